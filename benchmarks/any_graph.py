@@ -22,7 +22,7 @@ DEVICE = torch.device("cuda")
 
 
 def sums(repeats: int) -> Iterator[str]:
-    """An unweighted sum over neighbours."""
+    """Yield the table of an unweighted sum over neighbours."""
     yield "| graph | width | aggregate | captured | cuSPARSE | captured | scatter | captured | times cuSPARSE | captured |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for case in graphs(DEVICE):
@@ -34,10 +34,10 @@ def sums(repeats: int) -> Iterator[str]:
 
 
 def vectors(repeats: int) -> Iterator[str]:
-    """A weight for every edge and channel, N = 4,096, E = 200,000.
+    """Yield the table of sums with a weight for every edge and channel, for N = 4,096 and E = 200,000.
 
-    "Once" is the time of reading the weights, as half of a copy's; ratios are those of captured calls. "Extra" is memory beyond inputs and
-    results, in percent of these.
+    "Once" is the time of reading the weights, taken as half of a copy's. Ratios are those of captured calls. "Extra" is memory beyond
+    inputs and results, in percent of these.
     """
     works = ("forward", "forward + backward")
     yield "| D | forward | captured | PyTorch | both | captured | PyTorch | once | forward / once | both / thrice | extra | PyTorch |"
@@ -53,9 +53,9 @@ def vectors(repeats: int) -> Iterator[str]:
 
 
 def published(repeats: int) -> Iterator[str]:
-    """Strategies, forward and backward with scalar weights, captured.
+    """Yield the table of strategies: forward and backward with scalar weights, captured.
 
-    "GNNAdvisor" is its parameter rule with its atomic additions. fuseGNN leaves the choice between vertex and edge to its user.
+    "GNNAdvisor" follows that system's parameter rule, with its atomic additions. fuseGNN lets its user choose between vertex and edge.
     """
     yield from _table(
         ["auto", "vertex", "neighbor_group", "neighbor_group, atomic", "GNNAdvisor", "edge"], strategies, graphs(DEVICE), repeats
@@ -63,15 +63,15 @@ def published(repeats: int) -> Iterator[str]:
 
 
 def order(repeats: int) -> Iterator[str]:
-    """Nodes as they come and in reverse Cuthill-McKee order, an unweighted sum, captured."""
+    """Yield the table of an unweighted sum, captured, with the nodes in their given order and in reverse Cuthill-McKee order."""
     yield from _table(["as they come", "renumbered"], renumbered, [*graphs(DEVICE)[1:4], mesh(1000, DEVICE)], repeats)
 
 
 def layers(repeats: int) -> Iterator[str]:
-    """Forward and backward of one layer, with gradients of input and parameters.
+    """Yield the table of layers: forward and backward of one layer, with gradients of input and parameters.
 
-    PyG's is its quicker form: as written or, for GCN, with its graph cached. Its captured form is there where it does not wait for the
-    device. MB are the peak beyond the inputs.
+    PyG's numbers are those of its faster form: as written or, for GCN, with its graph cached. A captured form is listed only if it does
+    not wait for the device. MB are the peak beyond the inputs.
     """
     yield _row(["layer", "graph", "width", "fused", "captured", "PyG", "captured", "times PyG", "captured", "MB", "PyG's MB"])
     yield _row(["---", "---", *["---:"] * 9])
@@ -95,7 +95,7 @@ SECTIONS: dict[str, Callable[[int], Iterator[str]]] = {
 
 
 def _table(names: list[str], measure: Callable, cases: list, repeats: int) -> Iterator[str]:
-    """Rows of a graph and a width, columns of calls."""
+    """Yield a Markdown table with a row for each graph and width, and a column for each call."""
     yield _row(["graph", "width", *names])
     yield _row(["---", *["---:"] * (len(names) + 1)])
     for case in cases:

@@ -1,7 +1,7 @@
-"""Chemprop beside this project on MoleculeNet: `python benchmarks/chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
+"""Compare with Chemprop on MoleculeNet: `python benchmarks/chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
 
-Both programs train on the same molecules and splits, from the same seeds, one after the other. Chemprop has its defaults. A split is drawn
-once, by this project, for each seed. Rows that are in the table are not measured again.
+Both programs train on the same molecules and splits, from the same seeds, one after the other. Chemprop has its defaults. For each seed
+this project draws the split once. Rows that are in the table are not measured again.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from molgcn.metrics.classes import class_metrics
 
 TIMED = Path(__file__).with_name("timed_fit.py")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
-TARGETS = {"bace": ["Class"]}  # of a file with columns beside SMILES that are not to be learnt
+TARGETS = {"bace": ["Class"]}  # targets of files that also have columns that are not to be learnt
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", *REGRESSION)
 PART = "split"
 
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def train_ours(source: Path, data: str, split: str, seed: int, recipe: list[str], accelerator: str, run: Path) -> Row:
-    """Return the measurements of one run of `python train.py`."""
+    """Run `python train.py` once, and return its measurements."""
     words = [*recipe, "dataset=csv", f"dataset.path={source.resolve()}", f"dataset.targets=[{','.join(targets_of(source, data))}]"]
     words += [
         "dataset.on_error=skip",
@@ -90,7 +90,7 @@ def train_ours(source: Path, data: str, split: str, seed: int, recipe: list[str]
 
 
 def train_theirs(source: Path, data: str, seed: int, arguments: argparse.Namespace, splits: Path, folder: Path) -> Row:
-    """Return the measurements of one run of Chemprop."""
+    """Run Chemprop once, and return its measurements."""
     folder.mkdir(parents=True, exist_ok=True)
     targets = targets_of(source, data)
     rows = write_parts(source, targets, json.loads(splits.read_text()), folder / "molecules.csv")
@@ -106,7 +106,7 @@ def train_theirs(source: Path, data: str, seed: int, arguments: argparse.Namespa
 
 
 def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
-    """Run a command that trains, and return its seconds of training and those of the rest."""
+    """Run a command that trains, and return the seconds of its training and of the rest."""
     output.parent.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with output.with_suffix(".log").open("w") as log:
@@ -127,7 +127,7 @@ def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
 
 
 def score(metric: str, validation: list[float], test: list[float]) -> Row:
-    """Return the means over the targets for which the metric is defined."""
+    """Return the row's scores: the means over the targets for which the metric is defined."""
     val, of_test = (float(np.nanmean(values)) if len(values) else math.nan for values in (validation, test))
     return {"metric": metric, "rising": int(metric != "rmse"), "validation": val, "test": of_test}
 
@@ -140,7 +140,7 @@ def targets_of(source: Path, data: str) -> list[str]:
 
 
 def write_parts(source: Path, targets: list[str], splits: dict[str, list[int]], path: Path) -> list[dict[str, str]]:
-    """Write the rows that are in a part, with its name beside them, and return them."""
+    """Write the rows that belong to a part, with a column that names the part, and return them."""
     parts = {row: part for part in ("train", "val", "test") for row in splits[part]}
     rows = [{**row, PART: parts[place]} for place, row in enumerate(read(source)) if place in parts]
     with path.open("w", newline="") as file:

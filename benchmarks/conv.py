@@ -1,4 +1,4 @@
-"""`FusedGCNConv` beside PyG's `GCNConv`, one layer: `python benchmarks/conv.py --output benchmarks/results/conv_MACHINE.md`."""
+"""Compare one layer `FusedGCNConv` with PyG's `GCNConv`: `python benchmarks/conv.py --output benchmarks/results/conv_MACHINE.md`."""
 
 import argparse
 from pathlib import Path

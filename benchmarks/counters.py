@@ -1,4 +1,4 @@
-"""The GPU's counters of the fused kernels, by Nsight Compute: `python benchmarks/counters.py --packed FOLDER`."""
+"""Read the GPU's counters of the fused kernels with Nsight Compute: `python benchmarks/counters.py --packed FOLDER`."""
 
 import argparse
 import csv
@@ -40,13 +40,13 @@ METRICS = {
     "the next instruction, a branch": (STALL.format("no_instruction"), STALL.format("branch_resolving")),
 }
 SCALES = {"time, us": 1e-3, "instructions, millions": 1e-6, "read from device memory, MB": 1e-6, "written to device memory, MB": 1e-6}
-PRECISIONS = {"highest": "float32", "high": "TF32", "medium": "bf16"}  # of torch.set_float32_matmul_precision
+PRECISIONS = {"highest": "float32", "high": "TF32", "medium": "bf16"}  # by the values of torch.set_float32_matmul_precision
 KERNELS = ["gcn_stack_forward", "gcn_stack_forward", "linear_loss_ends", "gcn_stack_backward"]
 TITLES = ["inference", "training forward", "loss, what is left of it", "backward"]
 
 
 def run(packed: Path, batch_size: int, hidden: int, layers: int) -> None:
-    """Inference and one training step between the profiler's marks, compiled and warmed before."""
+    """Run inference and one training step between the profiler's marks, compiled and warmed up before."""
     device, molecules = torch.device("cuda"), PackedMolecules.load(packed)
     options = ModelConfig(hidden_channels=hidden, num_layers=layers, norm=None, residual=False)
     batch, atoms = training_batch(molecules, batch_size, device, options)
@@ -68,13 +68,13 @@ def run(packed: Path, batch_size: int, hidden: int, layers: int) -> None:
 
 
 def counters(report: str) -> list[dict[str, float]]:
-    """The metrics of every kernel of a report, which is what `ncu --csv --page raw --print-units base` prints.
+    """Return the metrics of every kernel of a report, which `ncu --csv --page raw --print-units base` prints.
 
     Args:
-        report: CSV: names, units, then a row a kernel; lines before it are the program's and the profiler's own.
+        report: CSV with names, units and then a row for each kernel. Lines before it are output of the program and the profiler.
 
     Raises:
-        SystemExit: when the kernels are not those of :data:`KERNELS` or a metric is missing.
+        SystemExit: if the kernels are not those of :data:`KERNELS` or a metric is missing.
     """
     lines = report.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
@@ -102,7 +102,7 @@ def main() -> None:
         run(arguments.packed, *sizes)
         return
     profiler = ["ncu", "--csv", "--page=raw", "--print-units=base", "--profile-from-start=off", "--kernel-name=regex:^(gcn|linear)_"]
-    profiler += ["--cache-control=none", "--clock-control=none"]  # what one kernel leaves in the cache is there for the next
+    profiler += ["--cache-control=none", "--clock-control=none"]  # keep the cache's contents from kernel to kernel
     profiler += ["--metrics", ",".join(metric for metrics in METRICS.values() for metric in metrics)]
     command = [sys.executable, __file__, "--packed", str(arguments.packed)]
     for name, size in zip(("--batch-size", "--hidden", "--layers"), sizes, strict=True):

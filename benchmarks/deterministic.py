@@ -1,4 +1,4 @@
-"""What `trainer.deterministic=true` costs: training epochs with and without it, by turns: `python benchmarks/deterministic.py`."""
+"""Time training epochs with and without `trainer.deterministic=true`, in turn: `python benchmarks/deterministic.py`."""
 
 import argparse
 import statistics

@@ -1,4 +1,4 @@
-"""Time, accuracy and forms of storage of the random-walk encodings: `python benchmarks/encodings.py --packed FOLDER ...`."""
+"""Measure time, accuracy and storage of the random-walk encodings: `python benchmarks/encodings.py --packed FOLDER ...`."""
 
 import argparse
 import time
@@ -16,13 +16,13 @@ from molgcn.data.encodings import batch_encodings, set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader
 
 STEPS = (20, 32)
-COMPARED = 1000  # molecules of a set that PyG encodes, and that are encoded in float64
+COMPARED = 1000  # number of molecules that are encoded by PyG and in float64
 BATCH_SIZE = 512
 REPEATS = 7
 
 
 def cpu_microseconds(call: Callable[[], object], molecules: int) -> float:
-    """Return the time of all cores together for one molecule: the least of several repeats, since other work only adds to it."""
+    """Return the microseconds of all cores together per molecule, the least of several repeats, since other work only adds time."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()
@@ -32,7 +32,10 @@ def cpu_microseconds(call: Callable[[], object], molecules: int) -> float:
 
 
 def encoding_times(molecules: PackedMolecules, steps: int) -> list[float]:
-    """Microseconds of a molecule: both encodings, that of atoms, without the extension, and that of atoms by PyG."""
+    """Return the microseconds per molecule of four ways to encode.
+
+    They are both encodings, the atoms' encoding, the atoms' encoding without the extension, and the atoms' encoding by PyG.
+    """
     few = molecules[:COMPARED]
     data = [Data(num_nodes=item.num_nodes, edge_index=item.edge_index) for item in few.to_pyg()]
     transform = AddRandomWalkPE(steps)
@@ -45,12 +48,12 @@ def encoding_times(molecules: PackedMolecules, steps: int) -> list[float]:
 
 
 def distinct(rows: np.ndarray) -> float:
-    """Distinct rows as a share of all."""
+    """Return the distinct rows as a share of all."""
     return len(np.unique(rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))))) / len(rows)
 
 
 def storage(molecules: PackedMolecules, steps: int) -> list[str]:
-    """Distinct rows, bytes a molecule by form, and the largest errors of float32 and of rounding to float16."""
+    """Return the share of distinct rows, the bytes per molecule in each form, and the largest errors of float32 and float16."""
     atoms, bonds = set_encodings(molecules, steps, steps)
     shares = [distinct(rows) for rows in (atoms, bonds)]
     halves = [distinct(rows.astype(np.float16)) for rows in (atoms, bonds)]
@@ -65,7 +68,7 @@ def storage(molecules: PackedMolecules, steps: int) -> list[str]:
 
 
 def gathering_times(molecules: PackedMolecules) -> list[float]:
-    """Microseconds of a molecule that the loader's thread takes: without encodings, and with them."""
+    """Return the microseconds per molecule that the loader's thread takes without encodings, and with them."""
     times = []
     for steps in (0, *STEPS):
         loader = PackedLoader(with_encodings(molecules, steps, steps), BATCH_SIZE)
@@ -85,7 +88,7 @@ def report(sets: dict[str, PackedMolecules]) -> list[str]:
         for steps in STEPS:
             lines.append(f"| {name} | {steps} | {' | '.join(f'{spent:.1f}' for spent in encoding_times(molecules, steps))} |")
             print(lines[-1], flush=True)
-    lines += ["", "Distinct rows as a share of all, bytes a molecule, largest absolute errors.", ""]
+    lines += ["", "Distinct rows as a share of all, bytes per molecule, largest absolute errors.", ""]
     columns = [
         "distinct, atoms",
         "bonds",

@@ -1,4 +1,4 @@
-"""Training epochs through the Trainer, both backends in one run: `python benchmarks/epoch.py --output FILE.md`."""
+"""Time training epochs through the Trainer, with both backends in one run: `python benchmarks/epoch.py --output FILE.md`."""
 
 import argparse
 from pathlib import Path

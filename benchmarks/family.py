@@ -1,4 +1,4 @@
-"""Networks of the family beside PyG's: `python benchmarks/family.py --device cuda --packed FOLDER`."""
+"""Compare networks of all layers with PyG's: `python benchmarks/family.py --device cuda --packed FOLDER`."""
 
 import argparse
 import sys

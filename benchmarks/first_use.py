@@ -1,4 +1,4 @@
-"""How long the first step of a new width takes, compilation included, and that of a later process: `python benchmarks/first_use.py`."""
+"""Time the first step of a new width, compilation included, and that of a later process: `python benchmarks/first_use.py`."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ import torch
 
 from molgcn.benchmark.machine import machine
 
-SMALL, LARGE = 18, 150  # atoms of the largest molecule; one that is larger than a tile takes code of its own
+SMALL, LARGE = 18, 150  # atoms of the largest molecule; molecules larger than a tile need other code
 WORK = [(hidden, None, precision, 1024, SMALL) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
 WORK += [(hidden, "batch", "highest", 1024, SMALL) for hidden in (32, 128, 172, 512)]
 WORK += [(hidden, norm, "highest", 4096, SMALL) for hidden in (32, 64, 96) for norm in (None, "layer")]  # other kernels: fewer warps a tile
@@ -56,9 +56,9 @@ print(*times)
 
 
 def step(cache: str, *work: object) -> tuple[float, float]:
-    """Seconds of the first and the second step of a process."""
+    """Return the seconds of the first and the second step of a process."""
     command = [sys.executable, "-c", STEP, *map(str, work)]
-    caches = {"XDG_CACHE_HOME": cache, "CUDA_CACHE_PATH": cache}  # ours, and the one that NVRTC has by itself
+    caches = {"XDG_CACHE_HOME": cache, "CUDA_CACHE_PATH": cache}  # ours, and NVRTC's own
     done = subprocess.run(command, env={**os.environ, **caches}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)

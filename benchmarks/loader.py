@@ -1,4 +1,4 @@
-"""Molecules a second of the loaders: `python benchmarks/loader.py --packed FOLDER --output benchmarks/results/loader_MACHINE.md`."""
+"""Time the loaders: `python benchmarks/loader.py --packed FOLDER --output benchmarks/results/loader_MACHINE.md`."""
 
 import argparse
 from pathlib import Path

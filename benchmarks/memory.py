@@ -1,4 +1,4 @@
-"""Memory that forward and backward take, by backend, each in a process of its own: `python benchmarks/memory.py --packed FOLDER`."""
+"""Measure the memory of forward and backward for each backend in its own process: `python benchmarks/memory.py --packed FOLDER`."""
 
 import argparse
 import subprocess
@@ -18,7 +18,7 @@ BACKENDS = ("fused", "pyg")
 
 
 def growth(backend: str, molecules: PackedMolecules, size: int, hidden: int, layers: int, norm: str | None) -> float:
-    """MB by which the resident set of this process grows at most; libraries are loaded and threads started by a small batch before."""
+    """Return the largest growth of this process's memory in MB. A small batch loads libraries and starts threads before."""
     model = GCN(molecules.num_features, hidden, layers, 1, backend=backend, norm=norm)  # type: ignore[arg-type]
 
     def both(batch: object) -> None:

@@ -1,4 +1,4 @@
-"""Errors of networks trained alike: `python benchmarks/networks.py --data ZINC "dataset=zinc" --common trainer.max_epochs=10`."""
+"""Compare errors of networks: `python benchmarks/networks.py --data ZINC "dataset=zinc" --common trainer.max_epochs=10`."""
 
 import argparse
 from pathlib import Path

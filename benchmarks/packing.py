@@ -1,4 +1,4 @@
-"""Memory and time of packing a large CSV, summed over all processes: `python benchmarks/packing.py --smiles qm9_smiles.csv`."""
+"""Measure memory and time of packing a large CSV over all processes: `python benchmarks/packing.py --smiles qm9_smiles.csv`."""
 
 import argparse
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-EVERY = 0.05  # seconds between two looks
+EVERY = 0.05  # seconds between two measurements
 
 
 def write_csv(path: Path, source: Path, rows: int) -> None:
-    """`rows` rows of SMILES, from the first column of `source` over and over, and a random target."""
+    """Write a CSV of `rows` rows with SMILES and a random target; the SMILES repeat the first column of `source`."""
     smiles = [line.split(",")[0] for line in source.read_text().splitlines()[1:]]
     values = np.random.default_rng(0).normal(size=rows)
     lines = (f"{text},{value:.6f}\n" for text, value in zip(islice(cycle(smiles), rows), values.tolist(), strict=True))
@@ -40,12 +40,12 @@ def pack(path: Path, features: str, num_workers: int | None) -> None:
 
 
 def summed_pss(root: psutil.Process) -> float:
-    """MB of a process and its children, what they share counted once."""
+    """Return the memory of a process and its children in MB, with shared memory counted once."""
     total = 0
     for process in [root, *root.children(recursive=True)]:
         try:
             total += process.memory_full_info().pss
-        except psutil.Error:  # it has ended meanwhile
+        except psutil.Error:  # the process has ended
             continue
     return total / 1e6
 
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def say(arguments: argparse.Namespace, found: dict[str, float], peak: float) -> None:
-    import torch  # not above: worker processes import this file
+    import torch  # here, since worker processes import this file
 
     from molgcn.benchmark.machine import machine
 

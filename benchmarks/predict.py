@@ -1,4 +1,4 @@
-"""Predicting a file of SMILES, against a PyG script: `python benchmarks/predict.py --smiles qm9_smiles.csv --output FILE.md`."""
+"""Compare predictions of a SMILES file with a PyG script's: `python benchmarks/predict.py --smiles qm9_smiles.csv --output FILE.md`."""
 
 import argparse
 import tempfile
@@ -51,7 +51,7 @@ def main() -> None:
     for line in introduction:
         say(line)
     with tempfile.TemporaryDirectory() as folder:
-        screen(smiles[:BATCH], Shape(2, 8), Path(folder))  # imports, on both sides
+        screen(smiles[:BATCH], Shape(2, 8), Path(folder))  # does the imports of both sides
         for network in arguments.networks:
             row = screen(smiles, Shape(*map(int, network.split("x"))), Path(folder))
             shape = f"{row.shape.num_layers} | {row.shape.hidden_channels} | {row.shape.members}"

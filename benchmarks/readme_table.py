@@ -38,7 +38,7 @@ PARTS = {"steps": steps, "published": published, "loaders": loaders, "epochs": e
 
 
 def ours(row: Row) -> float:
-    """Milliseconds of the faster of our forms."""
+    """Return the milliseconds of the faster of our forms."""
     return min(row[name] for name in ("fused_ms", "fused_captured_ms") if row.get(name) is not None)
 
 
@@ -58,7 +58,7 @@ def time(milliseconds: float) -> str:
 
 
 def step_lines(rows: list[Row]) -> Iterator[str]:
-    """The kernels at the largest batch, and the whole step at 128."""
+    """Yield lines for all kinds of work at the largest batch, and for the whole step at all batch sizes."""
     for size in SIZES:
         for work, name in WORKS.items():
             for row in rows:
@@ -69,7 +69,7 @@ def step_lines(rows: list[Row]) -> Iterator[str]:
 
 
 def epoch_lines(rows: list[Row]) -> Iterator[str]:
-    """Epochs through the Trainer, each backend with its own loader."""
+    """Yield lines for epochs through the Trainer, with each backend's own loader."""
     for size in SIZES:
         found = [row for row in rows if row["batch_size"] == size and is_headline(row)]
         fused = next((row for row in found if (row["backend"], row["loader"]) == ("fused", "packed")), None)
@@ -81,7 +81,7 @@ def epoch_lines(rows: list[Row]) -> Iterator[str]:
 
 
 def results() -> list[Results]:
-    """The committed folders, GPUs first."""
+    """Return the committed results, GPUs first."""
     found = []
     for folder in (RESULTS / "h100", RESULTS / "h200", RESULTS / "cpu"):
         facts = read_facts(folder / "results.json")
@@ -93,7 +93,7 @@ def results() -> list[Results]:
 
 
 def lines_of(one: Results) -> list[str]:
-    """Return one machine's rows of the table."""
+    """Return the lines of the table for one machine."""
     return [*step_lines(one.tables["steps"].rows), *epoch_lines(one.tables["epochs"].rows)]
 
 

@@ -1,4 +1,4 @@
-"""Forward, backward and step of the fused operator beside PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
+"""Compare steps of the fused operator with PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
 
 import argparse
 import sys
@@ -13,18 +13,18 @@ from molgcn.benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
-PRECISION = "float32_matmul_precision"  # in the machine's facts
+PRECISION = "float32_matmul_precision"  # name of a fact of the machine
 
 
 def read(smiles: Path | None, largest: int) -> PackedMolecules:
-    """As many molecules as the largest batch, spread over the file; the built-in set without one."""
+    """Return as many molecules as the largest batch has, spread over the file, or the built-in set if there is no file."""
     if smiles is None:
         from molgcn.data.config import DatasetConfig
         from molgcn.data.load import load_molecules
 
         return load_molecules(DatasetConfig())[0]
     lines = [line.split(",")[0] for line in smiles.read_text().splitlines()[1:]]
-    step = max(1, len(lines) * 9 // 10 // largest)  # a few do not parse
+    step = max(1, len(lines) * 9 // 10 // largest)  # leaves room for SMILES that do not parse
     return PackedMolecules.from_smiles(lines[::step], on_error="skip")[:largest]
 
 

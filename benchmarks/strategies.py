@@ -1,4 +1,7 @@
-"""The fused operator's strategies on a GPU: `python benchmarks/strategies.py --qm9 FOLDER --zinc FOLDER`, folders of packed sets."""
+"""Compare the fused operator's strategies on a GPU: `python benchmarks/strategies.py --qm9 FOLDER --zinc FOLDER`.
+
+The folders hold packed sets.
+"""
 
 import argparse
 import json
@@ -45,7 +48,7 @@ def main() -> None:
 
 
 def read(folder: Path | None) -> PackedMolecules:
-    """A packed set, or the built-in molecules."""
+    """Return the packed set of a folder, or the built-in molecules if there is no folder."""
     if folder is not None:
         return PackedMolecules.load(folder)
     from molgcn.data.config import DatasetConfig

@@ -1,6 +1,6 @@
 """Time the trainings in a command of a package that trains with Lightning.
 
-It stands alone, so that the environment of another package can run it.
+It imports nothing of this project, so that the environment of another package can run it.
 """
 
 import argparse
@@ -18,7 +18,7 @@ def main() -> None:
     given = parser.parse_args()
     from lightning.pytorch import Trainer  # takes seconds to import
 
-    sys.path.pop(0)  # this folder, whose files are called as the packages that they measure
+    sys.path.pop(0)  # this folder, whose files have the names of the packages that they measure
     spent = [0.0, 0.0]
     fit = Trainer.fit
 

@@ -14,7 +14,7 @@ BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dat
 
 
 def values(primary, overrides, hydra=False):
-    """The composed configuration as plain values."""
+    """Return the composed configuration as plain values."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(primary, overrides=overrides, return_hydra_config=hydra)
     if hydra:
@@ -27,7 +27,7 @@ def run(folder, overrides):
 
 
 def options(primary):
-    """Every `group=option` that a primary config can be given."""
+    """Return every `group=option` that a primary config takes."""
     for entry in yaml.safe_load((CONF / f"{primary}.yaml").read_text())["defaults"]:
         for group in [] if isinstance(entry, str) else entry:
             if (CONF / group).is_dir() and group != "hydra":

@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is none."""
+    """Skip tests marked `gpu` on a machine without one."""
     import torch
 
     if not torch.cuda.is_available():
@@ -38,14 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leaves what is imported out of garbage collections, with which every training begins: each would look at it for half a second."""
+    """Leave imported modules out of garbage collections: every training starts with one, which would take half a second longer."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No W&B, and a cache of packed sets that all tests (and the processes they start) share and that nobody else sees."""
+    """Turn W&B off, and give all tests and the processes they start one private cache of packed sets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -55,7 +55,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def deterministic_algorithms() -> Iterator[None]:
-    """A Trainer leaves them on: what follows in the same process would be refused atomic additions."""
+    """Turn deterministic algorithms off again, which a Trainer leaves on, so that later tests may use atomic additions."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
@@ -66,7 +66,7 @@ def deterministic_algorithms() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Tiny batches on a busy machine wait for their threads; that several give the same numbers is tested by itself."""
+    """Run tests with one thread: on a busy machine tiny batches wait for theirs. Other tests check several threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -77,7 +77,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `python train.py` (or `python -m <module>`) with the given arguments in `tmp_path`, output captured as text."""
+    """Return a function that runs `python train.py` (or `python -m <module>`) in `tmp_path` and captures its output as text."""
 
     def run(*arguments: str, module: str | None = None, timeout: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
         program = [str(ROOT / "train.py")] if module is None else ["-m", module]
@@ -96,7 +96,7 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key of W&B, no configured mode and no network, whatever the machine has."""
+    """Hide W&B's key, its configured mode and the network, whatever the machine has."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -108,7 +108,7 @@ def no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
-    """A context in which no file can grow beyond so many bytes; writing fails as on a full disk, with another reason."""
+    """Return a context in which no file can grow beyond a number of bytes; writing fails as on a full disk, with another reason."""
 
     @contextmanager
     def limited(size: int) -> Iterator[None]:
@@ -124,7 +124,7 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command (`main`, that of `python train.py` by default) in this process, in `tmp_path`: exit code, output, error output."""
+    """Return a function that runs a command in this process in `tmp_path`, and returns exit code, output and error output."""
     from hydra.core.global_hydra import GlobalHydra
 
     from molgcn.cli import main as main_of_train
@@ -140,7 +140,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         except SystemExit as end:
             code = int(end.code or 0)
         finally:
-            logging.getLogger().handlers.clear()  # Hydra's write to this run's streams
+            logging.getLogger().handlers.clear()  # Hydra's handlers write to this run's streams
         return code, *capfd.readouterr()
 
     return run
@@ -148,7 +148,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.fixture(scope="session")
 def small_config() -> Callable[..., Any]:
-    """Makes a configuration: `small_config(model={"dropout": 0.1}, seed=1)` changes single keys."""
+    """Return a function that makes a configuration; `small_config(model={"dropout": 0.1}, seed=1)` changes single keys."""
     from molgcn.config import Config, parse
 
     def make(**changes: Any) -> Config:
@@ -162,7 +162,7 @@ def small_config() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def trained_config() -> dict[str, object]:
-    """A configuration that trains in a second: 200 built-in molecules, two targets, three narrow layers."""
+    """Return a configuration that trains in a second, with 200 built-in molecules, two targets and three narrow layers."""
     return {
         "dataset": {"name": "builtin", "targets": ["logp", "tpsa"], "features": "qm9", "subset": 200, "batch_size": 32},
         "model": {"hidden_channels": 8, "num_layers": 3, "last_activation": False, "head_layers": 0},
@@ -174,7 +174,7 @@ def trained_config() -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.TempPathFactory):
-    """The result of one short training run, its folder complete: to read, not to change."""
+    """Return the result of one short training run with a complete folder, which tests must not change."""
     from molgcn.config import Config, parse
     from molgcn.training.train import train
 

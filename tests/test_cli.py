@@ -1,4 +1,4 @@
-"""What a person types, in a process of its own: mistakes end with a paragraph and exit code 2, never with a traceback."""
+"""Mistakes on the command line end with a paragraph and exit code 2, never with a traceback."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_link_to_a_folder_that_is_not_there(tmp_path, run_cli):
 
 @pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])
 def test_an_interrupt_ends_with_130(tmp_path, body):
-    """Also one that comes while Python executes a string, as dataclasses do when they are made."""
+    """This also holds for an interrupt while Python executes a string, as dataclasses do when they are made."""
     (tmp_path / "job.py").write_text(f"from molgcn.cli import run_app\ndef job(config):\n    {body}\nrun_app('predict', job)\n")
     ended = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 130
@@ -197,7 +197,7 @@ def test_an_interrupt_ends_with_130(tmp_path, body):
 
 @pytest.mark.slow
 def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path):
-    """There are seconds of them, within libraries that take a KeyboardInterrupt for a failure of their own."""
+    """Imports take seconds, within libraries that mistake a KeyboardInterrupt for a failure of their own."""
     command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv"]
     for delay in (0.3, 0.6, 1.0, 1.5, 2.0, 2.5, 3.0):
         listens = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
@@ -210,7 +210,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path):
 
 
 def test_a_terminated_run_ends_with_143(tmp_path):
-    """So that what comes after it in a script does not take it for a finished one."""
+    """A script must not mistake it for a finished run."""
     command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv", "training.report=false"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr

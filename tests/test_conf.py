@@ -67,7 +67,7 @@ def test_a_training_run_s_defaults_are_those_of_the_code():
     assert replace(composed, trainer={}) == replace(own, dataset=chosen)  # the trainer's keys go to Lightning, which has others
 
 
-# What makes an option beside its name; all its other keys have the code's defaults.
+# Keys that an option may set beside its name; all other keys have the code's defaults.
 PLUS = ("bonds", "embed", "embed_bonds", "init", "feed_forward", "pool", "encodings", "head_layers")  # GNN+
 MADE_OF = {
     "dataset=builtin": {"targets", "features"},
@@ -106,19 +106,19 @@ def test_an_option_s_other_keys_have_the_code_s_defaults(choice):
     [("dataset", DatasetConfig), ("model", ModelConfig), ("training", TrainingConfig), ("callbacks", CallbacksConfig)],
 )
 def test_every_key_of_the_code_is_in_the_file(group, cls):
-    """So that no key that works is refused as unknown on the command line."""
+    """Otherwise the command line would refuse a key that works as unknown."""
     for path in (CONF / group).glob("*.yaml"):
         keys = yaml.safe_load(path.read_text())
         assert set(keys) == {field.name for field in fields(cls)} - (others_settings(keys["name"]) if group == "model" else set()), path
 
 
 def others_settings(name):
-    """The settings that only layers other than this one have; `settings` holds those of other packages' layers."""
+    """Return the settings that only other layers have; `settings` holds those of other packages' layers."""
     return {field.name for field in fields(LayerSettings)} - get_kind(name).own_settings.keys() | {"settings"}
 
 
 def test_the_layers_settings_are_those_of_the_code():
-    """Names and defaults: an option that two layers share has one default."""
+    """Names and defaults are equal, and an option that two layers share has one default."""
     ours = {field.name: field.default for field in fields(LayerSettings)}
     names = {yaml.safe_load(path.read_text())["name"] for path in (CONF / "model").glob("*.yaml")}
     theirs = {setting for name in names for setting in get_kind(name).own_settings.items()}
@@ -131,7 +131,7 @@ def test_logger_wandb_has_every_key():
 
 # --- comments ---
 def leaves(node, path=()):
-    """Line number and dotted name of every key whose value is no mapping."""
+    """Yield line number and dotted name of every key whose value is not a mapping."""
     for key, value in node.value:
         name = (*path, key.value)
         if isinstance(value, yaml.MappingNode) and value.value:

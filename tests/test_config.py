@@ -68,7 +68,7 @@ def test_an_earlier_run_with_a_strategy_that_is_gone_goes_on_with_auto(strategy)
 
 @pytest.mark.parametrize(("given", "names"), [("logp", ["logp"]), ([1, "a", 2.5], ["1", "a", "2.5"]), (0, ["0"]), (None, None)])
 def test_columns_may_be_one_and_their_names_numbers(given, names):
-    """As Hydra hands over dataset.targets=logp and dataset.targets=[1], for a header 1."""
+    """Hydra passes dataset.targets=logp as text and dataset.targets=[1] as a number, also for a header 1."""
     for config in (parse(Config, {"dataset": {"targets": given, "smiles": 3}}).dataset, DatasetConfig(targets=given, smiles="3")):
         assert (config.targets, config.smiles) == (names, "3")
     config = parse(EvaluateConfig, {"dataset": {"targets": given, "smiles": 3}}).dataset

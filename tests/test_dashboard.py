@@ -22,7 +22,7 @@ def test_every_panel_shows_a_value_that_runs_log():
 
 
 def test_runs_are_grouped_by_backend_as_wandb_stores_it():
-    """What would be sent, without sending it: `backend.name` is a key of every run's configuration."""
+    """The dashboard that would be sent groups by `backend.name`, a key of every run's configuration."""
     workspace = dashboard.build_workspace("team", "molgcn", "view")
     sent = workspace._to_model().model_dump(by_alias=True, exclude_none=True)
     assert (sent["entity"], sent["project"], sent["displayName"]) == ("team", "molgcn", "view")

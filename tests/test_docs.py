@@ -1,4 +1,4 @@
-"""What the documents point at exists, and what they say of the version is so."""
+"""Links in the documents lead to files that exist, and the version that they name is right."""
 
 import re
 import subprocess

@@ -28,7 +28,7 @@ def rows_of(path):
 
 @pytest.fixture
 def run(trained_run, tmp_path):
-    """A copy of the short run that may be written to."""
+    """Return a copy of the short run that may be written to."""
     return shutil.copytree(trained_run.folder, tmp_path / "run")
 
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_away_from_its_run_draws_the_same_split(trained_run, run, t
 
 
 def test_a_checkpoint_of_before_copies_stayed_together_draws_its_own_split(trained_config, tmp_path):
-    """It does not say `group_duplicates`, and its validation and test molecules had copies among those that it was trained on."""
+    """Such a checkpoint lacks `group_duplicates`, and some validation and test molecules had copies in its training part."""
     (tmp_path / "x.csv").write_text(
         "smiles,y\n" + "".join(f"{text},{n}\n" for n in range(1, 21) for text in ("C" * n + "O", "O" + "C" * n))
     )
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_before_copies_stayed_together_draws_its_own_split(train
 
 
 def test_another_file(run, tmp_path):
-    """MAE, RMSE and R2 against the numbers by hand; a missing value and a row that is no molecule are left out."""
+    """MAE, RMSE and R2 equal numbers computed by hand; a missing value and a row without molecule are left out."""
     path = tmp_path / "other.csv"
     path.write_text("SMILES,a,b\nCCO,1,10\nCC,,20\nC1CC,5,5\nc1ccccc1,2.5,30\n")
     data = {"path": str(path), "smiles": "SMILES", "targets": ["a", "b"], "on_error": "skip", "cache_dir": str(tmp_path)}
@@ -101,7 +101,7 @@ def test_another_file(run, tmp_path):
 
 
 def test_another_file_has_the_baselines_of_the_run(trained_config, tmp_path, caplog):
-    """The forest is fitted to the run's own training molecules; where they are gone it is left out in words, unless it is asked for."""
+    """The forest is fitted to the run's own training molecules; if they are gone, a line says that it is left out."""
     (tmp_path / "x.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}\n" for n in range(1, 21)))
     (tmp_path / "other.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 9)))
     data = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"]}
@@ -176,7 +176,7 @@ def test_columns_in_another_order_than_the_targets_are_refused(run, tmp_path):
 
 
 def test_molecules_that_it_was_trained_on_are_counted(run, tmp_path, caplog):
-    """The file that it was trained on, and one of new molecules among which two are written otherwise."""
+    """The files are the one of the training, and one of new molecules with two known ones that are written differently."""
     splits = json.loads((run / "splits.json").read_text())
     built_in = rows_of(resource("data") / "molecules.csv")
     trained_on = [built_in[row] for row in splits["train"]]
@@ -214,7 +214,7 @@ def test_a_run_that_does_not_say_what_it_was_trained_on(run, tmp_path, caplog):
 
 
 def test_a_checkpoint_betrays_no_molecule(run):
-    """Neither hashes nor rows: it may be shared where the set may not."""
+    """A checkpoint has neither hashes nor rows of molecules, and may be shared where the set may not."""
     hashes = np.load(run / "training_molecules.npy")
     assert hashes.dtype == np.uint64 and len(hashes) == 160
     content = (run / "checkpoints" / "best.ckpt").read_bytes()

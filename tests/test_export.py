@@ -34,7 +34,7 @@ RUN = {"onnx": run_onnx, "pt2": run_pt2}
 
 
 def check(folder, path):
-    """Batches of many molecules, of one, and of one atom without a bond, against the checkpoint in float64."""
+    """Compare batches of many molecules, of one, and of one atom without a bond with the checkpoint in float64."""
     module = load_regressor(folder).double()
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
     for chosen in (slice(None), [1], [0, 3], [2, 2, 2]):
@@ -116,7 +116,7 @@ def test_a_difference_would_be_seen(trained_run):
 
 
 def test_what_differs_is_not_written(trained_run, tmp_path):
-    """Weights without a number predict none, which cannot be compared."""
+    """Weights that are NaN predict NaN, which cannot be compared."""
     content = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
     content["state_dict"]["model.convs.0.bias"].fill_(torch.nan)
     (tmp_path / "in").mkdir()

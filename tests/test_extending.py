@@ -1,4 +1,4 @@
-"""docs/extending.md: its layer works through the registry alone; docs/networks.md: its table is the code's."""
+"""The layer of docs/extending.md works through the registry alone, and the table of docs/networks.md is the code's."""
 
 import csv
 import re
@@ -41,7 +41,7 @@ SMALL = [
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Installs a package of one module, as pip leaves it: the module and its entry points."""
+    """Return a function that installs a package of one module as pip does, with the module and its entry points."""
     site = tmp_path / "site-packages"
 
     def install(module: str, code: str, entry_points: str) -> None:
@@ -58,7 +58,7 @@ def install(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("one_thread")
 def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
-    """The page's commands in their order, with little data; two runs of an epoch are one of two, to the bit."""
+    """The page's commands run in order with little data; two runs of one epoch equal one of two, bit for bit."""
     install("diffusion", LAYER, POINTS)
     (tmp_path / "presets" / "model").mkdir(parents=True)
     (tmp_path / "presets" / "model" / "diffusion.yaml").write_text(PRESET)
@@ -96,8 +96,8 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
     [
         ("broken", "import nowhere", r"The layer broken of broken, broken:KIND, cannot be imported: ModuleNotFoundError: .*'nowhere'"),
         ("empty", "", r"The layer empty of empty, empty:KIND, cannot be imported: AttributeError"),
-        ("text", "KIND = 'text'", r"The layer text of text, text:KIND, is no LayerKind called text"),
-        ("other", "from molgcn.nn.layers.gin import KIND", r"is no LayerKind called other"),
+        ("text", "KIND = 'text'", r"The layer text of text, text:KIND, is not a LayerKind called text"),
+        ("other", "from molgcn.nn.layers.gin import KIND", r"is not a LayerKind called other"),
     ],
 )
 def test_installed_layers_that_cannot_be_used(install, name, code, message):
@@ -115,7 +115,7 @@ def test_an_installed_layer_does_not_replace_one_of_molgcn(install):
 
 
 def cell(option: str, name: str) -> str:
-    """What the table says of an option of a network: yes, no or always."""
+    """Return the cell of the table for an option of a network: yes, no or always."""
     kind = get_kind(name)
     if option == "bonds":
         return {"never": "no", "optional": "yes", "always": "always"}[kind.bonds]

@@ -1,4 +1,4 @@
-"""`python -m molgcn.fingerprint`: a file of molecules in, their learned fingerprints out."""
+"""`python -m molgcn.fingerprint` writes the learned fingerprints of a file of molecules."""
 
 import csv
 import tracemalloc
@@ -20,7 +20,7 @@ def config(**values):
 
 @pytest.fixture
 def library(tmp_path):
-    """Six molecules and, in row 2, what is none."""
+    """Return a file of six molecules, with an invalid one in row 2."""
     smiles = [*SMILES[:2], "C1CC", *SMILES[2:]]
     (tmp_path / "new.csv").write_text("id,smiles\n" + "".join(f"m{row},{text}\n" for row, text in enumerate(smiles)))
     return tmp_path / "new.csv"
@@ -84,7 +84,7 @@ def test_one_molecule_is_printed(trained_run, tmp_path, monkeypatch, capsys):
     ("options", "what"),
     [
         ({"output": "f.parquet"}, r"ends in .csv, .tsv, .csv.gz, .tsv.gz, .npy, .npz"),
-        ({"layer": 1}, "layer=1 is not there: the head has 0 hidden layers"),
+        ({"layer": 1}, "layer=1 does not exist: the head has 0 hidden layers"),
         ({"input": None}, "No molecules are named"),
         ({"molecule": "C"}, "both given"),
         ({"ckpt": None}, "No checkpoint is named"),

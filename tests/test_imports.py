@@ -1,4 +1,4 @@
-"""Imports go one way: no circles among modules, and no package imports one that stands above it."""
+"""Imports go one way: there are no cycles among modules, and no package imports one above it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "molgcn"
 
-# From below to above; what is not named here, such as molgcn.errors, may be imported by all.
+# From the lowest to the highest; all may import modules that are not named here, such as molgcn.errors.
 LAYERS = [
     "cuda_runtime",
     "data",
@@ -39,13 +39,13 @@ LAYERS = [
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
 
-# Where imports within functions still close circles.
+# Imports within functions still close these cycles.
 CIRCLES = {"molgcn.data", "molgcn.ops"}
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    """Every module's syntax tree by the module's name."""
+    """Return every module's syntax tree by the module's name."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -54,7 +54,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def statements(node: ast.AST, within_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports that run, so without those for type checkers; with those that run in calls if asked for."""
+    """Yield the imports that run, without those for type checkers, and with those within functions if wanted."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
@@ -65,7 +65,7 @@ def statements(node: ast.AST, within_functions: bool) -> Iterator[ast.Import | a
 
 
 def imported(module: str, within_functions: bool) -> set[str]:
-    """The modules of this package that a module imports."""
+    """Return the modules of this package that a module imports."""
     names: set[str] = set()
     for statement in statements(modules()[module], within_functions):
         if isinstance(statement, ast.Import):
@@ -82,7 +82,7 @@ def package_of(module: str) -> str:
 
 
 def circle(names: Iterable[str], within_functions: bool) -> list[str]:
-    """Modules of which each imports the next and the last is the first; empty where there is no such circle."""
+    """Return a cycle of modules, in which each imports the next and the last is the first; empty if there is none."""
     names = set(names)
     order = TopologicalSorter({module: imported(module, within_functions) & names for module in names})
     try:
@@ -101,7 +101,7 @@ def test_imports_within_functions_close_no_circle_either():
 
 
 def test_scikit_learn_is_imported_where_it_is_used():
-    """It takes a second, for which runs of regression do not wait."""
+    """The import takes a second, for which regression runs do not wait."""
     imports = [(name, statement) for name, tree in modules().items() for statement in statements(tree, within_functions=False)]
     assert [name for name, statement in imports if "sklearn" in ast.unparse(statement)] == []
 
@@ -127,7 +127,7 @@ def test_documented_names_are_where_they_are_documented():
 
 @pytest.mark.parametrize("module", ["molgcn.config", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare"])
 def test_what_starts_often_imports_no_torch(module):
-    """A command that only checks its words, and worker processes that read molecules."""
+    """This concerns a command that only checks its arguments, and worker processes that read molecules."""
     code = f"import sys, {module}; print({{'torch', 'lightning'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""Importing the package."""
+"""The package can be imported."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`molgcn.load(...)`: a trained model in Python."""
+"""`molgcn.load(...)` gives a trained model in Python."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Every network of conf/model through every command: what one network can, all can."""
+"""Every network of conf/model works in every command."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((resource("conf") / "model").glob("*.yaml"))}
 FAST = ("dmpnn", "gated_gcn", "gine")  # bonds with and without states, one set of matrices for all rounds, batch norm, padding
 EVERY = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in PRESETS]
-# The backends on which a network is trained; what is trained on one runs on all.
+# The backends on which a network is trained; a network trained on one runs on all.
 BACKENDS = dict.fromkeys(PRESETS, ("reference", "pyg")) | {"gcn": ("fused", "pyg", "reference"), "gated_gcn": ("pyg", "reference")}
 SMILES = ["CCO", "CC(=O)N", "C1CC1", "c1ccccc1O", "C", "N#CC"]
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def tiny(name: str) -> dict[str, Any]:
-    """The keys of a network's YAML, which then is narrow and has short random walks."""
+    """Return the keys of a network's YAML, changed to a narrow network with short random walks."""
     encodings = PRESETS[name]["encodings"]
     walks = {"rwse": min(encodings["rwse"], 3), "rwse_dim": 2, "bond_rw": min(encodings["bond_rw"], 3)}
     return {**PRESETS[name], "hidden_channels": 8, "num_layers": 2, "encodings": walks}
 
 
 def configuration(name: str, **changes: Any) -> Config:
-    """A run of a network on 20 molecules, 16 of them to learn; `changes` replaces single keys."""
+    """Return the configuration of a network on 20 molecules, 16 of them for training; `changes` replaces single keys."""
     values: dict[str, Any] = {
         "dataset": {"name": "builtin", "targets": ["logp"], "features": "qm9", "subset": 20, "batch_size": 6},
         "model": {**tiny(name), "dropout": 0.1},
@@ -62,7 +62,7 @@ def configuration(name: str, **changes: Any) -> Config:
 
 @dataclass(frozen=True)
 class Run:
-    """A network's name, its configuration, what training it gave, and the folder as it was after each `last.ckpt`."""
+    """A network's name, its configuration, the result of training it, and copies of the folder after each `last.ckpt`."""
 
     name: str
     config: Config
@@ -74,7 +74,7 @@ class Run:
         return self.result.folder
 
     def predictions(self, checkpoint: str = "best.ckpt") -> np.ndarray:
-        """Predictions of `SMILES` by hand, float64 [6]: the network's own, and the scaling written out."""
+        """Return predictions of `SMILES` by the network and the scaling alone, float64 [6]."""
         module = load_regressor(self.folder / "checkpoints" / checkpoint, BackendConfig(name="reference")).double()
         batch = PackedMolecules.from_smiles(SMILES, features="qm9").batch(slice(None)).double()
         with torch.no_grad():
@@ -83,13 +83,13 @@ class Run:
 
 @pytest.fixture(scope="module", params=EVERY)
 def run(request, tmp_path_factory) -> Run:
-    """A run of each network, to read and not to change."""
+    """Return a run of each network, which tests must not change."""
     config = configuration(request.param)
     return Run(request.param, config, *train_and_copy(config, tmp_path_factory.mktemp(request.param) / "run"))
 
 
 def losses(config: Config, folder: Path) -> list[float]:
-    """What metrics.csv says of training and validation."""
+    """Return the losses of training and validation in metrics.csv."""
     train(config, folder)
     return [float(row[key]) for row in rows_of(folder / "metrics.csv") for key in ("train/loss", "val/loss") if row[key]]
 
@@ -105,7 +105,7 @@ def test_training_leaves_all_files_and_says_what_the_network_is(run):
 
 
 def test_a_run_that_is_killed_and_resumed_is_the_whole_one(run, tmp_path):
-    """Within its first epoch, to the bit."""
+    """A run killed within its first epoch and resumed is the same bit for bit."""
     killed = shutil.copytree(run.copies[1], tmp_path / "killed")
     assert load_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"] == 2  # of 3 an epoch
     resumed = train(replace(run.config, resume=str(killed)), killed)
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_and_resumed_is_the_whole_one(run, tmp_path):
 
 
 def test_backends_and_loaders_learn_the_same(run, tmp_path):
-    """Up to the order of bonds and sums; by SGD, since Adam makes steps of rounding errors where gradients are 0, before batch norm."""
+    """Runs agree up to the order of sums, with SGD, since Adam makes steps of rounding errors where gradients are 0."""
     changes = {"optimizer": {"name": "sgd"}, "training": {"report": False}, "trainer": {"max_epochs": 1}}
     config = configuration(run.name, model={"dropout": 0.0}, **changes)
     expected = losses(replace(config, loader=replace(config.loader, name="packed")), tmp_path / "packed")
@@ -123,7 +123,7 @@ def test_backends_and_loaders_learn_the_same(run, tmp_path):
 
 
 def test_predict_gives_the_networks_own_predictions(run, tmp_path):
-    """On every backend, and of several checkpoints their mean and deviation."""
+    """This holds on every backend; several checkpoints give mean and deviation."""
     (tmp_path / "new.smi").write_text("\n".join(SMILES))
     files = {"input": str(tmp_path / "new.smi"), "output": str(tmp_path / "p.csv"), "device": "cpu", "batch_size": 4}
     expected = {name: run.predictions(name) for name in ("best.ckpt", "last.ckpt")}
@@ -181,7 +181,7 @@ def test_what_is_exported_predicts_the_same(run, evaluator, tmp_path):
 
 @pytest.mark.parametrize(("name", "backend"), [(name, backend) for name in PRESETS for backend in BACKENDS[name]])
 def test_a_plain_loop_learns(name, backend):
-    """Without Lightning and Hydra, on batches of this project's and of PyG's."""
+    """The loop uses neither Lightning nor Hydra, with batches of this project and of PyG."""
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
     edge_channels = molecules.num_edge_features if PRESETS[name]["bonds"] else None
     torch.manual_seed(0)

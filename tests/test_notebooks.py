@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last: with small numbers here, as they are in the slow tier."""
+"""The notebooks run from the first cell to the last, with small numbers here and unchanged in the slow tier."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ SMALL = {
 
 
 def run(name, folder, parameters=None):
-    """Executes a notebook in `folder`, with other values in its cell tagged "parameters"; returns its printed text."""
+    """Run a notebook in `folder`, with other values in its cell tagged "parameters", and return its printed text."""
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     for key, value in (parameters or {}).items():

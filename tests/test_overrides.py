@@ -1,4 +1,4 @@
-"""Paths of every kind survive the shell and Hydra; what would be left out in silence is refused."""
+"""Paths of every kind survive the shell and Hydra, and words that would silently be ignored are refused."""
 
 import re
 import shlex
@@ -87,7 +87,7 @@ def test_lightning_arguments_can_be_added():
 
 
 def test_a_list_is_quoted_text_by_text():
-    """As one text it would be no list."""
+    """Quoted as one text it would not be a list."""
     with pytest.raises(UserError) as error:
         check_overrides(["dataset.targets=[ΔG, mu]"], resource("conf"), "train")
     advice = re.search("as in '([^']*)'", str(error.value))

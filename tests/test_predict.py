@@ -1,4 +1,4 @@
-"""A table of molecules in, a table of predictions out: rows, columns, formats and mistakes."""
+"""Predicting a table of molecules gives the right rows, columns and formats, and errors for mistakes."""
 
 import csv
 import gzip
@@ -49,7 +49,7 @@ def test_predictions_are_those_of_the_run(trained_run, tmp_path):
 
 
 def test_structures_are_predicted_as_their_smiles(trained_run, tmp_path):
-    """With and without written hydrogens; names, all data fields and a canonical SMILES are columns."""
+    """Hydrogens may be written or not; names, all data fields and a canonical SMILES become columns."""
     with Chem.SDWriter(str(tmp_path / "m.sdf")) as writer:
         for i, text in enumerate(SMILES):
             mol = Chem.MolFromSmiles(text)
@@ -192,7 +192,7 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, content,
     ],
 )
 def test_the_column_of_smiles_is_the_runs_own_where_there_is_one(trained_run, tmp_path, text, options):
-    """The run's is `structure`; cells are separated by what the header says."""
+    """The run's column is `structure`, and the header determines the separator."""
     content = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
     content["molgcn"]["config"]["dataset"]["smiles"] = "structure"
     torch.save(content, tmp_path / "best.ckpt")
@@ -223,7 +223,7 @@ def test_what_was_there_survives_a_failure(trained_run, tmp_path):
 
 
 def test_molecules_unlike_the_training_are_counted_in_one_line(trained_run, tmp_path, caplog):
-    """They get their numbers as before; the worker processes count them."""
+    """Such molecules get their predictions as before; worker processes count them."""
     lines = ["C", "CCO.CO", "[NH4+].[Cl-]", "CCCO", "CC" * 8, "CCCO"]
     (tmp_path / "library.smi").write_text("".join(f"{line}\n" for line in lines))
     options = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "library.smi"), "output": str(tmp_path / "p.csv")}

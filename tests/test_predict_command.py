@@ -1,4 +1,4 @@
-"""`python -m molgcn.predict` as it is typed: its messages, standard input and output, and ends from outside."""
+"""`python -m molgcn.predict` has the right messages, uses standard input and output, and can be ended from outside."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Linux's account, which the product reads where there is one."""
+"""Memory is read from Linux's accounting where it exists."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ STARTS_IT = "import subprocess, sys; held = b'x' * 600_000_000; subprocess.run([
 
 
 def test_what_was_held_for_a_while_is_in_the_peak():
-    """In a process of its own: what the tests before have loaded and started takes and gives back memory meanwhile."""
+    """This runs in another process, since earlier tests' libraries and threads take and free memory meanwhile."""
     before, holding, after, peak = map(float, subprocess.check_output([sys.executable, "-c", HOLDS], text=True).split())
     assert holding == pytest.approx(before + 64, abs=4)
     assert after == pytest.approx(before, abs=4)
@@ -27,6 +27,6 @@ def test_what_was_held_for_a_while_is_in_the_peak():
 
 
 def test_the_peak_is_not_the_starting_process_s():
-    """A sweep's jobs would all report what the process that started them once held."""
+    """Otherwise a sweep's jobs would all report the peak of the process that started them."""
     peak = subprocess.check_output([sys.executable, "-c", STARTS_IT, PEAK], text=True)
     assert 1 < float(peak) < 300

@@ -7,7 +7,7 @@ from molgcn.progress import progress_bar
 
 
 class Terminal:
-    """Standard error that says it is a terminal."""
+    """A standard error that claims to be a terminal."""
 
     encoding = "utf-8"
 

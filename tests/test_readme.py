@@ -55,7 +55,7 @@ def test_every_training_command_is_understood(arguments):
 
 @pytest.mark.slow  # each of them has tests of its own
 def test_commands_run_in_order(tmp_path, run_cli):
-    """The fast form of: train, resume, predict, fingerprint, explain, evaluate, export, and training on one's own file."""
+    """The commands train, resume, predict, fingerprint, explain, evaluate, export and train on one's own file, with fast settings."""
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y", *(f"{'C' * n}O,{n}" for n in range(1, 40))]) + "\n")
     (tmp_path / "new.csv").write_text("smiles\nCCO\nCCCO\n")
     assert run_cli(*FAST, "hydra.run.dir=runs/first").returncode == 0

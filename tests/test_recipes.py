@@ -1,4 +1,4 @@
-"""Every recipe and choice of conf/ runs: experiments, presets, optimisers and the like."""
+"""Every recipe and option of conf/ runs, such as experiments, presets and optimisers."""
 
 import csv
 import math
@@ -20,7 +20,7 @@ def training_losses(folder):
 
 @pytest.fixture
 def qm9(tmp_path):
-    """A file with QM9's columns: chains whose properties fall with their length, each in its own way."""
+    """Return a file with QM9's columns, of chains whose properties fall with their length, each at its own rate."""
     path = tmp_path / "qm9.csv"
     lines = [",".join(["mol_id", "smiles", *QM9_TARGETS])]
     for i in range(60):
@@ -32,7 +32,7 @@ def qm9(tmp_path):
 
 @pytest.fixture
 def own_file(tmp_path):
-    """A file of one's own."""
+    """Return a file of a user's own."""
     path = tmp_path / "own.csv"
     path.write_text("smiles,y\n" + "".join(f"{'C' * (1 + i % 9)}{'NOF'[i % 3]},{i % 9}\n" for i in range(60)))
     return [f"dataset.path={path}", "dataset.targets=[y]", f"dataset.cache_dir={tmp_path / 'cache'}"]
@@ -40,7 +40,7 @@ def own_file(tmp_path):
 
 @pytest.fixture
 def zinc(tmp_path):
-    """Lists and index files as the benchmark's, of a few molecules."""
+    """Write lists and index files like the benchmark's, with a few molecules."""
     folder = tmp_path / "zinc"
     folder.mkdir()
     for part, count in (("train", 40), ("valid", 12), ("test", 12)):
@@ -74,7 +74,7 @@ def test_no_recipe_is_left_out():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments_run_as_they_are(name, tmp_path, request):
-    """The recipe's own network and data set, one epoch of a few molecules."""
+    """The recipe's own network trains on its own data set for one epoch with a few molecules."""
     data = request.getfixturevalue(EXPERIMENTS[name])
     fast = ["trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
     result = run(tmp_path / "run", [f"experiment={name}", *data, *fast])

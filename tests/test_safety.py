@@ -1,4 +1,4 @@
-"""Files from strangers: each way of getting code or text of theirs to run, tried."""
+"""Files from strangers cannot run code or inject text, in all ways that are known."""
 
 import gzip
 import io
@@ -25,7 +25,7 @@ from molgcn.training.restore import load_regressor
 
 
 class Touch:
-    """Unpickled without care, it makes a file."""
+    """An object that makes a file when it is unpickled without care."""
 
     def __init__(self, path):
         self.path = path
@@ -36,7 +36,7 @@ class Touch:
 
 @pytest.fixture
 def trap(tmp_path):
-    """A file whose existence shows that something was run, and a proof that the bait works."""
+    """Return a file that would exist if code had run, after checking that the bait works."""
     os.system(f"touch '{tmp_path / 'proof'}'")
     assert (tmp_path / "proof").exists()
     return tmp_path / "was run"
@@ -111,7 +111,7 @@ def test_a_target_on_the_command_line(run_cli, trap, key):
 @pytest.mark.parametrize("name", ["../a.csv", "/tmp/../a.csv", "x/../../a.csv"])
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_an_archive_member_outside_the_folder(tmp_path, kind, name):
-    """A member of the expected name lands in the folder, wherever it says it lies; no other is unpacked."""
+    """A member with the expected name is unpacked into the folder, whatever its path; no other is unpacked."""
     archive, folder = tmp_path / "in" / "archive", tmp_path / "in" / "out"
     folder.mkdir(parents=True)
     members = {name: b"1", "../evil.csv": b"2"}
@@ -132,7 +132,7 @@ def test_an_archive_member_outside_the_folder(tmp_path, kind, name):
 
 
 def test_a_column_of_scripts_through_the_report(trained_run, tmp_path):
-    """As SMILES they are refused; as the names of columns and files they are text."""
+    """Scripts are refused as SMILES, and are shown as text in names of columns and files."""
     script = "<script>alert(1)</script>"
     data = tmp_path / f"{script.replace('/', '')}.csv"
     data.write_text(f"smiles,{script},b\nCCO,1,2\nc1ccccc1,2,3\n{script},3,4\n")
@@ -146,7 +146,7 @@ def test_a_column_of_scripts_through_the_report(trained_run, tmp_path):
 
 
 def test_a_row_of_hundreds_of_megabytes_in_a_small_file(trained_run, tmp_path):
-    """It is refused before it is in memory, whatever on_error says."""
+    """The row is refused before it is in memory, whatever on_error says."""
     with gzip.open(tmp_path / "new.csv.gz", "wb", 1) as file:
         file.write(b"smiles\nC\n")
         file.writelines([b"C" * 1_000_000] * 100)

@@ -1,4 +1,4 @@
-"""Signals that have to wait, and what they end."""
+"""Signals wait where they have to, and then end what they should."""
 
 import pickle
 import signal
@@ -11,7 +11,7 @@ from molgcn.signals import SignalsLater, Terminated, terminate
 
 @pytest.fixture(autouse=True, params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def number(request):
-    """A signal, with the handlers of a command."""
+    """Return a signal, with the handlers of a command installed."""
     before = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: terminate}
     before = {number: signal.signal(number, handler) for number, handler in before.items()}
     yield request.param

@@ -1,4 +1,4 @@
-"""The built wheel works by itself: a new environment, another directory."""
+"""The built wheel works in a new environment and another directory."""
 
 from __future__ import annotations
 

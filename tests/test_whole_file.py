@@ -1,4 +1,4 @@
-"""What is written is whole or not there, and what a killed process left of it goes."""
+"""Files are written completely or not at all, and remains of a killed process are removed."""
 
 import os
 import subprocess

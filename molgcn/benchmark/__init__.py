@@ -1,1 +1,1 @@
-"""Side-by-side comparison of backends and loaders."""
+"""Measure backends and loaders side by side."""

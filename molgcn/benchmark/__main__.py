@@ -1,4 +1,4 @@
-"""`python -m molgcn.benchmark`: compares the backends on this machine."""
+"""`python -m molgcn.benchmark`: compare the backends on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.cli import run_app
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.benchmark`."""
+    """Run `python -m molgcn.benchmark`."""
     run_app("benchmark", _job)
 
 

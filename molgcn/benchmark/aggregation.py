@@ -1,4 +1,4 @@
-"""`molgcn::aggregate` beside cuSPARSE's product, PyG's scatter and plain PyTorch, and its strategies beside each other."""
+"""Compare `molgcn::aggregate` with cuSPARSE's product, PyG's scatter and plain PyTorch, and its strategies with each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from molgcn.benchmark.measure import interleaved, medians, milliseconds
 from molgcn.errors import UserError
 from molgcn.ops import aggregate, renumber
 
-BOUND = 1e-5  # relative L2 error against float64
+BOUND = 1e-5  # largest relative L2 error against float64
 Calls = dict[str, Callable[[], object]]
 
 
@@ -29,16 +29,18 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def times(calls: Calls, device: torch.device, repeats: int, capture: bool) -> dict[str, float]:
-    """Microseconds of each call, eager or captured."""
+    """Return the microseconds of each call, eager or captured."""
     made = {name: captured(call) if capture else call for name, call in calls.items()}
     return {name: 1e3 * time for name, time in medians(interleaved(made, device, repeats)).items()}
 
 
 def alone(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
-    """Microseconds of an unweighted sum over neighbours, forward: ours, cuSPARSE's and PyG's, eager and captured.
+    """Return the microseconds of an unweighted sum over neighbours: ours, cuSPARSE's and PyG's, eager and captured.
+
+    Only the forward pass is timed.
 
     Raises:
-        UserError: where the numbers are wrong.
+        UserError: if our result is wrong.
     """
     from torch_geometric.utils import scatter
 
@@ -58,10 +60,10 @@ def alone(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
 
 
 def strategies(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
-    """Microseconds of forward and backward with scalar weights, captured, by strategy.
+    """Return the microseconds of forward and backward with scalar weights, captured, by strategy.
 
-    "GNNAdvisor" is its rule: groups of the mean degree, min(width, 32) dimension workers, sums added atomically. fuseGNN has its user
-    choose between `vertex` and `edge`.
+    "GNNAdvisor" follows that system's rule: groups of the mean degree, min(width, 32) dimension workers and atomic additions. fuseGNN
+    lets its user choose between `vertex` and `edge`.
     """
     group = max(case.edge_index.shape[1] // case.num_nodes, 1)
     options: dict[str, dict] = {
@@ -84,7 +86,11 @@ def strategies(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
 
 
 def vector_weights(num_channels: int, repeats: int, device: torch.device) -> dict[str, float]:
-    """Vector weights, N = 4,096 and E = 200,000: microseconds, bytes beyond inputs and results, and the time of moving the weights."""
+    """Return the times of sums with a weight for every edge and channel, for N = 4,096 and E = 200,000.
+
+    The result holds microseconds, the memory beyond inputs and results in percent of these, and the microseconds of moving the weights
+    once.
+    """
     num_nodes, num_edges = 4096, 200_000
     generator = torch.Generator(device).manual_seed(0)
     edge_index = torch.randint(0, num_nodes, (2, num_edges), generator=generator, device=device)
@@ -115,7 +121,7 @@ def vector_weights(num_channels: int, repeats: int, device: torch.device) -> dic
 
 
 def renumbered(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
-    """Microseconds of an unweighted sum, captured, with nodes as they come and renumbered."""
+    """Return the microseconds of an unweighted sum, captured, with the nodes in their given order and renumbered."""
     order = renumber(case.edge_index, case.num_nodes)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(case.num_nodes, device=order.device))
     edges = place[case.edge_index]
@@ -125,7 +131,7 @@ def renumbered(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
 
 
 def _csr(case: GraphCase) -> Tensor:
-    """The adjacency as PyTorch's CSR matrix, rows by target."""
+    """Return the adjacency as a CSR matrix of PyTorch, with a row for each target."""
     from molgcn.ops.edge_graph import EdgeGraph
 
     graph = EdgeGraph.of(case.edge_index, case.num_nodes, case.num_nodes)
@@ -140,7 +146,7 @@ def _check(name: str, actual: Tensor, expected: Tensor) -> None:
 
 
 def _beyond(call: Callable[[], tuple[Tensor, ...]], inputs: list[Tensor]) -> float:
-    """The peak of memory beyond inputs and results, over what these take."""
+    """Return the peak of memory beyond inputs and results, as a fraction of the memory of these."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

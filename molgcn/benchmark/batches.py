@@ -16,15 +16,15 @@ from molgcn.nn.batch_layout import batch_layout
 def random_batch(
     molecules: PackedMolecules, batch_size: int, device: str | torch.device = "cpu", model: ModelConfig | None = None
 ) -> GraphBatch:
-    """B molecules drawn at random, always the same ones, as the training loader hands them out: ordered so that they fill tiles.
+    """Return a batch of B molecules, drawn at random with a fixed seed and ordered to fill tiles, as in the training loader.
 
-    The first ones would not do: sets are often sorted, QM9 by size. PyG gets them in the same order.
+    The first B molecules would not do, since sets are often sorted, QM9 by size. PyG gets the molecules in the same order.
 
     Args:
-        molecules: each is drawn once before one is drawn again.
-        batch_size: B.
-        device: where the batch lies.
-        model: what it is for, if known.
+        molecules: the set; every molecule is drawn once before one is drawn again.
+        batch_size: number of molecules, B.
+        device: device of the batch.
+        model: the model that reads the batch, if known; its kernels determine the tiles.
     """
     indices, device = _drawn(molecules, batch_size), torch.device(device)
     layout = BatchLayout()
@@ -36,18 +36,18 @@ def random_batch(
 def training_batch(
     molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig, layout: BatchLayout | None = None
 ) -> tuple[GraphBatch, GraphBatch]:
-    """As :func:`random_batch`, but with equal leaves as one row where the training loader merges them for backend=fused.
+    """Return the molecules of :func:`random_batch` as backend=fused trains on them, and as PyG does.
 
     Args:
-        molecules: each is drawn once before one is drawn again.
-        batch_size: B.
-        device: where the batch lies.
-        model: what it is for.
-        layout: of the batch; None is the training loader's.
+        molecules: the set; every molecule is drawn once before one is drawn again.
+        batch_size: number of molecules, B.
+        device: device of the batches.
+        model: the model that reads the batches.
+        layout: layout of the first batch; None is the training loader's.
 
     Returns:
-        - the batch
-        - the same molecules, in the same order, with all their atoms: for PyG
+        - the batch for backend=fused, in which equal leaves are one row if the layout merges them
+        - the batch for PyG: the same molecules in the same order, with all their atoms
     """
     indices, device = _drawn(molecules, batch_size), torch.device(device)
     layout = layout or batch_layout(model, "fused", "auto", molecules, indices, device)

@@ -1,4 +1,4 @@
-"""What is compared: this project's operator and PyTorch Geometric as written, with the normalisation hoisted, and compiled."""
+"""The candidates of the comparison: this project's operator, and PyTorch Geometric as written, with hoisted normalisation and compiled."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Candidate:
     """One way to compute a model.
 
     Attributes:
-        name: of :data:`CANDIDATES`.
-        module: holds the weights.
-        convert: turns a GraphBatch into the input.
-        model: what is called with it: the module, or its compiled form.
-        loss: mean squared error of an input and targets [B, 1].
+        name: one of :data:`CANDIDATES`.
+        module: the module that holds the weights.
+        convert: function that turns a GraphBatch into the model's input.
+        model: the module, or its compiled form, which is called with the input.
+        loss: function that returns the mean squared error for an input and targets [B, 1].
     """
 
     name: str
@@ -43,7 +43,10 @@ class Candidate:
     loss: Callable[[Any, Tensor], Tensor]
 
     def prepare(self, call: Callable[[], object]) -> Callable[[], object]:
-        """The call as it is timed: recorded as a CUDA graph where the candidate is captured, planned for a smaller GPU where it says so."""
+        """Return the call as it is timed, which replays a CUDA graph if the candidate is in :data:`CAPTURED`.
+
+        "fused_99kb" is planned for a GPU with 99 KiB of shared memory.
+        """
         if self.name in CAPTURED:
             with limit_shared_memory(99 * 1024) if self.name == "fused_99kb" else nullcontext():
                 return capture(call)
@@ -51,14 +54,14 @@ class Candidate:
 
     def _marked(self, call: Callable[[], object]) -> Callable[[], object]:
         def step() -> object:
-            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are not needed any more
+            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are no longer needed
             return call()
 
         return step
 
 
 class HoistedGCN(nn.Module):
-    """PyG's layers on a normalised adjacency that is computed once, outside of what is timed."""
+    """PyG's layers on a normalised adjacency that is computed once, before the clock starts."""
 
     def __init__(self, model: GCN) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ class HoistedGCN(nn.Module):
         self.pool = {"mean": global_mean_pool, "sum": global_add_pool, "max": global_max_pool}[model.pool]
 
     def forward(self, batch: Any) -> Tensor:
-        """As :class:`molgcn.nn.GCN`; the batch brings `edge_weight` and its edges include the self-loops."""
+        """Return the predictions [B, T] for a batch of :func:`hoisted`, which has `edge_weight` and edges with self-loops."""
         h = batch["x"] if self.model.embed is None else self.model.embed(batch["x"])
         for index, conv in enumerate(self.model.convs):
             norm, activated, residual = self.model.layer_options(index)
@@ -82,7 +85,7 @@ class HoistedGCN(nn.Module):
 
 
 def build(name: str, model: GCN, device: torch.device) -> Candidate:
-    """A candidate with the weights of `model` on a device."""
+    """Return a candidate with the weights of `model` on a device."""
     if name.startswith("fused"):
         copy = model.on_backend("fused").to(device)
         return Candidate(name, copy, _same, copy, fused_loss(copy) if device.type == "cuda" else _plain_loss(copy))
@@ -98,7 +101,7 @@ def build(name: str, model: GCN, device: torch.device) -> Candidate:
 
 
 def fused_loss(model: GCN) -> Callable[[GraphBatch, Tensor], Tensor]:
-    """Mean squared error of a fused model on a GPU as training computes it."""
+    """Return the function that computes the mean squared error of a fused model on a GPU as training does."""
     loss, device = MaskedLoss(TrainingConfig(loss="mse"), fused=True), next(model.parameters()).device
     mean, std = torch.zeros(model.out_channels, device=device), torch.ones(model.out_channels, device=device)
     return lambda batch, targets: model.loss(batch, loss.objective(targets, mean, std))[0]
@@ -109,14 +112,14 @@ def _plain_loss(model: Model) -> Callable[[Any, Tensor], Tensor]:
 
 
 def capture(call: Callable[[], object]) -> Callable[[], object]:
-    """The replay of a CUDA graph of one call, recorded after calls that made everything that is made on first use."""
+    """Return the replay of a CUDA graph of one call, recorded after calls that did all work of a first use."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(stream)
-    torch._C._cuda_clearCublasWorkspaces()  # the graph gets one of its own: torch.compile frees those that calls share
+    torch._C._cuda_clearCublasWorkspaces()  # the graph gets its own workspace: torch.compile frees the shared ones
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream), capturing_both_ways():
         call()
@@ -124,12 +127,12 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def _replay(graph: torch.cuda.CUDAGraph, kept: object) -> None:
-    """What the graph writes to, such as an optimiser's state, lives as long as `kept`, the call that was recorded."""
+    """Replay a graph. `kept` is the recorded call, which keeps alive what the graph writes to, such as an optimiser's state."""
     graph.replay()
 
 
 def hoisted(batch: GraphBatch, add_self_loops: bool = True) -> dict[str, Tensor]:
-    """The batch with its normalised edges."""
+    """Return the input of :class:`HoistedGCN`: the batch with its normalised edges."""
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
     edge_index, edge_weight = gcn_norm(batch.edge_index, None, batch.num_nodes, add_self_loops=add_self_loops, dtype=batch.x.dtype)

@@ -1,4 +1,4 @@
-"""The comparison of both backends on this machine: measures what is not there yet, then writes tables and plots."""
+"""Compare both backends on this machine: measure the missing rows, then write tables and plots."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ PARTS = {"steps": steps, "published": published, "loaders": loaders, "epochs": e
 
 
 def compare(config: BenchmarkConfig, console: Console | None = None) -> Results:
-    """Measures the parts that `config` names, prints the tables and writes everything into `config.output`.
+    """Measure the parts that `config` names, print the tables and write everything into `config.output`.
 
-    The folder gets a CSV file a part, `results.json` (machine, versions, all rows), `report.md` and plots. Each row is written when it is
-    measured; rows that are there are not measured again, and tables and plots show them too.
+    The folder gets a CSV file for each part, `results.json` (machine, versions, all rows), `report.md` and plots. Each row is written as
+    soon as it is measured. Rows of earlier calls are not measured again; tables and plots show them too.
 
     Raises:
         UserError: for a mistake in the configuration or its data, a folder with measurements of another machine, or a candidate whose
-            numbers are wrong.
+            results are wrong.
     """
     console = console or Console()
     facts = machine(config.torch_device)
     results = Results(_folder(config.output), facts)
-    tables = {name: results.table(name, part.KEY) for name, part in PARTS.items()}  # what earlier calls measured is shown too
+    tables = {name: results.table(name, part.KEY) for name, part in PARTS.items()}  # rows of earlier calls are shown too
     results.save()
     dataset = load_once(config.dataset)
     if config.dataset.name == "builtin":
@@ -71,7 +71,7 @@ def _folder(output: str) -> Path:
 
 
 def data_label(dataset: DatasetConfig) -> str:
-    """Return a name for the molecules that tells data sets apart in one folder."""
+    """Return a name for the molecules, which tells data sets apart in one folder."""
     stem = "" if dataset.path is None else Path(dataset.path).name.split(".")[0]
     name = dataset.name if stem.startswith(dataset.name) or not stem else stem if dataset.name == "csv" else f"{dataset.name}:{stem}"
     return name if dataset.subset is None else f"{name}[{dataset.subset}]"
@@ -94,13 +94,13 @@ def _grid(config: BenchmarkConfig) -> steps.Grid:
 def measurements(
     config: BenchmarkConfig, molecules: PackedMolecules, tables: Mapping[str, Table], peak: float
 ) -> dict[str, partial[Iterator[Row]]]:
-    """Return for each part the call that measures it, with all its arguments; nothing is measured before the call is made.
+    """Return for each part the call that measures it, with its arguments bound; nothing is measured before the call is made.
 
     Args:
-        config: of the comparison.
-        molecules: what is measured on.
-        tables: by part; they get the rows.
-        peak: GFLOP/s of the machine; 0 where that is not known.
+        config: configuration of the comparison.
+        molecules: the molecules to measure with.
+        tables: table of each part, to which the rows are added.
+        peak: peak GFLOP/s of the machine; 0 if unknown.
     """
     label, grid = data_label(config.dataset), _grid(config)
     options, learns = asdict(config.epochs), config.learning
@@ -119,7 +119,7 @@ def measurements(
 
 
 def training_values(config: BenchmarkConfig, num_layers: int, batch_size: int) -> dict[str, Any]:
-    """The keys of a training run of this size: the same network as `steps` measures."""
+    """Return the configuration keys of a training run of this size, with the network that `steps` measures."""
     return {
         "dataset": {**asdict(config.dataset), "batch_size": batch_size},
         "model": {
@@ -136,7 +136,7 @@ def training_values(config: BenchmarkConfig, num_layers: int, batch_size: int) -
 
 
 def _line(part: str, row: Row) -> str:
-    """One line for a row that was just measured."""
+    """Return a line of text for a row that was just measured."""
     shown = ("work", "backend", "loader", "num_layers", "batch_size", "seed", "microseconds", "epoch_ms", "val_mae", "seconds")
     facts = [f"{name}={row[name]}" for name in shown if row.get(name) is not None]
     times = [f"{name[:-3]} {row[name]:.3g} ms" for name in row if name.endswith("_ms") and part in ("steps", "published")]

@@ -1,4 +1,4 @@
-"""conf/benchmark.yaml as a checked dataclass."""
+"""The checked dataclass of conf/benchmark.yaml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Work = Literal["forward", "training_forward", "backward", "forward_backward", "s
 
 @dataclass(frozen=True)
 class StepsConfig:
-    """`steps`: see :class:`molgcn.benchmark.steps.Grid`; `candidates` of None are those that the device has, uncompiled."""
+    """The section `steps`, see :class:`molgcn.benchmark.steps.Grid`. `candidates=None` takes all uncompiled ones that the device has."""
 
     candidates: tuple[CandidateName, ...] | None = None
     works: tuple[Work, ...] = WORKS  # type: ignore[assignment]
@@ -31,7 +31,7 @@ class StepsConfig:
 
 @dataclass(frozen=True)
 class PublishedConfig:
-    """`published`: the study's protocol, see :mod:`molgcn.benchmark.published`."""
+    """The section `published`, the protocol of a published study, see :mod:`molgcn.benchmark.published`."""
 
     warm_up: int = 20
     iterations: int = 50
@@ -40,7 +40,7 @@ class PublishedConfig:
 
 @dataclass(frozen=True)
 class LoadersConfig:
-    """`loaders`: see :mod:`molgcn.benchmark.loaders`."""
+    """The section `loaders`, see :mod:`molgcn.benchmark.loaders`."""
 
     batch_sizes: tuple[int, ...] = (128, 4096)
     workers: tuple[int, ...] = (0,)
@@ -49,7 +49,7 @@ class LoadersConfig:
 
 @dataclass(frozen=True)
 class EpochsConfig:
-    """`epochs`: see :mod:`molgcn.benchmark.epochs`."""
+    """The section `epochs`, see :mod:`molgcn.benchmark.epochs`."""
 
     num_layers: tuple[int, ...] = (12,)
     batch_sizes: tuple[int, ...] = (128,)
@@ -61,7 +61,7 @@ class EpochsConfig:
 
 @dataclass(frozen=True)
 class LearningConfig:
-    """`learning`: see :mod:`molgcn.benchmark.learning`."""
+    """The section `learning`, see :mod:`molgcn.benchmark.learning`."""
 
     num_layers: int = 12
     batch_size: int = 128
@@ -72,7 +72,7 @@ class LearningConfig:
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
-    """conf/benchmark.yaml."""
+    """The configuration of conf/benchmark.yaml."""
 
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     parts: tuple[Part, ...] = ("steps", "loaders", "epochs", "learning")
@@ -89,7 +89,7 @@ class BenchmarkConfig:
     learning: LearningConfig = field(default_factory=LearningConfig)
 
     def __post_init__(self) -> None:
-        """Checks what pydantic's types do not say."""
+        """Check what pydantic's types do not check."""
         positive: dict[str, int | Sequence[int]] = {
             "num_layers": self.num_layers,
             "batch_sizes": self.batch_sizes,
@@ -129,13 +129,13 @@ class BenchmarkConfig:
 
     @property
     def torch_device(self) -> torch.device:
-        """Where everything runs: a GPU where there is one."""
+        """The device of all measurements; `device=auto` takes a GPU if there is one."""
         cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
         return torch.device("cuda" if cuda else "cpu")
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """What `steps` compares."""
+        """The names of the candidates that `steps` compares."""
         if self.steps.candidates is not None:
             return self.steps.candidates
         captured = ("fused_captured",) if self.torch_device.type == "cuda" else ()

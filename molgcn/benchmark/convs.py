@@ -1,4 +1,4 @@
-"""One layer, `FusedGCNConv`, beside PyG's `GCNConv` on batches of molecules and on larger graphs."""
+"""Compare one layer, `FusedGCNConv`, with PyG's `GCNConv` on batches of molecules and on larger graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
 WORKS = ("forward", "forward and backward", "with the edge weights' gradient")
-BOUND = 1e-5  # relative L2 error against float64
+BOUND = 1e-5  # largest relative L2 error against float64
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of one case and kind of work by layer; "new edges" is FusedGCNConv when it has not seen the edges before."""
+    """The milliseconds of each layer for one case and kind of work.
+
+    "new edges" is FusedGCNConv on edges that it has not seen before.
+    """
 
     case: Case
     work: str
@@ -37,23 +40,23 @@ class Row:
 
 
 def molecule_case(molecules: PackedMolecules, batch_size: int, width: int) -> Case:
-    """A batch of molecules, drawn with replacement where the set is smaller."""
+    """Return a batch of molecules, drawn at random with replacement."""
     chosen = torch.randint(0, len(molecules), (batch_size,), generator=torch.Generator().manual_seed(0))
     batch = molecules.batch(chosen.numpy())
     return Case(f"{batch_size:,} molecules", batch.edge_index, batch.num_nodes, width, width)
 
 
 def random_case(num_nodes: int, num_edges: int, in_channels: int, out_channels: int) -> Case:
-    """Edges between nodes drawn at random, in no order: what a cache likes least."""
+    """Return a graph with random edges in random order, the worst case for a cache."""
     edges = torch.randint(0, num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(0))
     return Case("random graph", edges, num_nodes, in_channels, out_channels)
 
 
 def compare(case: Case, repeats: int) -> list[Row]:
-    """Times every kind of work, after checking outputs and gradients of all layers against PyG in float64.
+    """Time every kind of work, after a check of all layers' outputs and gradients against PyG in float64.
 
     Raises:
-        UserError: naming the layer whose numbers are wrong.
+        UserError: for a layer whose results are wrong.
     """
     torch.manual_seed(0)
     x = torch.randn(case.num_nodes, case.in_channels, requires_grad=True)
@@ -78,7 +81,7 @@ def compare(case: Case, repeats: int) -> list[Row]:
 
 
 def _layers(case: Case) -> dict[str, nn.Module]:
-    """FusedGCNConv; GCNConv as written; GCNConv without normalisation, for edges normalised in advance and for such a CSR matrix."""
+    """Return the layers by name: FusedGCNConv, GCNConv as written, and GCNConv for a graph that was normalised in advance."""
     from torch_geometric.nn import GCNConv
 
     from molgcn.nn import FusedGCNConv

@@ -1,4 +1,4 @@
-"""Whole training epochs through the Trainer: what a user waits for."""
+"""Time whole training epochs through the Trainer, as a user sees them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _QUIET = {"num_sanity_val_steps": 0, "enable_progress_bar": False, "enable_model
 
 
 class EpochClock(Callback):
-    """When training epochs and validations started, and when the first step was done.
+    """A callback that records when epochs start, when the first step ends and how long validations take.
 
     Args:
-        epochs: after which training stops, at the start of the next; None goes on to the Trainer's own end.
+        epochs: number of epochs after which training stops, at the start of the next one. None leaves the end to the Trainer.
 
     Attributes:
-        starts: of training epochs, seconds of the process's clock.
-        first_step: end of the first training step, with the device idle.
-        validations: seconds each validation took.
+        starts: start of each training epoch, in seconds of `time.perf_counter`.
+        first_step: end of the first training step with the device idle, on the same clock.
+        validations: duration of each validation, in seconds.
     """
 
     def __init__(self, epochs: int | None = None) -> None:
@@ -52,27 +52,27 @@ class EpochClock(Callback):
         self.validations: list[float] = []
 
     def on_train_epoch_start(self, trainer: Trainer, *args: Any) -> None:
-        """Looks at the clock."""
+        """Record the time."""
         self.starts.append(time.perf_counter())
         if self.epochs is not None and len(self.starts) > self.epochs:
             trainer.should_stop = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Looks at the clock once, when the device is done."""
+        """Record the time of the first step once the device is idle."""
         if self.first_step is None:
             synchronize(pl_module.device)
             self.first_step = time.perf_counter()
 
     def on_validation_epoch_start(self, *args: Any) -> None:
-        """Looks at the clock."""
+        """Record the time."""
         self._validation = time.perf_counter()
 
     def on_validation_epoch_end(self, *args: Any) -> None:
-        """The metrics have been read from the device by now."""
+        """Record the duration; the metrics have been read from the device by now, so it is idle."""
         self.validations.append(time.perf_counter() - self._validation)
 
     def durations(self, warm_up: int) -> list[float]:
-        """Seconds from the start of an epoch to the start of the next."""
+        """Return the seconds from the start of each epoch after the first `warm_up` to the start of the next."""
         return [end - start for start, end in zip(self.starts[warm_up:], self.starts[warm_up + 1 :], strict=False)]
 
 
@@ -87,22 +87,23 @@ def measure(
     workers: int = 0,
     train: Train | None = None,
 ) -> Iterator[Row]:
-    """Measures what `table` lacks, adds each row to it and yields it.
+    """Measure the rows that `table` lacks, add each to it and yield it.
 
     A row has `epoch_ms` (wall clock from the start of one training epoch to the start of the next inside `Trainer.fit`, logging every 50
     steps), `step_ms`, `molecules_per_second`, `data_wait` (share), `kernel_launches` (on a GPU), `memory_mb`, `validation_ms`,
     `checkpoint_ms` and `start_up_s` (from packed molecules to the end of the first step, compiling included).
 
     Args:
-        variants: the configuration's keys, one mapping a configuration.
-        pairs: (backend, loader).
+        variants: configuration keys, one mapping for each configuration.
+        pairs: pairs (backend, loader).
         dataset: name of the molecules.
-        table: with the key columns :data:`KEY`.
-        epochs: timed; their median counts.
-        warm_up: epochs before them.
-        rounds: of all pairs in turn; the median round counts.
-        workers: processes of PyG's DataLoader.
-        train: trains a configuration for a number of epochs, after a number that are not timed; None is :func:`timed_training`.
+        table: table with the key columns :data:`KEY`.
+        epochs: number of timed epochs, whose median counts.
+        warm_up: number of epochs before the timed ones.
+        rounds: number of rounds, each of all pairs in turn; the median round counts.
+        workers: number of worker processes of PyG's DataLoader.
+        train: function that trains a configuration for a number of timed epochs after a number of warm-up epochs, and returns the columns.
+            None is :func:`timed_training`.
     """
     quieten()
     train = train or timed_training
@@ -125,13 +126,13 @@ def _key(values: dict[str, Any], backend: str, loader: str, dataset: str, worker
 
 
 def device_of(values: dict[str, Any]) -> torch.device:
-    """Where the Trainer will put a configuration."""
+    """Return the device that the Trainer will choose for a configuration."""
     cpu = values.get("trainer", {}).get("accelerator") == "cpu" or not torch.cuda.is_available()
     return torch.device("cpu" if cpu else "cuda")
 
 
 def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, MoleculeDataModule, Callable[[], MoleculeRegressor]]:
-    """The configuration, its data and what builds its module, for a Trainer with these options."""
+    """Return a configuration, its data module and the function that builds its module, for a Trainer with these options."""
     config = parse(Config, {**values, "trainer": {**_QUIET, **options, **values.get("trainer", {})}, "logger": {"name": "csv"}})
     backend = config.backend
     choose_layout = partial(batch_layout, config.model, backend.name, backend.strategy)
@@ -180,10 +181,12 @@ def timed_training(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
 
 
 class CheckpointWrites(Callback):
-    """Writes the run's checkpoint three times when training ends, each until it is on disk: within a fit training goes on meanwhile.
+    """A callback that times three writes of the run's checkpoint when training ends, each until it is on disk.
+
+    During training a checkpoint is written in the background, so its time could not be seen there.
 
     Args:
-        path: where to.
+        path: file to write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -191,7 +194,7 @@ class CheckpointWrites(Callback):
         self.milliseconds: list[float] = []
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Takes the times."""
+        """Record the time of each write."""
 
         def save() -> None:
             trainer.save_checkpoint(self.path)

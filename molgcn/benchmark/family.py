@@ -1,4 +1,4 @@
-"""Steps of the family's networks on the fused backend beside PyG's, as written and compiled."""
+"""Compare steps of networks of all layers on the fused backend with PyG's, as written and compiled."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "GINE 5 x 300": ("gine", 5, 300, BATCH),
     **{f"{conv} 12 x 64, layer norm": (conv, 12, 64, LAYER) for conv in ("gin", "gine", "gcn_edge", "sage")},
 }
-"""The networks by name: layer, number of layers, width, other options. Atoms and bonds are embedded; there are no encodings."""
+"""The networks by name: layer, number of layers, width and other options. Atoms and bonds are embedded; there are no encodings."""
 
 KEY = ("network", "device", "work", "batch_size", "precision")
 WORKS = ("forward", "forward_backward", "step")
 CANDIDATES = ("fused", "fused_captured", "pyg", "pyg_compiled")
-_BOUNDS = {"highest": 1e-4, "high": 5e-2}  # of outputs in evaluation, relative L2 against float64
+_BOUNDS = {"highest": 1e-4, "high": 5e-2}  # largest relative L2 error of outputs in evaluation against float64
 
 
 def network(name: str, molecules: PackedMolecules) -> MoleculeNet:
-    """Return the network on backend=pyg, drawn with one seed.
+    """Return a network on backend=pyg, drawn with a fixed seed.
 
     Args:
         name: one of :data:`NETWORKS`.
-        molecules: the set whose atoms and bonds it sees.
+        molecules: the set that determines the numbers of features.
     """
     conv, num_layers, width, options = NETWORKS[name]
     bonds = molecules.num_edge_features if conv in ("gine", "gcn_edge") else None
@@ -66,15 +66,15 @@ def measure(
     """Measure the rows that `table` lacks, add each to it and yield it.
 
     Args:
-        molecules: the first of them are the batch.
+        molecules: the set, whose first molecules are the batch.
         keys: columns :data:`KEY` of each row.
-        candidates: of :data:`CANDIDATES`; PyG's are called with its own batch.
-        repeats: timed calls of each candidate, in turn.
-        table: with the key columns :data:`KEY`.
-        check: whether predictions are compared with those of float64 first.
+        candidates: names in :data:`CANDIDATES`; PyG's candidates get PyG's own batch.
+        repeats: number of timed calls of each candidate, in turn.
+        table: table with the key columns :data:`KEY`.
+        check: whether predictions are first compared with those in float64.
 
     Raises:
-        UserError: where a candidate's predictions are wrong.
+        UserError: for a candidate whose predictions are wrong.
     """
     before = torch.get_float32_matmul_precision()
     for key in keys:
@@ -108,7 +108,7 @@ def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ..
 
 
 class _Candidate:
-    """One way to compute a network, with a batch."""
+    """One way to compute a network, together with its batch."""
 
     def __init__(self, name: str, model: MoleculeNet, batch: GraphBatch) -> None:
         self.name = name
@@ -126,7 +126,7 @@ class _Candidate:
         return nn.functional.mse_loss(self.compiled(self.batch), self._objective.target)
 
     def call(self, work: str) -> Callable[[], object]:
-        """Return one call of the work."""
+        """Return a function that does the work once."""
         self.model.train(work != "forward")
         if work == "forward":
             return torch.no_grad()(lambda: self.compiled(self.batch))
@@ -137,7 +137,7 @@ class _Candidate:
 
         if work == "forward_backward":
             return both
-        # a rate of zero: the weights stay what they were, the work is the same
+        # a learning rate of zero leaves the weights as they are and does the same work
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True, capturable=self._objective.target.is_cuda)
 
         def step() -> None:
@@ -147,7 +147,7 @@ class _Candidate:
         return step
 
     def prepared(self, work: str) -> Callable[[], object]:
-        """Return the call as it is timed."""
+        """Return the function that is timed, which may replay a CUDA graph of the work."""
         call = self.call(work)
         if self.name == "fused_captured":
             return capture(call)
@@ -155,7 +155,7 @@ class _Candidate:
             return call
 
         def marked() -> object:
-            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are not needed any more
+            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are no longer needed
             return call()
 
         return marked
@@ -173,7 +173,7 @@ def _check(made: dict[str, _Candidate], model: MoleculeNet, batch: GraphBatch, b
 
 
 def _peak_memory(call: Callable[[], object], device: torch.device) -> int:
-    """Return the bytes that a call takes at most beyond what is there before."""
+    """Return the peak of the bytes that a call allocates beyond what was allocated before."""
     call()
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -183,7 +183,7 @@ def _peak_memory(call: Callable[[], object], device: torch.device) -> int:
 
 
 def sheet(rows: list[Row]) -> list[str]:
-    """Return a Markdown table of rows: microseconds, launches, how many times faster than PyG, and megabytes beyond the batch."""
+    """Return a Markdown table of the rows: microseconds, launches, speed-up over PyG, and megabytes beyond the batch."""
     cells = [_cells(row) for row in rows]
     titles = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
     lines = [

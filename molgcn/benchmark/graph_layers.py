@@ -1,4 +1,4 @@
-"""The fused layers for any graph beside PyG's: forward and backward of one layer, with respect to its input and its parameters."""
+"""Compare the fused layers for any graph with PyG's: forward and backward of one layer, with gradients of input and parameters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from molgcn.benchmark.aggregation import Calls, times
 from molgcn.benchmark.graphs import GraphCase
 from molgcn.errors import UserError
 
-# Relative L2 differences from PyG's of the output and of the input's gradient, both float32: where rounding takes a score across zero, the
-# slope of GAT's leaky relu is another
+# Largest relative L2 differences from PyG of the output and of the input's gradient, both float32. GAT's is larger: where rounding takes a
+# score across zero, the leaky relu has another slope.
 BOUNDS = (1e-5, 1e-3)
 LAYERS = ("GCN", "GIN", "SAGE", "GAT, 8 heads", "GATv2, 8 heads")
 
@@ -23,15 +23,17 @@ _CAPTURABLE = {"GCN": ("PyG, cached",), "GIN": ("PyG",), "SAGE": ("PyG",)}  # Py
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Microseconds of forward and backward, and peak MB beyond the inputs; PyG's are those of the quicker of its forms.
+    """The times of forward and backward, and the peak memory beyond the inputs.
+
+    PyG's numbers are those of its faster form: as written or, for GCN, with its graph cached.
 
     Attributes:
-        fused: eager.
-        fused_captured: the replay of a CUDA graph.
-        pyg: eager, of the quickest: as written or, for GCN, with its graph cached.
-        pyg_captured: the replay of a CUDA graph, None where PyG's layer waits for the device.
-        fused_memory: MB.
-        pyg_memory: MB.
+        fused: microseconds of the fused layer, eager.
+        fused_captured: microseconds of the fused layer as a replay of a CUDA graph.
+        pyg: microseconds of PyG's layer, eager.
+        pyg_captured: microseconds of PyG's layer as a replay of a CUDA graph; None where it waits for the device.
+        fused_memory: peak memory of the fused layer, in MB.
+        pyg_memory: peak memory of PyG's layer, in MB.
     """
 
     fused: float
@@ -46,7 +48,7 @@ def layer_times(name: str, case: GraphCase, width: int, repeats: int) -> LayerTi
     """Measure one layer on one graph.
 
     Raises:
-        UserError: where the fused layer's numbers are not PyG's.
+        UserError: if the fused layer's results differ from PyG's.
     """
     device = case.edge_index.device
     layers = _layers(name, width, device)
@@ -99,7 +101,7 @@ def _check(title: str, calls: dict[str, Callable[[], tuple[Tensor, ...]]]) -> No
 
 
 def _peak(call: Callable[[], object]) -> float:
-    """MB that a call takes at most, its results included."""
+    """Return the peak memory of a call in MB, its results included."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

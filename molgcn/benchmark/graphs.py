@@ -1,4 +1,4 @@
-"""Graphs of the sizes and degree laws that published systems are measured on, made at random, and batches of molecules."""
+"""Random graphs with the sizes and degree distributions that published systems are measured on, and batches of molecules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class GraphCase:
 
     @property
     def title(self) -> str:
-        """Its name and size."""
+        """The graph's name and size."""
         return f"{self.name}: {self.num_nodes:,} nodes, {self.edge_index.shape[1]:,} edges"
 
 
-_SIZES = (  # nodes, directed edges, exponent of the power law: as Cora, PubMed, ogbn-arxiv, OVCAR-8H and a dense graph
+_SIZES = (  # nodes, directed edges, power-law exponent: like Cora, PubMed, ogbn-arxiv, OVCAR-8H and a dense graph
     ("citations", 2_708, 10_556, 0.0),
     ("more citations", 19_717, 88_648, 0.0),
     ("power law", 169_343, 2_332_486, 0.6),
@@ -34,7 +34,10 @@ _SIZES = (  # nodes, directed edges, exponent of the power law: as Cora, PubMed,
 
 
 def random_graph(name: str, num_nodes: int, num_edges: int, exponent: float, device: torch.device) -> GraphCase:
-    """Edges between a node drawn with a chance of its rank to the power -exponent, and one drawn evenly; both directions, in no order."""
+    """Return a random graph with a power-law degree distribution, with both directions of every edge, in random order.
+
+    One end of an edge is drawn with a probability proportional to its rank to the power -exponent, the other uniformly.
+    """
     generator = torch.Generator().manual_seed(0)
     half = num_edges // 2
     chances = torch.arange(1, num_nodes + 1, dtype=torch.float64).pow(-exponent).cumsum(0)
@@ -46,14 +49,14 @@ def random_graph(name: str, num_nodes: int, num_edges: int, exponent: float, dev
 
 
 def molecule_graph(molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphCase:
-    """A batch of molecules, drawn with replacement where the set is smaller."""
+    """Return a batch of molecules as one graph, drawn at random with replacement."""
     chosen = torch.randint(0, len(molecules), (batch_size,), generator=torch.Generator().manual_seed(0))
     batch = molecules.batch(chosen.numpy())
     return GraphCase(f"{batch_size:,} molecules", batch.edge_index.to(device), batch.num_nodes)
 
 
 def mesh(side: int, device: torch.device) -> GraphCase:
-    """A square grid whose nodes have been numbered at random: a graph with locality that its numbers do not show."""
+    """Return a square grid with randomly numbered nodes, whose locality only a renumbering can use."""
     number = torch.randperm(side * side, generator=torch.Generator().manual_seed(0)).view(side, side)
     pairs = [(number[1:], number[:-1]), (number[:, 1:], number[:, :-1])]
     ends = torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in pairs], dim=1)
@@ -61,7 +64,7 @@ def mesh(side: int, device: torch.device) -> GraphCase:
 
 
 def graphs(device: torch.device) -> list[GraphCase]:
-    """All of them, the batch of molecules last."""
+    """Return all graphs, the batch of molecules last."""
     from molgcn.data.config import DatasetConfig
     from molgcn.data.load import load_molecules
 

@@ -1,4 +1,4 @@
-"""Does it learn the same? Both backends from the same seeds for the same epochs, loss over epochs and over wall time."""
+"""Train both backends from the same seeds for the same epochs, and record the loss over epochs and over wall time."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ BACKENDS = ("fused", "pyg")  # each with its own loader: the same molecules in t
 
 
 def measure(values: dict[str, Any], dataset: str, table: Table, epochs: int, seeds: Sequence[int], workers: int = 0) -> Iterator[Row]:
-    """Trains what `table` lacks and adds one row an epoch; yields the last row of each run.
+    """Train the runs that `table` lacks, add a row for each epoch and yield the last row of each run.
 
     A row has `seconds` (since training started, validation included), `train_loss`, `val_loss` (standardised) and `val_mae` (mean over the
     targets, in their units).
 
     Args:
-        values: the configuration's keys.
+        values: keys of the configuration.
         dataset: name of the molecules.
-        table: with the key columns :data:`KEY`.
-        epochs: trained.
-        seeds: of weights and order.
-        workers: processes of PyG's DataLoader.
+        table: table with the key columns :data:`KEY`.
+        epochs: number of epochs of each run.
+        seeds: seeds of the weights and of the order of molecules.
+        workers: number of worker processes of PyG's DataLoader.
     """
     quieten()
     model = values["model"]
@@ -69,7 +69,7 @@ def _curve(values: dict[str, Any], epochs: int) -> Iterator[Row]:
 
 
 def final_errors(rows: Sequence[Row]) -> dict[str, tuple[float, float, int]]:
-    """Mean, standard deviation and number of the final validation MAEs by backend, of one configuration's rows."""
+    """Return mean, standard deviation and number of the final validation MAEs by backend, for rows of one configuration."""
     found = {}
     for backend in BACKENDS:
         values = [row["val_mae"] for row in rows if row["backend"] == backend and row["epoch"] == row["epochs"]]

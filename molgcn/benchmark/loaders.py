@@ -1,4 +1,4 @@
-"""How fast batches are made: PyG's DataLoader, the packed loader on the CPU, on a GPU from its own and from the host's memory."""
+"""Time how batches are made by PyG's DataLoader and by the packed loader, on the CPU and on a GPU from its own and the host's memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from molgcn.data.packed_arrays import ARRAYS
 
 BATCH_SIZES = (4096, 128)
 KEY = ("dataset", "device", "loader", "batch_size")
-Case = tuple[str, int, Callable[[], float]]  # what is measured, the batch size, and what measures the microseconds of a batch
+Case = tuple[str, int, Callable[[], float]]  # name, batch size, and the function that measures microseconds per batch
 
 
 def measure(
@@ -29,16 +29,18 @@ def measure(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     epochs: int = 9,
 ) -> Iterator[Row]:
-    """Measures what `table` lacks, adds each row to it and yields it: `microseconds` a batch and `molecules_per_second`.
+    """Measure the rows that `table` lacks, add each to it and yield it.
+
+    A row has `microseconds` (per batch) and `molecules_per_second`.
 
     Args:
-        molecules: the set; PyG's loader reads the first 32,768 of it.
-        dataset: their name.
-        device: cpu, or cuda for the GPU's rows too.
-        table: with the key columns :data:`KEY`.
-        workers: numbers of PyG's workers; 0 is the main process.
-        batch_sizes: molecules a batch.
-        epochs: read by the packed loaders; their median counts. PyG's loader reads one after one to warm up.
+        molecules: the set; PyG's loader reads its first 32,768 molecules.
+        dataset: name of the molecules.
+        device: cpu, or cuda to measure the GPU's rows too.
+        table: table with the key columns :data:`KEY`.
+        workers: numbers of PyG's worker processes; 0 is the main process.
+        batch_sizes: numbers of molecules per batch.
+        epochs: number of epochs that the packed loaders read, whose median counts. PyG's loader reads one after a warm-up epoch.
     """
     kinds = [_pyg_cases(molecules, workers, batch_sizes), _cpu_cases(molecules, batch_sizes, epochs)]
     if device.type == "cuda":
@@ -57,7 +59,7 @@ def measure(
 
 
 def read_microseconds(batches: Iterable[Any], batch_size: int, epochs: int) -> float:
-    """Of reading alone, for `batch_size` molecules; median over epochs after one to warm up."""
+    """Return the microseconds of reading `batch_size` molecules and nothing else, the median over epochs after a warm-up epoch."""
     counts = []
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     times = interleaved({"read": lambda: counts.append(sum(batch.num_graphs for batch in batches))}, device, epochs, warm_up=1)
@@ -65,7 +67,7 @@ def read_microseconds(batches: Iterable[Any], batch_size: int, epochs: int) -> f
 
 
 def _pyg_cases(molecules: PackedMolecules, workers: Iterable[int], batch_sizes: Iterable[int]) -> Iterator[Case]:
-    """PyG's DataLoader over a list of `Data`."""
+    """Yield the cases of PyG's DataLoader over a list of `Data`."""
     from torch_geometric.loader import DataLoader
 
     data: list[Any] = []
@@ -83,13 +85,13 @@ def _pyg_cases(molecules: PackedMolecules, workers: Iterable[int], batch_sizes: 
 
 
 def _cpu_cases(molecules: PackedMolecules, batch_sizes: Iterable[int], epochs: int) -> Iterator[Case]:
-    """The packed loader on the CPU, one thread gathering."""
+    """Yield the cases of the packed loader on the CPU, with one thread that gathers."""
     for size in batch_sizes:
         yield "packed, CPU, 1 thread", size, partial(_read_packed, molecules, size, epochs)
 
 
 def _cuda_cases(molecules: PackedMolecules, batch_sizes: Iterable[int], epochs: int, num_threads: int = 8) -> Iterator[Case]:
-    """The packed loader on the current GPU: one fill, whole epochs, and what a step pays for its batch."""
+    """Yield the cases of the packed loader on the current GPU: one fill, whole epochs, and the time that a batch adds to a step."""
     for size in batch_sizes:
         resident = PackedLoader(molecules, size, device="cuda", resident=True)
         yield "packed, GPU resident, one fill", size, partial(_fill_microseconds, resident)
@@ -104,7 +106,7 @@ def _read_packed(molecules: PackedMolecules, size: int, epochs: int, **options: 
 
 
 def _fill_microseconds(loader: PackedLoader, repeats: int = 20) -> float:
-    """Device time of one fill: fills of different batches back to back, timed by events."""
+    """Return the device time of one fill in microseconds, from events around fills of different batches back to back."""
     feed: Any = loader._feed
     for _ in loader:  # uploads a plan
         pass
@@ -124,7 +126,7 @@ def _fill_microseconds(loader: PackedLoader, repeats: int = 20) -> float:
 
 
 def _added_microseconds(loader: PackedLoader, repeats: int = 15) -> float:
-    """How much longer a captured step of 0.2 ms on every multiprocessor takes when each has a fresh batch."""
+    """Return the microseconds that a fresh batch adds to a captured step, which keeps every multiprocessor busy for 0.2 ms."""
     work = torch.randn(1536, 1536, device="cuda")
     graph = torch.cuda.CUDAGraph()
     products = _products(work)
@@ -145,7 +147,7 @@ def _added_microseconds(loader: PackedLoader, repeats: int = 15) -> float:
 
 
 def _products(work: torch.Tensor) -> int:
-    """Matrix products that take 0.2 ms."""
+    """Return the number of matrix products that take 0.2 ms together."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(20):
@@ -156,14 +158,14 @@ def _products(work: torch.Tensor) -> int:
 
 
 def memory_lines(molecules: PackedMolecules) -> list[str]:
-    """Bytes a molecule of the packed set, and of a pair of slots."""
+    """Return lines with the bytes per molecule of the packed set and of a pair of slots."""
     arrays = (getattr(molecules, array.name) for array in ARRAYS if array.seen)
     packed = sum(array.nbytes for array in arrays if array is not None) / len(molecules)
-    lines = [f"The packed set takes {packed:.0f} bytes a molecule."]
+    lines = [f"The packed set takes {packed:.0f} bytes per molecule."]
     for size in BATCH_SIZES:
         feed: Any = PackedLoader(molecules, size)._feed
         pair = sum(slot.nbytes for slot in feed.slots)
         lines.append(
-            f"A pair of slots for {size:,} molecules takes {pair / 2**20:.1f} MiB, {pair / 2 / size:.0f} bytes a molecule and slot."
+            f"A pair of slots for {size:,} molecules takes {pair / 2**20:.1f} MiB, {pair / 2 / size:.0f} bytes per molecule and slot."
         )
     return lines

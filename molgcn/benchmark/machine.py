@@ -1,4 +1,4 @@
-"""Where and when a benchmark ran."""
+"""Record where and when a benchmark ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def machine(device: torch.device) -> dict[str, str | int | float]:
-    """Processor, cores, threads, GPU, date and versions."""
+    """Return the facts of a run: processor, cores, threads, GPU, date and versions."""
     facts: dict[str, str | int | float] = {
         "date": datetime.date.today().isoformat(),
         "cpu": cpu_name(),
@@ -34,7 +34,7 @@ def machine(device: torch.device) -> dict[str, str | int | float]:
 
 
 def cpu_name() -> str:
-    """The processor's name and how many of its cores there are."""
+    """Return the processor's name and its number of cores."""
     info = Path("/proc/cpuinfo")
     names = (
         [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []

@@ -1,4 +1,4 @@
-"""The one way of timing: medians of interleaved repeats after a warm-up; and of counting kernels."""
+"""Time calls by medians of interleaved repeats after a warm-up, and count the kernels that a call launches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROW = 5.0  # milliseconds; with 1.0 a call of 146 us took 154 (benchmarks/READM
 
 
 def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:
-    """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike.
+    """Return `repeats` times of each call in milliseconds, taken in turn, so that a change of the machine's load affects all alike.
 
-    A call of less than :data:`_ROW` on a GPU is timed several times in a row, as training makes them: alone it would take the 10 to 30 us
-    besides that the host needs to launch anything on an idle device.
+    On a GPU a call of less than :data:`_ROW` ms is timed as several calls in a row, as in training. A single call would include the 10
+    to 30 us that the host needs to launch work on an idle device.
     """
     rows = {}
     for name, call in calls.items():
@@ -38,7 +38,7 @@ def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device,
 
 
 def milliseconds(call: Callable[[], object], device: torch.device, row: int = 1) -> float:
-    """Time of a call, the mean of `row` in a row, from idle to idle device; on a GPU by its events, without the host's wait."""
+    """Return the milliseconds of a call, the mean of `row` calls in a row, from idle to idle device; a GPU's events time its calls."""
     synchronize(device)
     if device.type == "cuda":
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -56,18 +56,21 @@ def milliseconds(call: Callable[[], object], device: torch.device, row: int = 1)
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for the device."""
+    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def medians(times: Mapping[Key, list[float]]) -> dict[Key, float]:
-    """The median of each call's times."""
+    """Return the median of each call's times."""
     return {name: statistics.median(values) for name, values in times.items()}
 
 
 def count_kernels(call: Callable[[], object], device: torch.device) -> int | None:
-    """Kernels that one call launches on a GPU, as PyTorch's profiler sees them, those of a CUDA graph included; None on a CPU."""
+    """Return the number of kernels that a call launches on a GPU, those of CUDA graphs included; None on a CPU.
+
+    PyTorch's profiler counts them.
+    """
     if device.type != "cuda":
         return None
     synchronize(device)

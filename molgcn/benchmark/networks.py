@@ -1,4 +1,4 @@
-"""Errors and training times of networks that are trained alike: the same molecules, splits, seeds and epochs."""
+"""Measure errors and training times of networks that are trained on the same molecules, splits, seeds and epochs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET = ["logger=csv", "training.report=false", "trainer.enable_progress_bar=fal
 
 
 def networks() -> list[str]:
-    """Return an override for every option of conf/model: all networks of the registry and the published presets."""
+    """Return an override for each preset of conf/model: the networks of the registry and the published ones."""
     return [f"model={path.stem}" for path in sorted((resource("conf") / "model").glob("*.yaml"))]
 
 
@@ -40,13 +40,13 @@ def measure(
     """Train every recipe on every set from every seed, and yield a row of each run as soon as it is there.
 
     Args:
-        sets: overrides of `dataset` by the name of the set.
-        recipes: overrides that name a network or an experiment, separated by spaces.
-        seeds: of the weights and the order of molecules.
+        sets: overrides that choose each set, by its name.
+        recipes: overrides that choose a network or an experiment, separated by spaces.
+        seeds: seeds of the weights and of the order of molecules.
         common: overrides of all runs.
-        metric: "mae" or "rmse"; of several targets the mean is taken.
-        folder: where the runs' own folders are made.
-        table: takes the rows, with columns :data:`KEY`; a run that has one is not made again.
+        metric: "mae" or "rmse", averaged over the targets.
+        folder: folder in which each run gets its own folder.
+        table: table with the key columns :data:`KEY`, to which the rows are added. A run that has a row is not trained again.
     """
     for seed in seeds:
         for data, dataset in sets.items():
@@ -61,7 +61,7 @@ def measure(
 
 
 def run_name(data: str, recipe: str, seed: int) -> str:
-    """Return the name of a run's folder."""
+    """Return the name of the folder of a run."""
     return re.sub(r"[^\w.]+", "_", f"{data} {recipe} {seed}")
 
 
@@ -73,8 +73,8 @@ def configuration(overrides: Sequence[str]) -> Config:
 
 
 def train_one(config: Config, folder: Path, metric: str) -> Row:
-    """Return the measurements of one run: errors of the best epoch's weights, and seconds of all processors together without loading."""
-    load_molecules(config.dataset)  # from now on in the cache
+    """Train one run and return its row: errors of the best epoch's weights, and processor seconds without loading the data."""
+    load_molecules(config.dataset)  # fills the cache, so that loading is not timed
     start = time.process_time()
     result = train(config, folder)
     seconds = time.process_time() - start
@@ -91,14 +91,17 @@ def train_one(config: Config, folder: Path, metric: str) -> Row:
 
 
 def error(result: RunResult, part: str, metric: str) -> float:
-    """Return the mean over the targets of a part's error."""
+    """Return the error on one part of the data, averaged over the targets."""
     return statistics.mean(result.metrics[f"{part}/{metric}/{name}"] for name in result.names)
 
 
 def sheet(rows: Sequence[Row]) -> list[str]:
-    """Return a Markdown table with a line for each set and network, and the overrides of all runs.
+    """Return a Markdown table with a line for each set and network.
 
-    The networks of a set are sorted by validation error; of several seeds it shows the mean and the standard deviation.
+    The networks of a set are sorted by validation error. Where there are several seeds, a cell shows mean and standard deviation.
+
+    Args:
+        rows: rows that :func:`measure` yielded.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Errors and times of two programs on the same molecules, splits and seeds, as a table of paired differences."""
+"""Compare two programs on the same molecules, splits and seeds in a table of paired differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY = ("data", "split", "program", "seed")
 
 
 def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the differences ours - theirs, and its standard error (NaN of a single pair)."""
+    """Return the mean of the differences ours - theirs and its standard error, which is NaN for a single pair."""
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
     error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.nan
     return statistics.mean(differences), error
@@ -22,10 +22,10 @@ def sheet(rows: Sequence[Row], ours: str, theirs: str) -> list[str]:
     """Return a Markdown table with a line for each set and split, from the seeds that both programs have.
 
     Args:
-        rows: with the columns :data:`KEY`, `metric`, `rising` (1 where more is better), `test`, `fit_seconds` (of the training alone) and
-            `other_seconds` (of the rest of the command).
+        rows: rows with the columns :data:`KEY`, `metric`, `rising` (1 where more is better), `test`, `fit_seconds` (time of the training
+            alone) and `other_seconds` (time of the rest of the command).
         ours: name of the program whose advantage is shown.
-        theirs: name of the other one.
+        theirs: name of the other program.
     """
     columns = ["better by", "in standard errors", "training, s", "times faster", "rest, s"]
     lines = [

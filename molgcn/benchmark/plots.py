@@ -1,4 +1,4 @@
-"""Pictures of a comparison: speed-up over depth and batch size, where a step's time goes, and what is learned in what time."""
+"""Plots of a comparison: speed-up over depth and batch size, the parts of a step's time, and losses over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIDES = {"pyg": (ORANGE, "PyG"), "fused": (BLUE, "fused")}
 
 
 def write_plots(results: Results) -> list[Path]:
-    """Writes every picture that the folder's rows allow; returns their paths."""
+    """Write every plot that the folder has rows for, and return the paths."""
     rows = {name: table.rows for name, table in results.tables.items()}
     steps, epochs, learning = (rows.get(name, []) for name in ("steps", "epochs", "learning"))
     figures = {
@@ -46,16 +46,19 @@ def write_plots(results: Results) -> list[Path]:
 
 
 def _groups(rows: Iterable[Row], *names: str) -> list[list[Row]]:
-    """Rows that agree in these columns."""
+    """Return the rows in groups that agree in these columns."""
 
     def key(row: Row) -> list[str]:
-        return [str(row[name]).rjust(12) for name in names]  # numbers by their size
+        return [str(row[name]).rjust(12) for name in names]  # sorts numbers by size
 
     return [list(group) for _, group in groupby(sorted(rows, key=key), key)]
 
 
 def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable[[Any], str]) -> Figure | None:
-    """Times PyG over `x`, a line a value of `lines`, a panel a kind of work and a row of panels a data set and network."""
+    """Plot the speed-up over PyG against `x`, with a line for each value of `lines`.
+
+    Each kind of work has a panel, and each data set and network a row of panels.
+    """
     rows = [row for row in rows if row["against_pyg"] is not None and row["work"] in _WORKS]
     sets = [group for group in _groups(rows, "dataset", "hidden_channels", "norm") if len({row[x] for row in group}) > 1]
     works = [work for work in _WORKS if any(row["work"] == work for group in sets for row in group)]
@@ -92,7 +95,7 @@ def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable
 
 
 def _against(row: Row, variant: str) -> float | None:
-    """How many times faster than a variant of PyG, or None where that was not measured."""
+    """Return the speed-up over a variant of PyG, or None where that was not measured."""
     if row.get(f"{variant}_ms") is None or row.get("pyg_ms") is None:
         return None
     return row["against_pyg"] * row[f"{variant}_ms"] / row["pyg_ms"]
@@ -108,11 +111,14 @@ def _places(axes: Axes, values: Sequence[int], log: bool) -> None:
 
 
 def split_of_step(epoch: Row, steps: Iterable[Row]) -> dict[str, float] | None:
-    """Milliseconds of a step of an epoch: waiting for data, forward, backward, optimiser, and the rest, which is the loop's.
+    """Return the milliseconds of a step's parts: waiting for data, forward, backward, optimiser, and the rest, which is the loop's.
 
     Args:
         epoch: a row of `epochs`.
-        steps: rows of `steps`; None is returned when they lack this size.
+        steps: rows of `steps`.
+
+    Returns:
+        Milliseconds by part, or None if `steps` has no row of this size.
     """
     times = {row["work"]: row for row in steps if same_size(row, epoch)}
     names = ("fused_captured", "fused") if epoch["backend"] == "fused" else ("pyg",)
@@ -127,7 +133,7 @@ def split_of_step(epoch: Row, steps: Iterable[Row]) -> dict[str, float] | None:
 
 
 def _time_split(steps: Sequence[Row], epochs: Sequence[Row]) -> Figure | None:
-    """Shares of a training step inside the Trainer, one bar a configuration and backend."""
+    """Plot the parts of a training step inside the Trainer, with a bar for each configuration and backend."""
     bars = []
     for group in _groups(epochs, "dataset", "hidden_channels", "norm", "num_layers", "batch_size"):
         for row in sorted(group, key=lambda row: row["backend"], reverse=True):
@@ -160,7 +166,7 @@ def _time_split(steps: Sequence[Row], epochs: Sequence[Row]) -> Figure | None:
 
 
 def _losses(rows: Sequence[Row]) -> Figure | None:
-    """Validation and training loss over epochs, both backends on top of each other, and validation loss over wall time."""
+    """Plot validation and training loss of both backends over epochs, and validation loss over wall time."""
     runs = _groups(rows, "dataset", "hidden_channels", "norm", "num_layers", "batch_size", "epochs", "lr")
     if not runs:
         return None

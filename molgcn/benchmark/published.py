@@ -1,7 +1,7 @@
-"""The protocol of the SmallGraphGCN study, and what it reports.
+"""The protocol of the SmallGraphGCN study, and the speed-ups that it reports.
 
-20 warm-up iterations, 50 timed ones, three repeats of which the median counts; every iteration starts with the batch in the host's memory,
-so that moving it is part of what is timed. Here every repeat is timed on both sides in turn.
+There are 20 warm-up iterations and 50 timed ones, and the median of three repeats counts. Every iteration starts with the batch in the
+host's memory, so that moving it is timed too. Here every repeat times both sides in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from molgcn.data import GraphBatch, PackedMolecules
 
 KEY = ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm")
 WORKS = ("forward", "backward", "training")
-# How many times faster than PyG (RTX 4070): lowest and highest of the nine configurations, and at B = 4,096, L = 28.
+# Reported speed-ups over PyG on an RTX 4070: lowest and highest of the nine configurations, and the one at B = 4,096, L = 28.
 STUDY = {
     "qm9": {"forward": (2.36, 3.13, 3.13), "backward": (0.65, 0.71, 0.69), "training": (1.06, 1.30, 1.30)},
     "zinc": {"forward": (2.31, 2.73, 2.73), "backward": (0.65, 0.68, 0.67), "training": (1.05, 1.17, 1.17)},
@@ -31,9 +31,9 @@ _CANDIDATES = ("fused", "pyg")
 
 
 def study_factor(dataset: str, work: str, num_layers: int, batch_size: int) -> str:
-    """What the study reports: one number where it is known for this configuration, else the range over its grid, "" outside of it.
+    """Return the speed-up that the study reports: a number if it is known for this configuration, else the range over its grid.
 
-    Molecules that are not ZINC's are put beside QM9's.
+    The text is empty outside of the grid. Molecules that are not ZINC's are compared with QM9's.
     """
     low, high, best = STUDY["zinc" if "zinc" in dataset.lower() else "qm9"][work]
     if num_layers not in (12, 20, 28) or batch_size not in (4096, 8192, 16384):
@@ -44,21 +44,21 @@ def study_factor(dataset: str, work: str, num_layers: int, batch_size: int) -> s
 def measure(
     molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, warm_up: int = 20, iterations: int = 50, repeats: int = 3
 ) -> Iterator[Row]:
-    """Measures what `table` lacks of the grid, adds each row to it and yields it.
+    """Measure the rows of the grid that `table` lacks, add each to it and yield it.
 
-    A row has, for forward, backward and training (both), `<work>_fused_ms`, `<work>_pyg_ms` and `<work>_factor`.
+    A row has `<work>_fused_ms`, `<work>_pyg_ms` and `<work>_factor` for forward, backward and training, which is both.
 
     Args:
-        molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.random_batch`.
-        dataset: their name.
+        molecules: the set from which the batches are drawn, see :func:`~molgcn.benchmark.batches.random_batch`.
+        dataset: name of the molecules.
         grid: depths, batch sizes, width and norm.
-        table: with the key columns :data:`KEY`.
-        warm_up: iterations before the timed ones.
-        iterations: timed ones of a repeat; their mean is its time.
-        repeats: their median counts.
+        table: table with the key columns :data:`KEY`.
+        warm_up: number of iterations before the timed ones.
+        iterations: number of timed iterations of a repeat, whose mean is the repeat's time.
+        repeats: number of repeats, whose median counts.
 
     Raises:
-        UserError: when a side's numbers are wrong.
+        UserError: for a side whose results are wrong.
     """
     device = torch.device(grid.device)
     for num_layers in grid.num_layers:
@@ -82,7 +82,7 @@ def measure(
 
 
 class _Side:
-    """One candidate with the batch in the host's memory."""
+    """A candidate, with its batch in the host's memory."""
 
     def __init__(self, candidate: Candidate, batch: GraphBatch, device: torch.device) -> None:
         self.candidate, self.device = candidate, device
@@ -90,7 +90,7 @@ class _Side:
         self.optimized = list(candidate.module.parameters())
 
     def repeat(self, warm_up: int, iterations: int) -> tuple[float, float]:
-        """Mean milliseconds of the forward pass, data movement included, and of the backward pass."""
+        """Return the mean milliseconds of the forward pass, data movement included, and of the backward pass."""
         forward = backward = 0.0
         for iteration in range(warm_up + iterations):
             for parameter in self.optimized:

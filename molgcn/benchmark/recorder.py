@@ -1,4 +1,4 @@
-"""A logger that keeps what it is given, with the time at which it came."""
+"""A logger that keeps the logged values in memory, with the time of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from lightning.pytorch.loggers import Logger
 
 
 class Recorder(Logger):
-    """Attributes: `rows`, the logged values; each with `seconds` of the process's clock."""
+    """A logger that keeps the logged values in memory.
+
+    Attributes:
+        rows: the logged values of each call by name, with `seconds` of `time.perf_counter`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,21 +21,21 @@ class Recorder(Logger):
 
     @property
     def name(self) -> str:
-        """Nothing is written."""
+        """The name of the logger."""
         return "recorder"
 
     @property
     def version(self) -> str:
-        """There is one."""
+        """The version of the run, which is always the same."""
         return ""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Keeps them."""
+        """Keep the metrics with the current time."""
         self.rows.append({**metrics, "seconds": time.perf_counter()})
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Not kept."""
+        """Ignore the hyperparameters."""
 
     def values(self, name: str) -> list[float]:
-        """Everything that was logged under a name."""
+        """Return all values that were logged under a name."""
         return [row[name] for row in self.rows if name in row]

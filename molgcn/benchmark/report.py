@@ -1,4 +1,4 @@
-"""The measurements as tables a person reads, on the terminal and as Markdown."""
+"""Show the measurements as tables, on the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table for reading; the first `words` columns are text."""
+    """A table of text cells; the first `words` columns are words, the others numbers."""
 
     title: str
     header: Sequence[str]
@@ -39,7 +39,7 @@ class Sheet:
 
 
 def sheets(results: Results) -> list[Sheet]:
-    """One table a part that has rows."""
+    """Return a table for each part that has rows."""
     makers = {
         "steps": [_steps],
         "published": [_published],
@@ -52,7 +52,7 @@ def sheets(results: Results) -> list[Sheet]:
 
 
 def _concise(sheet: Sheet) -> Sheet:
-    """Columns of words that say the same in every row go into the title, empty ones away."""
+    """Return a table without empty columns and without columns of words that are the same in every row, which go into the title."""
     same = [index for index in range(sheet.words) if len({row[index] for row in sheet.rows}) == 1]
     title = ", ".join([sheet.title, *(sheet.rows[0][index] for index in same)])
     empty = [index for index in range(sheet.words, len(sheet.header)) if not any(row[index] for row in sheet.rows)]
@@ -61,7 +61,7 @@ def _concise(sheet: Sheet) -> Sheet:
 
 
 def print_sheets(found: Iterable[Sheet], console: Console) -> None:
-    """On the terminal."""
+    """Print tables on the terminal."""
     for sheet in found:
         table = RichTable(title=escape(sheet.title), title_justify="left")
         for index, name in enumerate(sheet.header):
@@ -77,7 +77,7 @@ _FACTS = {"date": "date of the last call"}  # earlier rows are kept
 
 
 def write_report(results: Results, found: Iterable[Sheet], plots: Sequence[Path]) -> Path:
-    """`report.md`: machine, tables and plots."""
+    """Write `report.md` with machine, tables and plots, and return its path."""
     lines = ["# Benchmark", "", *(f"- {_FACTS.get(name, name)}: {value}" for name, value in results.facts.items())]
     for sheet in found:
         lines += ["", f"## {sheet.title}", "", *markdown(sheet)]
@@ -88,14 +88,14 @@ def write_report(results: Results, found: Iterable[Sheet], plots: Sequence[Path]
 
 
 def markdown(sheet: Sheet) -> list[str]:
-    """The lines of a Markdown table, its note above."""
+    """Return the lines of a Markdown table, with its note above."""
     rule = ["---" if index < sheet.words else "---:" for index in range(len(sheet.header))]
     note = [sheet.note, ""] if sheet.note else []
     return [*note, *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in [sheet.header, rule, *sheet.rows])]
 
 
 def network(row: Row) -> str:
-    """Width and norm of a row."""
+    """Return text for the width and the norm of a row's network."""
     return f"H={row['hidden_channels']}" + (f" {row['norm']} norm" if row["norm"] else "")
 
 
@@ -130,7 +130,7 @@ def _published(rows: Sequence[Row]) -> Sheet:
 
 
 def loaders_sheet(rows: Sequence[Row]) -> Sheet:
-    """Rows of :mod:`molgcn.benchmark.loaders`, beside the first of PyG."""
+    """Return the table of :mod:`molgcn.benchmark.loaders`, with speed-ups over the first row of PyG."""
     baseline: dict[tuple[Any, ...], float] = {}
     for row in rows:
         if row["loader"].startswith("PyG"):
@@ -144,7 +144,7 @@ def loaders_sheet(rows: Sequence[Row]) -> Sheet:
 
 
 def epochs_sheet(rows: Sequence[Row]) -> Sheet:
-    """Rows of :mod:`molgcn.benchmark.epochs`, beside PyG with its own loader."""
+    """Return the table of :mod:`molgcn.benchmark.epochs`, with speed-ups over PyG with its own loader."""
     header = ["molecules", "network", "backend", "L", "B", "epoch ms", "molecules/s", "times PyG", "step ms"]
     cells = []
     for row in rows:
@@ -169,7 +169,7 @@ def _beside_epochs(rows: Sequence[Row]) -> Sheet:
 
 
 def _run(row: Row) -> list[str]:
-    """Each backend with its own loader but where the cell says otherwise."""
+    """Return the cells for a row's backend, whose loader is named only if it is not the backend's own."""
     own = {"fused": "packed", "pyg": "pyg"}[row["backend"]]
     loader = "" if row["loader"] == own else f", {row['loader']} loader"
     workers = f", {row['workers']} workers" if row["workers"] else ""
@@ -177,7 +177,7 @@ def _run(row: Row) -> list[str]:
 
 
 def same_size(one: Row, other: Row) -> bool:
-    """Whether two rows are of the same molecules, network and batch size."""
+    """Return whether two rows have the same molecules, network and batch size."""
     return all(one[name] == other[name] for name in ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm"))
 
 
@@ -200,7 +200,7 @@ def _learning(rows: Sequence[Row]) -> Sheet:
 
 
 def _short(value: float | None) -> str:
-    """Three digits, more for whole thousands."""
+    """Return a number with three digits, or all digits before the point if there are more."""
     if value is None or math.isnan(value):
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Where measurements go: CSV tables that grow row by row, one folder a machine."""
+"""Store measurements in CSV tables that grow row by row, with one folder for each machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
 
 Row = dict[str, Any]
-SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts in which all rows of a folder agree
+SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts that must agree for all rows of a folder
 
 
 class Table:
-    """Rows of a CSV file, each known by its key columns. A row is written when it is measured; rows that are there are kept.
+    """The rows of a CSV file, each identified by its key columns.
+
+    A row is written as soon as it is measured, and rows of earlier calls are kept.
 
     Args:
-        path: the file, made with the first row; None keeps the rows in memory only.
-        key: names of the columns that distinguish one row from another.
+        path: the file, which is made with the first row. None keeps the rows in memory only.
+        key: names of the columns that identify a row.
 
     Raises:
-        UserError: when the file lacks a key column.
+        UserError: if the file lacks a key column.
     """
 
     def __init__(self, path: Path | None, key: Sequence[str]) -> None:
@@ -41,22 +43,22 @@ class Table:
             missing = [name for name in self.key if name not in self._columns]
             if missing:
                 raise UserError(
-                    f"{path} has no column {', '.join(missing)}: it is no table of this benchmark, or of an older version. Give another "
+                    f"{path} has no column {', '.join(missing)}: it is not a table of this benchmark, or an older one. Give another "
                     "output=, or move the file away."
                 )
             found = list(reader)
         whole = [row for row in found if None not in row and None not in row.values()]
         self.rows = [{name: _value(text) for name, text in row.items()} for row in whole]
-        if len(whole) < len(found):  # a call was killed while it wrote
+        if len(whole) < len(found):  # a call was killed while it wrote a row
             self._write(path)
 
     def find(self, **key: Any) -> Row | None:
-        """The row of these key columns."""
+        """Return the row with these values in its key columns, or None."""
         wanted = [_text(key[name]) for name in self.key]
         return next((row for row in self.rows if [_text(row[name]) for name in self.key] == wanted), None)
 
     def add(self, row: Row) -> Row:
-        """Appends a row; one of the same key is replaced."""
+        """Append a row, or replace the row with the same key, and return it."""
         before = self.find(**{name: row[name] for name in self.key})
         if before is not None:
             self.rows.remove(before)
@@ -89,11 +91,11 @@ class Results:
     """A folder of tables that were measured on one machine with one set of versions.
 
     Args:
-        folder: where the files are or will be.
-        facts: the machine, see :func:`molgcn.benchmark.machine.machine`.
+        folder: folder of the files.
+        facts: facts of the machine, see :func:`molgcn.benchmark.machine.machine`.
 
     Raises:
-        UserError: when the folder holds measurements of another machine or version.
+        UserError: if the folder holds measurements of another machine or version.
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -104,35 +106,35 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
 
     def table(self, name: str, key: Sequence[str]) -> Table:
-        """The table in `<name>.csv`."""
+        """Return the table in `<name>.csv`."""
         if name not in self.tables:
             self.tables[name] = Table(self.folder / f"{name}.csv", key)
         return self.tables[name]
 
     def save(self) -> None:
-        """Writes `results.json`: machine, versions and all rows."""
+        """Write `results.json` with machine, versions and all rows."""
         write_json(self.folder / "results.json", self.facts, {name: table.rows for name, table in self.tables.items()})
 
 
 def write_json(path: Path, facts: Mapping[str, Any], tables: Mapping[str, Iterable[Row]]) -> None:
-    """The machine and the tables' rows as JSON, complete or not at all."""
+    """Write the machine's facts and the tables' rows as JSON; the file is replaced only once it is complete."""
     temporary = path.with_name(f".{path.name}")
     temporary.write_text(json.dumps({"machine": dict(facts), **tables}, indent=1) + "\n")
     temporary.replace(path)
 
 
 def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str, same: Sequence[str] = SAME) -> None:
-    """That rows measured here may stand beside those of a file of :func:`write_json`.
+    """Check that rows measured here can be compared with those of a file that :func:`write_json` wrote.
 
     Args:
-        path: the file; there need be none.
-        facts: the machine, see :func:`molgcn.benchmark.machine.machine`.
-        title: of what holds the rows.
-        advice: what to do otherwise.
+        path: the file, which need not exist.
+        facts: facts of this machine, see :func:`molgcn.benchmark.machine.machine`.
+        title: name of the file or folder for the error.
+        advice: sentence of the error that says what to do.
         same: names of the facts that must agree.
 
     Raises:
-        UserError: when a fact is another.
+        UserError: if one of these facts differs.
     """
     before = read_facts(path)
     for name in same if before else ():
@@ -144,7 +146,7 @@ def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str,
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The machine that the rows of a file of :func:`write_json` were measured on; nothing where there is none."""
+    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Predicting a file of SMILES: this project's `predict`, and what a PyTorch Geometric user writes for the same."""
+"""Compare predictions for a file of SMILES: this project's `predict`, and the script that a PyTorch Geometric user would write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEATURES = "qm9"
 
 @dataclass(frozen=True)
 class Shape:
-    """A network: layers and width, and how many such networks predict together."""
+    """The size of a network, and the number of networks that predict together."""
 
     num_layers: int
     hidden_channels: int
@@ -40,10 +40,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class ScreeningRow:
-    """Seconds for a file of M molecules, and microseconds a molecule of each stage by itself.
+    """The seconds for a file of M molecules, and the microseconds per molecule of each stage by itself.
 
-    `rdkit` (its MolFromSmiles, nothing else), `parse` (ours) and `featurise` (with packing) are one core's, `model` and `pyg_model` all
-    cores'.
+    `rdkit` (its MolFromSmiles, nothing else), `parse` (ours) and `featurise` (with packing) run on one core, `model` and `pyg_model` on
+    all cores.
     """
 
     shape: Shape
@@ -59,12 +59,12 @@ class ScreeningRow:
 
 
 def screen(smiles: Sequence[str], shape: Shape, folder: Path) -> ScreeningRow:
-    """Measures one network; both sides read and write a CSV file and use all cores.
+    """Measure one network; both sides read and write a CSV file and use all cores.
 
     Args:
-        smiles: molecules that all parse, without header.
-        shape: the network, without norm; its weights are drawn.
-        folder: for the files.
+        smiles: SMILES that all parse.
+        shape: size of the network, which has no norm and random weights.
+        folder: folder for the files.
     """
     source, checkpoints = folder / "input.csv", [folder / f"model_{number}.ckpt" for number in range(shape.members)]
     with open(source, "w", newline="") as file:
@@ -80,7 +80,7 @@ def screen(smiles: Sequence[str], shape: Shape, folder: Path) -> ScreeningRow:
 
 
 def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
-    """A checkpoint of a network as it was drawn."""
+    """Write a checkpoint of an untrained network."""
     plain = {"norm": None, "residual": False, "last_activation": False, "head_layers": 0, "init": "kaiming"}
     model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, **plain}
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
@@ -100,7 +100,7 @@ def _atom_row(atom: Any) -> list[float]:
 
 
 class SmilesDataset(torch.utils.data.Dataset):
-    """`Data` objects made when they are asked for, so that the DataLoader's workers featurise."""
+    """A data set that makes each `Data` on access, so that the DataLoader's workers featurise."""
 
     def __init__(self, smiles: Sequence[str]) -> None:
         self.smiles = list(smiles)
@@ -109,7 +109,7 @@ class SmilesDataset(torch.utils.data.Dataset):
         return len(self.smiles)
 
     def __getitem__(self, index: int) -> Any:
-        """One molecule, an atom and a bond at a time, as PyG's own `from_smiles` does; but each distinct feature row is made once."""
+        """Return one molecule, read atom by atom and bond by bond as in PyG's `from_smiles`; each distinct feature row is made once."""
         from rdkit import Chem
         from torch_geometric.data import Data
 
@@ -121,7 +121,7 @@ class SmilesDataset(torch.utils.data.Dataset):
 
 
 def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers: int) -> None:
-    """The same task with PyG's DataLoader, worker processes and layers."""
+    """Predict a file with PyG's DataLoader, worker processes and layers."""
     from torch_geometric.loader import DataLoader
 
     modules = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
@@ -139,9 +139,10 @@ def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers:
 
 
 def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, float, float, float, float]:
-    """Microseconds a molecule of the first stretches: RDKit's MolFromSmiles, our reading, featurising and packing, our and PyG's models.
+    """Return the microseconds per molecule of each stage, for the first molecules of a file.
 
-    All are timed stretch by stretch in turn, so that a machine that changes its speed changes that of all.
+    The stages are RDKit's MolFromSmiles, our parsing, featurising with packing, our model and PyG's. They are timed in turn on one stretch
+    of molecules after another, so that a change of the machine's speed affects all alike.
     """
     from rdkit import Chem, rdBase
 
@@ -175,7 +176,7 @@ def _each(function: Callable[[str], object], items: Sequence[str]) -> None:
 
 
 def largest_difference(ours: Path, theirs: Path) -> float:
-    """Of the predictions in two tables, relative to their largest value."""
+    """Return the largest difference between the predictions of two tables, relative to their largest value."""
     columns = []
     for path in (ours, theirs):
         with open(path, newline="") as file:

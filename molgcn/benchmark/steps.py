@@ -1,4 +1,4 @@
-"""Forward, backward and the whole step of the same model by every candidate over a grid of depths and batch sizes."""
+"""Time forward, backward and the whole step of one model by every candidate, over a grid of depths and batch sizes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 
-# Of outputs and gradients, relative L2 against float64, by torch's float32 matmul precision: with less than float32 some activations of 28
-# layers fall on the other side of zero (in the emulated kernels 2e-3 and 6e-2 with TF32, 3e-2 and 3e-1 with bf16)
+# Largest relative L2 errors of outputs and gradients against float64, by torch's float32 matmul precision. Below float32 some activations
+# of 28 layers fall on the other side of zero (the emulated kernels have 2e-3 and 6e-2 with TF32, 3e-2 and 3e-1 with bf16).
 BOUNDS = {"highest": (1e-5, 5e-5), "high": (1e-2, 2e-1), "medium": (1e-1, 6e-1)}
-BATCH_NORM_BOUNDS = 1e-3, 1e-2  # PyG's alone, whose float32 is further off: 3e-5 and 6e-4 in four layers on a CPU
+BATCH_NORM_BOUNDS = 1e-3, 1e-2  # for PyG only, whose errors are larger: 3e-5 and 6e-4 in four layers on a CPU
 WORKS = ("forward", "training_forward", "backward", "forward_backward", "step")
 KEY = ("dataset", "device", "work", "num_layers", "batch_size", "hidden_channels", "norm")
 _PARTS = ("training_forward", "forward_backward")  # backward is their difference
@@ -31,20 +31,21 @@ _PARTS = ("training_forward", "forward_backward")  # backward is their differenc
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: every combination of depth and batch size.
+    """The measurements to make: every combination of depth and batch size.
 
     Attributes:
-        device: cpu or cuda.
+        device: "cpu" or "cuda".
         num_layers: depths L.
-        batch_sizes: molecules a batch B.
+        batch_sizes: numbers of molecules per batch B.
         hidden_channels: width H.
-        norm: None, batch or layer.
-        candidates: names of :data:`molgcn.benchmark.candidates.CANDIDATES`.
-        works: of :data:`WORKS`: forward (without gradients, eval mode), training_forward (with the MSE loss, as each side trains),
+        norm: None, "batch" or "layer".
+        candidates: names in :data:`molgcn.benchmark.candidates.CANDIDATES`.
+        works: names in :data:`WORKS`: forward (without gradients, eval mode), training_forward (with the MSE loss, as each side trains),
             backward (forward_backward less training_forward), forward_backward, step (with Adam too).
-        repeats: timed calls of each candidate.
-        warm_up: calls before them.
-        precision: of all candidates' products, as `torch.set_float32_matmul_precision` takes it: "highest", "high" (TF32) or "medium".
+        repeats: number of timed calls of each candidate.
+        warm_up: number of calls before the timed ones.
+        precision: precision of all candidates' matrix products, as `torch.set_float32_matmul_precision` takes it: "highest", "high" (TF32)
+            or "medium".
     """
 
     device: str = "cpu"
@@ -59,7 +60,7 @@ class Grid:
     precision: str = "highest"
 
     def keys(self, dataset: str) -> Iterator[Row]:
-        """The key columns of every row, smallest first."""
+        """Yield the key columns of every row, smallest sizes first."""
         for num_layers in self.num_layers:
             for batch_size in self.batch_sizes:
                 for work in self.works:
@@ -68,22 +69,27 @@ class Grid:
 
 
 def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, peak: float = 0.0) -> Iterator[Row]:
-    """Measures what `table` lacks of the grid, adds each row to it and yields it.
+    """Measure the rows of the grid that `table` lacks, add each to it and yield it.
 
-    A row has, beside its key, `<candidate>_ms` (medians), on a GPU `<candidate>_launches`, `against_pyg` (how many times faster the fastest
-    of ours is than PyG as written), `against_best` (than the fastest of PyG's variants), `gflops` (of ours, counting 2 N H^2 + 2 E H a
-    layer forward and three times that with backward, of all atoms, merged or not) and `peak` (`gflops` as a fraction of the multiply-add
-    peak of the same run).
+    A row has these columns beside its key:
+
+    - `<candidate>_ms`: median milliseconds.
+    - `<candidate>_launches`: kernel launches, on a GPU.
+    - `against_pyg`: speed-up of the fastest of our candidates over PyG as written.
+    - `against_best`: speed-up of the fastest of our candidates over the fastest of PyG's.
+    - `gflops`: GFLOP/s of ours. A layer counts 2 N H^2 + 2 E H operations forward and three times that with backward, where N counts all
+      atoms, merged or not.
+    - `peak`: `gflops` as a fraction of the multiply-add peak of the same run.
 
     Args:
-        molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.training_batch`.
-        dataset: their name.
-        grid: what to measure.
-        table: with the key columns :data:`KEY`.
-        peak: GFLOP/s of the machine; 0 where that is not known.
+        molecules: the set from which the batches are drawn, see :func:`~molgcn.benchmark.batches.training_batch`.
+        dataset: name of the molecules.
+        grid: the measurements to make.
+        table: table with the key columns :data:`KEY`.
+        peak: peak GFLOP/s of the machine; 0 if unknown.
 
     Raises:
-        UserError: when a candidate's numbers are wrong.
+        UserError: for a candidate whose results are wrong.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(grid.precision)
@@ -99,7 +105,7 @@ def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, 
 
 
 def _measure_size(molecules: PackedMolecules, grid: Grid, table: Table, missing: list[Row], peak: float) -> Iterator[Row]:
-    """The rows with these keys, all of one depth and batch size."""
+    """Yield the rows with these keys, all of one depth and batch size."""
     bench = _Bench(molecules, grid, torch.device(grid.device), missing[0]["num_layers"], missing[0]["batch_size"])
     for key in missing:
         times, launches = bench.times(key["work"])
@@ -110,7 +116,7 @@ def _measure_size(molecules: PackedMolecules, grid: Grid, table: Table, missing:
 
 
 class _Bench:
-    """All candidates, checked, on one batch."""
+    """All candidates on one batch, with checked results."""
 
     def __init__(self, molecules: PackedMolecules, grid: Grid, device: torch.device, num_layers: int, batch_size: int) -> None:
         self.grid, self.device, self.num_layers = grid, device, num_layers
@@ -128,7 +134,7 @@ class _Bench:
         self.measured: dict[str, tuple[dict[str, float], Row]] = {}
 
     def times(self, work: str) -> tuple[dict[str, float], Row]:
-        """Milliseconds by candidate, and the columns of their launches."""
+        """Return the milliseconds of each candidate, and the columns of their launches."""
         if work == "backward":
             forward, both = (self.times(part) for part in _PARTS)
             return {name: both[0][name] - forward[0][name] for name in both[0]}, {
@@ -139,7 +145,7 @@ class _Bench:
         return self.measured[work]
 
     def _measure(self, works: Sequence[str]) -> None:
-        """Several kinds of work in turn: those whose difference counts meet the same load."""
+        """Measure several kinds of work in turn, so that those whose difference counts meet the same load."""
         for candidate in self.candidates:
             candidate.module.train(works != ("forward",))
         calls = {
@@ -155,14 +161,14 @@ class _Bench:
             self.measured[work] = times, launches
 
     def flops(self, work: str) -> float:
-        """Of the convolutions."""
+        """Return the number of floating-point operations of the convolutions."""
         width = self.grid.hidden_channels
         forward = self.num_layers * (2 * self.batch.num_nodes * width**2 + 2 * self.batch.num_edges * width)
         return forward * {"forward": 1, "training_forward": 1, "backward": 2}.get(work, 3)
 
 
 def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Callable[[], object]:
-    one = torch.ones((), device=targets.device)  # made once, as in training: one kernel less for all alike
+    one = torch.ones((), device=targets.device)  # made once, as in training, which saves every candidate a kernel
 
     def forward() -> Tensor:
         with torch.no_grad():
@@ -177,7 +183,7 @@ def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Call
 
     if work != "step":
         return {"forward": forward, "training_forward": training_forward, "forward_backward": forward_backward}[work]
-    # a rate of zero: the weights stay what they were, the work is the same
+    # a learning rate of zero leaves the weights as they are and does the same work
     optimizer = torch.optim.Adam(candidate.module.parameters(), lr=0.0, fused=True, capturable=targets.device.type == "cuda")
 
     def step() -> None:
@@ -188,8 +194,8 @@ def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Call
 
 
 def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
-    times = {name: time for name, time in times.items() if time > 0}  # a difference may be lost in noise
-    ours = [time for name, time in times.items() if name in ("fused", "fused_captured")]  # fused_99kb is not what this GPU runs
+    times = {name: time for name, time in times.items() if time > 0}  # noise can make a difference negative
+    ours = [time for name, time in times.items() if name in ("fused", "fused_captured")]  # fused_99kb stands for another GPU
     others = [time for name, time in times.items() if not name.startswith("fused")]
     row: Row = {"against_pyg": None, "against_best": None, "gflops": None, "peak": None}
     if ours:
@@ -201,14 +207,14 @@ def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
 
 
 def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: GraphBatch, precision: str = "highest") -> None:
-    """Compare outputs, loss and gradients of a candidate with what :func:`~molgcn.benchmark.weights.exact` gives.
+    """Check outputs, loss and gradients of a candidate against those of :func:`~molgcn.benchmark.weights.exact`.
 
     They are compared in training mode and, where this gives the same outputs, in inference.
 
-    A captured candidate is checked after a replay; a compiled one as the module that it compiles.
+    A captured candidate is checked after a replay. A compiled candidate is checked as the module that it compiles.
 
     Raises:
-        UserError: naming the candidate whose error is beyond :data:`BOUNDS`, or for PyG's batch norm beyond what float32 leaves of it.
+        UserError: if an error exceeds :data:`BOUNDS`, or :data:`BATCH_NORM_BOUNDS` for PyG's batch norm.
     """
     targets = torch.zeros(batch.num_graphs, 1, device=batch.x.device)
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, targets, leaves_merged=batch.leaves_merged)
@@ -223,7 +229,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
         fused = candidate.name.startswith("fused")
         value = candidate.loss(inputs, targets) if fused else F.mse_loss(module(inputs), targets)
         value.backward()
-        return value.detach()  # nothing of the autograd graph may live on into a capture
+        return value.detach()  # no part of the autograd graph may survive until a capture
 
     batch_norm = any(isinstance(one, nn.BatchNorm1d) for one in module.modules())
     expected, gradients = right
@@ -242,7 +248,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
 
 
 def _after_replay(candidate: Candidate, call: Callable[[], Tensor]) -> Tensor:
-    """What a call gives, of a captured candidate its replay; gradients are left in the parameters."""
+    """Return the result of a call, or of its replay for a captured candidate; gradients are left in the parameters."""
     outputs: list[Tensor] = []
 
     def run() -> None:

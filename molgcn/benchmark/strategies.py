@@ -1,4 +1,4 @@
-"""The fused operator's strategies on a GPU beside each other and beside PyG."""
+"""Compare the fused operator's strategies on a GPU with each other and with PyG."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Work:
     """One line of the table: forward and backward of a batch.
 
     Attributes:
-        name: of the molecules.
-        batch_size: B.
-        hidden_channels: H.
-        num_layers: L.
-        options: of :class:`molgcn.nn.GCN`.
-        pyg: measure PyG's variants too.
+        name: name of the molecules.
+        batch_size: number of molecules, B.
+        hidden_channels: width, H.
+        num_layers: number of layers, L.
+        options: other options of :class:`molgcn.nn.GCN`.
+        pyg: whether PyG's variants are measured too.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured.
+    """The times of one line.
 
     Attributes:
         work: the line.
-        microseconds: forward and backward by strategy, as a CUDA graph's replay; PyG's variants as their users run them, and
-            "pyg_captured", the hoisted one as a replay.
-        auto: what "auto" takes.
+        microseconds: times of forward and backward by strategy, as replays of CUDA graphs. PyG's variants run as their users run them;
+            "pyg_captured" is a replay of the one with hoisted normalisation.
+        auto: the strategy that "auto" takes.
     """
 
     work: Work
@@ -61,13 +61,13 @@ class Row:
 
 
 def strategies_for(work: Work) -> tuple[str, ...]:
-    """Those that can do the work."""
+    """Return the strategies that can do the work."""
     tile = work.options.get("norm") != "batch" and work.hidden_channels <= TILE_MAX_WIDTH and work.num_layers <= MAX_LAYERS
     return STRATEGIES[1:] if tile else ("layer",)
 
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
-    """Times all strategies that can do the work, interleaved."""
+    """Time all strategies that can do the work, interleaved."""
     widths = {"hidden_channels": work.hidden_channels, "num_layers": work.num_layers}
     options = ModelConfig(**{"norm": None, "residual": False, **widths, **work.options})
     batch = random_batch(molecules, work.batch_size, device, options)
@@ -99,7 +99,7 @@ def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as Markdown, microseconds."""
+    """Return the rows as a Markdown table of microseconds."""
     names = [name for name in (*STRATEGIES[1:], *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
     lines = [
         "| work | " + " | ".join(names) + " | auto |",

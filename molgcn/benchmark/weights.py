@@ -1,7 +1,7 @@
-"""Weights on which a candidate's accuracy can be judged.
+"""Make weights with which a candidate's accuracy can be judged.
 
-Where an activation lies within a rounding of zero, relu sends it to either side and the exact gradients jump: at 28 layers by 1e-4 and more
-for most weights. A candidate that rounds correctly is then as far from float64 as one that does not.
+If an activation lies within a rounding error of zero, relu may send it to either side and the exact gradients jump, at 28 layers by 1e-4
+and more for most weights. A candidate that rounds correctly is then as far from float64 as one that does not.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from torch import Tensor, nn
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 
-_ROOM = 3e-3  # of a column's deviation, on either side of zero
+_ROOM = 3e-3  # distance from zero on either side, relative to a column's deviation
 
 
 def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: str | None, batch: GraphBatch) -> GCN:
-    """A model whose biases keep the batch's activations from zero, and whose weights (Kaiming's) keep their scale.
+    """Return a model whose biases keep the batch's activations away from zero, and whose weights (Kaiming's) keep their scale.
 
-    With PyG's initialisation 28 layers leave nothing of the molecules: outputs are the head's bias, whatever the layers compute.
+    With PyG's initialisation the molecules have no visible effect after 28 layers: outputs are the head's bias, whatever the layers
+    compute.
 
-    Chosen in float64 alone, before anything is compared: layer after layer each feature's bias is moved so that zero lies where
-    :func:`zero_of` says. The signs of the head's weights and bias are such that it adds features up: where it takes one from another,
-    little but their roundings is left.
+    The biases are chosen in float64, before anything is compared. Layer after layer, each feature's bias is moved so that zero lies where
+    :func:`zero_of` says. The head's weights and bias have signs with which it adds features up. A difference of features would leave
+    little but their rounding errors.
 
-    In deep layers of large batches few features have atoms on both sides: what relu does to single atoms there is for the operators' own
-    tests to say.
+    In deep layers of large batches few features have atoms on both sides of zero. The operators' own tests check what relu does to single
+    atoms there.
 
     Args:
-        in_channels: F.
-        hidden_channels: H.
-        num_layers: L.
-        norm: None, batch or layer.
-        batch: on the device that computes.
+        in_channels: features per atom, F.
+        hidden_channels: width, H.
+        num_layers: number of layers, L.
+        norm: None, "batch" or "layer".
+        batch: the batch, on the device that computes.
     """
     torch.manual_seed(0)
     model = GCN(in_channels, hidden_channels, num_layers, 1, backend="pyg", norm=norm, init="kaiming")  # type: ignore[arg-type]
@@ -51,9 +52,9 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
 
 
 def _away_from_zero(module: nn.Module, _: Any, z: Tensor) -> Tensor:
-    """Moves the bias that was added last, and what it was added to."""
+    """Move the bias of a layer, and return its output with the moved bias."""
     bias = module.get_parameter("bias")
-    moved = (bias - zero_of(z)).float().double()  # as the model's own weights are
+    moved = (bias - zero_of(z)).float().double()  # rounded to float32 like the model's own weights
     z = z + (moved - bias)
     bias.copy_(moved)
     return z
@@ -66,16 +67,17 @@ def _without_cancelling(head: nn.Module, inputs: tuple[Tensor]) -> None:
 
 
 def zero_of(z: Tensor) -> Tensor:
-    """Where each column's values are to be cut in two, away from all of them: [N, H] -> [H].
+    """Return for each column of z [N, H] the value [H] that is to become zero, far from all values of the column.
 
-    In the middle of the widest gap between neighbouring values, less a tenth at either end, if it is wide enough that roundings, which
-    grow from layer to layer, do not fill it. Else below all values, of every fourth column above them. Below a column that has only one.
+    It is the middle of the widest gap between neighbouring values, a tenth at either end left out, if that gap is wide enough that
+    rounding errors, which grow from layer to layer, do not fill it. Otherwise it lies below all values, or above them in every fourth
+    column. A column with a single value gets one below it.
     """
     tenth, deviation = len(z) // 10, z.std(dim=0)
     values = z.sort(dim=0).values
     inner = values[tenth : len(z) - tenth]
     widths = inner.diff(dim=0, append=inner[-1:])
-    index = (widths / deviation * 1e9).round().argmax(dim=0)  # of equally wide ones the first, whatever roundings make of them
+    index = (widths / deviation * 1e9).round().argmax(dim=0)  # the first of equally wide gaps, whatever their rounding errors
     width = widths.gather(0, index[None])[0]
     middle = inner.gather(0, index[None])[0] + width / 2
     outside = torch.where(torch.arange(z.shape[1], device=z.device) % 4 == 3, values[-1] + deviation / 10, values[0] - deviation / 10)
@@ -84,15 +86,15 @@ def zero_of(z: Tensor) -> Tensor:
 
 
 def exact(model: GCN, batch: GraphBatch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Outputs and gradients of their mean square in float64, in training mode.
+    """Return the outputs and the gradients of their mean square in float64, in training mode.
 
     Args:
-        model: whose weights are taken.
-        batch: on the device that computes.
+        model: the model whose weights are taken.
+        batch: the batch, on the device that computes.
 
     Returns:
-        - outputs: [B, T]
-        - gradients: by parameter, less those without effect: biases that a batch norm takes out again, zero but for rounding
+        - the outputs [B, T]
+        - the gradients by name of the parameter, without biases that a batch norm cancels, whose gradients are zero but for rounding
     """
     double = model.on_backend("pyg").double().to(batch.x.device)
     outputs = double(_in_double(batch))
@@ -111,6 +113,6 @@ def _in_double(batch: GraphBatch) -> GraphBatch:
 
 
 def error(actual: Tensor | None, expected: Tensor) -> float:
-    """Relative L2, infinite where it has no meaning."""
+    """Return the relative L2 error, which is infinite where it has no meaning."""
     assert actual is not None
     return ((actual.double() - expected).norm() / expected.norm()).nan_to_num(nan=math.inf).item()

@@ -1,4 +1,4 @@
-"""Models; the backend chooses their layers' implementation. And the layers of `any_graph` for PyG's own models."""
+"""Models, whose backend chooses the implementation of their layers, and layers for PyG's own models (`any_graph`)."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports PyG only when one of its layers is asked for."""
+    """Return a layer of `any_graph`, and import PyG only when one of them is asked for."""
     if name in _ANY_GRAPH:
         return getattr(import_module("molgcn.nn.any_graph"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,7 +27,7 @@ BACKENDS = ("auto", "fused", "pyg", "reference")
 
 
 class Backend(Protocol):
-    """How a :class:`molgcn.nn.MoleculeNet` computes: a module with these three names."""
+    """The implementation that a :class:`molgcn.nn.MoleculeNet` computes with: a module that has these names."""
 
     name: str
 
@@ -40,19 +40,20 @@ class Backend(Protocol):
         ...
 
     def loss(self, model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-        """Return the loss of the predictions, and float64 [2], sum and number of its terms."""
+        """Return the mean loss of the predictions, and float64 [2] with the sum and the number of its terms."""
         ...
 
 
 def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = None) -> Backend:
     """Return the backend called `name`, or for "auto" the best that this machine has for a network.
 
-    That is fused where its operators can train the network, reference where there are none for such networks, and else pyg.
+    "auto" is fused where this machine can train the network with it, reference where fused has no operators for the network, and pyg
+    otherwise.
 
     Args:
-        name: auto, fused, pyg or reference.
-        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond the 512 that kernels of our own compute.
-        why_not: why fused has no operators for the network (:func:`why_not_fused`), in words; None where it has.
+        name: "auto", "fused", "pyg" or "reference".
+        hidden_channels: width of the model. On a GPU "auto" takes pyg for widths above 512, the limit of this project's kernels.
+        why_not: reason that fused has no operators for the network, see :func:`why_not_fused`; None where it has them.
 
     Raises:
         UserError: for an unknown name, or a backend that this machine or the network does not have.
@@ -80,14 +81,14 @@ def _say_once(line: str) -> None:
 
 
 def why_not_fused(model: MoleculeNet) -> str | None:
-    """Return why backend=fused has no operators for a network with these options, in words; None where it has."""
+    """Return the reason that backend=fused has no operators for a network with these options; None where it has them."""
     from molgcn.nn import fused_layers
 
     return fused_layers.why_not(model)
 
 
 def backend_module(name: str) -> Backend:
-    """Return the module of a resolved backend, fused, pyg or reference: one lookup, which torch.compile can follow."""
+    """Return the module of backend "fused", "pyg" or "reference". It is a plain import, which torch.compile can trace."""
     if name == "fused":
         from molgcn.nn import fused
 
@@ -102,7 +103,7 @@ def backend_module(name: str) -> Backend:
 
 
 def check_strategy(strategy: str, backend: str) -> str:
-    """Return the name of a strategy if the backend has it.
+    """Return the current name of a strategy, after checking that the backend has it.
 
     Raises:
         UserError: for an unknown strategy, or one that the backend does not have.

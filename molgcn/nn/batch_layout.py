@@ -20,7 +20,7 @@ from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
 from molgcn.strategies import known_strategy
 
-_MOST_ROWS = 0.95  # of the atoms, for which merging pays: docs/decisions/cuda_speed.md
+_MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_speed.md
 
 
 def batch_layout(
@@ -34,19 +34,20 @@ def batch_layout(
     *,
     can_merge: bool = True,
 ) -> BatchLayout:
-    """Return the layout in which a model reads the batches of a set; a :class:`molgcn.data.layout.LayoutChoice` once the model is given.
+    """Return the layout in which a model reads the batches of a set.
 
-    Every backend gets the tiles that the fused kernels are fastest with, so that batches do not depend on it. Only backend "fused" merges
-    leaves, and not in float64.
+    With the first three arguments bound, this function is a :class:`molgcn.data.layout.LayoutChoice`. Every backend gets the tiles that
+    the fused kernels are fastest with, so that batches do not depend on the backend. Only backend "fused" merges leaves, and not in
+    float64.
 
     Args:
         model: the model that takes the batches.
         backend: "fused", "pyg" or "reference".
-        strategy: of the fused operator, "auto" or a name.
+        strategy: strategy of the fused operator, "auto" or a name.
         molecules: the set.
         typical: int [B], the molecules of a typical batch.
-        device: where the model runs.
-        precision: the Trainer's: "32-true", "bf16-mixed" or "64-true".
+        device: the device that the model runs on.
+        precision: precision of the Trainer, "32-true", "bf16-mixed" or "64-true".
         can_merge: whether the loader can give batches whose equal leaves are one row.
     """
     merges = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
@@ -63,7 +64,7 @@ def batch_layout(
 
 
 def has_batch_norm(model: ModelConfig) -> bool:
-    """Return whether the network takes statistics over the atoms of a batch, of which it then needs two."""
+    """Return whether the network has batch norm over atoms, which needs at least two atoms in a batch."""
     in_blocks = model.feed_forward and model.feed_forward_norm == "batch"
     return model.norm == "batch" or in_blocks or model.encodings.rwse > 0 or model.mlp_norm
 
@@ -71,15 +72,15 @@ def has_batch_norm(model: ModelConfig) -> bool:
 def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
     """Return whether the model's operator takes merged leaves (:func:`molgcn.data.merge_leaves.merge_leaves`) and is faster with them.
 
-    It is where strategy `tile` runs without dropout on a GPU whose multiprocessors each get more than one tile, if merging saves at
+    This is so if strategy `tile` runs without dropout on a GPU, the batch has more than one tile per multiprocessor, and merging saves at
     least a twentieth of the rows.
 
     Args:
         molecules: the set.
         batch: int [B], the molecules of a typical batch.
-        model: whose operator takes the batches, in float32.
-        strategy: of the operator, `auto` or a name.
-        device: where it runs.
+        model: the model whose operator takes the batches, in float32.
+        strategy: strategy of the operator, "auto" or a name.
+        device: the device that the operator runs on.
     """
     if not is_stack(model.name, model.feed_forward, model.encodings.rwse, model.pool):
         return False
@@ -93,18 +94,18 @@ def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConf
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device, precision: str = "float32") -> int:
-    """Node places of a tile, T, for the batches of a set.
+    """Return the number of nodes that a tile holds, T, for the batches of a set.
 
-    64, or 128 where a molecule needs it. Where a network of at most 32 features without norm and residual runs on a GPU, 48 or 96 if they
-    hold all molecules and the GPU's busiest scheduler is then done earlier, 96 instead of 128 unless there is at most one a
-    multiprocessor: see docs/decisions/cuda_tried.md.
+    It is 64, or 128 if a molecule needs that many. A network of at most 32 features without norm and residual may also get 48 or 96 on a
+    GPU. The size must hold the largest molecule, and the GPU's busiest scheduler must be done earlier with it. With at most one tile per
+    multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tried.md.
 
     Args:
-        sizes: int [M], atoms of the set's molecules.
+        sizes: int [M], number of atoms of each molecule of the set.
         batch: int [B], the molecules of a typical batch.
-        model: whose operator takes the batches.
-        device: where it runs.
-        precision: of its products, "float32", "tf32" or "bf16".
+        model: the model whose operator takes the batches.
+        device: the device that the operator runs on.
+        precision: precision of the matrix products, "float32", "tf32" or "bf16".
     """
     largest = int(sizes.max(initial=1))
     plain = model.hidden_channels <= 32 and model.norm is None and not model.residual
@@ -113,8 +114,8 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     device_gpu, whole, all_sizes = gpu(device), np.array([0, len(batch)]), np.ascontiguousarray(sizes, np.int64)
     fitting = [size for size in (SMALL_TILE, TILE_SIZES[0], MIDDLE_TILE) if largest <= size]
     tiles = {size: len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1 for size in fitting}
-    if tiles[fitting[0]] <= device_gpu.num_multiprocessors:  # at most one for each: the more warps the better
+    if tiles[fitting[0]] <= device_gpu.num_multiprocessors:  # at most one tile each: more warps are better
         return fitting[0] if fitting[0] <= TILE_SIZES[0] else TILE_SIZES[1]
-    if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # each gets several warps, which suits these
+    if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # so few tiles are fastest at this size
         return TILE_SIZES[0]
     return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu, precision))

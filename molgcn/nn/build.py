@@ -1,4 +1,4 @@
-"""The network of a configuration."""
+"""Build the network that a configuration describes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def build_network(
     Args:
         model: the network.
         backend: what computes its layers.
-        in_channels: features an atom.
-        out_channels: targets.
-        edge_channels: features a bond, or None for a network that does not see them.
-        descriptor_channels: descriptors a molecule.
-        num_components: molecules a row.
+        in_channels: features per atom.
+        out_channels: number of targets.
+        edge_channels: features per bond, or None for a network that does not see bonds.
+        descriptor_channels: descriptors per molecule.
+        num_components: molecules per row.
 
     Raises:
-        UserError: see :class:`molgcn.nn.MoleculeNet`.
+        UserError: for options that :class:`molgcn.nn.MoleculeNet` refuses.
     """
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
     for name in ("name", "bonds", "encodings"):
@@ -44,9 +44,9 @@ def build_network(
     kind = get_kind(model.name)
     for one in fields(LayerSettings):
         if one.name not in kind.own_settings and options.pop(one.name) != one.default:
-            settings_of(kind, {one.name: None})  # says that the layer does not have it
+            settings_of(kind, {one.name: None})  # raises the error that names the option
     settings = options.pop("settings")
-    settings_of(kind, settings)  # refuses those that the layer does not have
+    settings_of(kind, settings)  # raises for a setting that the layer does not have
     return MoleculeNet(
         in_channels,
         options.pop("hidden_channels"),
@@ -63,20 +63,22 @@ def build_network(
 
 
 def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components: int = 1) -> str:
-    """Return the name of the backend that a configuration's network runs on, fused, pyg or reference, without taking memory for it.
+    """Return the name of the backend that a configuration's network runs on: "fused", "pyg" or "reference".
+
+    The network is built on the meta device, so that it takes no memory. All its options are checked.
 
     Raises:
-        UserError: see :class:`molgcn.nn.MoleculeNet`: all options are checked.
+        UserError: for options that :class:`molgcn.nn.MoleculeNet` refuses.
     """
     with torch.device("meta"):
         return build_network(model, backend, 1, 1, 1 if model.bonds else None, num_components=num_components).backend.name
 
 
 def edge_channels_of(model: ModelConfig, molecules: PackedMolecules) -> int | None:
-    """Return the features a bond that a configuration's network sees in a set; None where it sees none.
+    """Return the number of features per bond that a configuration's network sees in a set; None where it sees no bonds.
 
     Raises:
-        UserError: where it is to see bonds and the set has no features of them.
+        UserError: for a network that is to see bonds, and a set that has no features of bonds.
     """
     if model.bonds and molecules.num_edge_features == 0:
         without = "" if molecules.features is None else f" with dataset.features={molecules.features}"

@@ -1,4 +1,4 @@
-"""Descriptors of molecules on their way into the head."""
+"""Pass descriptors of molecules to the head, standardised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.errors import UserError
 
 
 class Descriptors(nn.Module):
-    r"""Standardise descriptors as those of the training part and put them beside the pooled states.
+    r"""Standardise descriptors by the training part's mean and deviation, and concatenate them to the pooled states.
 
     .. math::
         Z = [P \;|\; (D - \mu) / \sigma]
@@ -19,11 +19,11 @@ class Descriptors(nn.Module):
     :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them.
 
     Args:
-        channels: descriptors a molecule, K.
+        channels: descriptors per molecule, K.
 
     Shapes:
         - **pooled:** [B, H]
-        - **descriptors:** [B, K], as they are in files
+        - **descriptors:** [B, K], not standardised
         - **output:** [B, H + K], in the dtype of `pooled`
     """
 
@@ -37,7 +37,7 @@ class Descriptors(nn.Module):
 
     @torch.no_grad()
     def fit(self, descriptors: np.ndarray) -> None:
-        """Take mean and deviation of the training part, float [M, K]; a column that is constant there is only centred."""
+        """Set mean and deviation from the descriptors [M, K] of the training part; a column that is constant there is only centred."""
         pieces = [descriptors[start : start + MOLECULES_AT_ONCE] for start in range(0, len(descriptors), MOLECULES_AT_ONCE)]
         mean = sum(piece.sum(axis=0, dtype=np.float64) for piece in pieces) / len(descriptors)
         std = np.sqrt(sum(np.square(piece - mean).sum(axis=0) for piece in pieces) / len(descriptors))
@@ -46,22 +46,22 @@ class Descriptors(nn.Module):
         self.std.copy_(torch.from_numpy(np.where(constant, 1.0, std)))
 
     def forward(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
-        """Return what the head takes.
+        """Return the input of the head [B, H + K].
 
         Raises:
-            UserError: where the batch has no descriptors, or others than the network was made for.
+            UserError: for a batch without descriptors, or with another number of them than the network was made for.
         """
         channels = self.mean.shape[0]
         if descriptors is None:
             raise UserError(
-                f"The network reads {channels} `descriptors` a molecule, which the batch does not have. Put them beside its molecules "
+                f"The network reads {channels} `descriptors` per molecule, which the batch does not have. Add them to its molecules "
                 "with molgcn.data.descriptors.attach.with_descriptors."
             )
         rows = descriptors.reshape(pooled.shape[0], -1)
         if rows.shape[1] != channels:
             raise UserError(
-                f"The batch's `descriptors` are {rows.shape[1]} of each molecule, and the network was made for {channels}. Give it "
-                "molecules with those that it was trained on."
+                f"The batch has {rows.shape[1]} `descriptors` per molecule, but the network was made for {channels}. Give it molecules "
+                "with the descriptors that it was trained on."
             )
         scaled = (rows.to(self.mean.dtype) - self.mean) / self.std
         return torch.cat([pooled, scaled.to(pooled.dtype)], dim=1)

@@ -1,4 +1,4 @@
-"""How atoms and bonds get their first states."""
+"""The encoder that turns random-walk probabilities into part of the atoms' first states."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from molgcn.nn.norms import BatchNorm, normalised
 
 
 class WalkEncoder(nn.Module):
-    """A batch norm of k random-walk probabilities, then a linear map: GNN+'s encoding of atoms.
+    """A batch norm of k random-walk probabilities, then a linear map, as GNN+ encodes atoms.
 
     Args:
-        steps: k.
+        steps: number of probabilities, k.
         channels: width of the encoding.
 
     Shapes:
-        - **walks:** float [N, k]; **count:** integer [], real rows, or None
+        - **walks:** float [N, k]
+        - **count:** integer [], number of real rows of a padded batch, or None where all are real
         - **output:** [N, channels]
     """
 

@@ -1,4 +1,4 @@
-"""The network as other programs get it: tensors in, predictions out, plain PyTorch operators between."""
+"""The network in the form that is exported: it takes tensors, returns predictions and uses plain PyTorch operators only."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from molgcn.nn.reference import REDUCTIONS
 
 
 class ExportedNetwork(nn.Module):
-    """What a trained network computes in evaluation mode on backend=reference, from tensors.
+    """A copy of a trained network in evaluation mode on backend=reference, which takes tensors.
 
-    No shape but the number of molecules depends on values, so that the module can be exported with numbers of atoms, bonds and molecules
-    left open.
+    The number of molecules is the only shape that depends on values. The module can therefore be exported with the numbers of atoms,
+    bonds and molecules left open.
 
     Args:
-        model: the network; its weights are copied.
-        output: what turns its outputs [B, P] into predictions, see :mod:`molgcn.nn.output_layers`; it is copied.
+        model: the network, which is copied.
+        output: the module that turns the network's outputs [B, P] into predictions, see :mod:`molgcn.nn.output_layers`. It is copied.
 
     Shapes:
         - **x:** float [N, F], atom features
         - **edge_index:** int64 [2, E], source and target of every bond, both directions present
         - **batch:** int64 [N], the molecule of every atom, from 0, without gaps
-        - **edge_attr:** float [E, D], bond features; these and the next four where they are among the network's `optional_inputs`
+        - **edge_attr:** float [E, D], bond features; this input and the next four are needed if the network's `optional_inputs` name them
         - **rwse:** float [N, k], return probabilities of random walks
         - **bond_rw:** float [E, k], probabilities of random walks from each bond's source to its target
         - **descriptors:** float [B, K], numbers of each molecule, not standardised
-        - **component:** int64 [N], which of several molecules of a row every atom is of
+        - **component:** int64 [N], which of a row's molecules every atom belongs to
         - **output:** [B, P] in the dtype that `output` gives, B = the largest number in `batch` + 1
     """
 
@@ -56,11 +56,11 @@ class ExportedNetwork(nn.Module):
         if descriptors is not None:
             count = descriptors.shape[0]
         else:
-            count = batch.max().item() + 1  # type: ignore[assignment]  # int() would make it a constant of the export
+            count = batch.max().item() + 1  # type: ignore[assignment]  # int() would become a constant in the export
             torch._check(count >= 1)
             torch._check(count <= batch.shape[0])
         graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw, descriptors, component)
-        if self.network.encoders:  # a component's atoms are as many as values say, but not among padding
+        if self.network.encoders:  # a component's number of atoms depends on values; in a padded batch no shape does
             atoms, bonds = (torch.ones_like(one).sum() for one in (batch, edge_index[0]))
             graph = graph.padded(torch.cat([batch, batch.new_full((1,), count)]), atoms, bonds)
         return self.output(forward.predictions(self.network, graph, REDUCTIONS))

@@ -20,14 +20,14 @@ class FeedForward(nn.Module):
     Source: Luo, Shi and Wu, "Unlocking the Potential of Classic GNNs for Graph-level Tasks", ICML 2025, equation 9 and code.
 
     Args:
-        channels: width d; the hidden one is 2 d.
+        channels: width d; the hidden layer has width 2 d.
         norm: "batch", "layer" or None.
-        activation: makes the activation.
+        activation: function that makes the activation.
 
     Shapes:
         - **x:** [N, d]
-        - **dropout:** probability that a number is zeroed in training
-        - **count:** integer [], the real rows of a padded batch, or None
+        - **dropout:** probability that an element is zeroed in training
+        - **count:** integer [], number of real rows of a padded batch, or None where all are real
         - **output:** [N, d]
     """
 

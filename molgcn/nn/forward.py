@@ -1,4 +1,4 @@
-"""The forward pass that backends pyg and reference share; they differ in the modules of the layers and in how molecules are pooled."""
+"""The forward pass that backends pyg and reference share. They differ in the layers' modules and in the reductions of the pooling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
 
 
 def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, components: int = 1) -> Tensor:
-    """Return the states of molecules [B, components * H], those of a row's components side by side."""
+    """Return the states of the molecules [B, components * H]; the states of a row's components stand side by side."""
     h, bonds = atom_states(model, graph.x, graph.rwse, graph.num_atoms), bond_states(model, graph.edge_attr, graph.bond_rw, graph.x)
     states = []
     for index, conv in enumerate(model.convs):
@@ -39,7 +39,7 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
         if model.kind.edge_states:
             assert bonds is not None
             out, new_bonds = out
-            if index + 1 < model.num_layers:  # nothing reads the bonds' last states
+            if index + 1 < model.num_layers:  # the last layer's bond states are never read
                 edge_norm = None if norm is None else model.edge_norms[index]
                 bonds = _epilogue(model, without_padding(new_bonds, graph.num_bonds), bonds, edge_norm, activated, graph.num_bonds)
         h = _epilogue(model, without_padding(out, graph.num_atoms), h, norm, activated, graph.num_atoms)
@@ -52,17 +52,17 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
         batch = batch * components + _given(graph.component, "component", batch)
     pooled = reductions.pool(model.pool, h, batch, graph.num_graphs * components, model.gate)
     pooled = pooled.reshape(graph.num_graphs, -1) if components > 1 else pooled
-    return pooled if graph.num_atoms is None else pooled[:-1]  # without the padding's
+    return pooled if graph.num_atoms is None else pooled[:-1]  # drop the molecule of the padding
 
 
 def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
-    """Return the atoms' states before the first layer: features, embedded if the network embeds them, and encodings beside them.
+    """Return the atoms' states before the first layer: the features, embedded if the network embeds them, concatenated to the encodings.
 
     Args:
         model: the network.
-        x: float [N, F], features.
+        x: float [N, F], features of the atoms.
         rwse: float [N, k], return probabilities of random walks, or None where the network reads none.
-        count: integer [], the real atoms of a padded batch, or None where all are real.
+        count: integer [], number of real atoms of a padded batch, or None where all are real.
     """
     h = x if model.embed is None else model.embed(x)
     if model.rwse_encoder is None:
@@ -71,11 +71,13 @@ def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tenso
 
 
 def bond_states(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return the bonds' states before the first layer: features, embedded if the network embeds them, plus encodings; None without.
+    """Return the bonds' states before the first layer: the features, embedded if the network embeds them, plus the encodings.
+
+    The result is None where the network does not see bonds.
 
     Args:
         model: the network.
-        edge_attr: float [E, D], features, or None where the network reads none.
+        edge_attr: float [E, D], features of the bonds, or None where the network reads none.
         bond_rw: float [E, k], probabilities of random walks, or None where the network reads none.
         like: a tensor in the dtype of the states.
     """
@@ -93,10 +95,12 @@ def _given(tensor: Tensor | None, name: str, x: Tensor) -> Tensor:
     """Return the tensor in the dtype of `x`.
 
     Raises:
-        UserError: where the batch does not have it.
+        UserError: for a tensor that the batch does not have.
     """
     if tensor is None:
-        raise UserError(f"The network reads `{name}`, which the batch does not have. Give it batches that do, or make a network without.")
+        raise UserError(
+            f"The network reads `{name}`, which the batch does not have. Give it batches that have it, or build a network without it."
+        )
     return tensor.to(x.dtype)
 
 

@@ -39,12 +39,14 @@ name = "fused"
 
 
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
-    """Return the layer in plain PyTorch, whose parameters the operator reads; all layers are computed together."""
+    """Return the layer in plain PyTorch. The operator reads its parameters and computes all layers together."""
     return kind.reference(options)
 
 
 def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """All layers, the pooling and the head: [B, T]; on CUDA one operator where the head is a linear map and no gradient is wanted.
+    """Return the predictions [B, T].
+
+    On CUDA one operator computes layers, pooling and head, if the head is a single linear map and no gradient is needed.
 
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
@@ -60,20 +62,22 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
 
 
 def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """The loss of :func:`predictions`, with the head, or on CUDA the whole model, in one operator where there is one.
+    """Return the loss of :func:`predictions`.
+
+    Where there is an operator for it, head and loss are one operator, or on CUDA the whole model and the loss.
 
     Returns:
-        As of :func:`molgcn.ops.head_loss.head_loss`.
+        The mean loss, and float64 [2] with the sum and the number of its terms, see :func:`molgcn.ops.head_loss.head_loss`.
 
     Raises:
-        UserError: as :func:`predictions`.
+        UserError: for the reasons that :func:`predictions` names.
     """
     if not model.is_stack:
         return _head_loss(model, _pooled_by_layers(model, batch), objective)
     call = network_call(model, batch)
     head = _free_head(model, call.graph.x)
     linear = head is not None and len(head) == 1 and model.descriptors is None
-    if head is not None and linear and call.graph.x.is_cuda and _alike(call.graph.x, objective) and fuses_loss(call):
+    if head is not None and linear and call.graph.x.is_cuda and _same_dtype(call.graph.x, objective) and fuses_loss(call):
         target, mean, std, name, delta = objective
         outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
         return outputs.result, outputs.of_loss[0]
@@ -81,12 +85,12 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
 
 
 def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """Return what the head takes of a network whose layers are computed one after another."""
+    """Return the head's input for a network whose layers are computed one after another."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
     if model.strategy == "tile":
-        raise UserError(f"backend.strategy=tile does not have a network of {model.conv} layers with these options. Use auto.")
+        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
     _compute_weights([*model.convs.modules(), *model.norms, *model.feed_forwards.modules()])
     return model.with_descriptors(fused_layers.pooled(model, batch), getattr(batch, "descriptors", None))
 
@@ -94,23 +98,23 @@ def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
 def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
     """Return the loss of the head's predictions, in one operator where there is one."""
     head = _free_head(model, pooled)
-    if head is None or not _alike(pooled, objective) or (pooled.is_cuda and pooled.dtype != torch.float32):
+    if head is None or not _same_dtype(pooled, objective) or (pooled.is_cuda and pooled.dtype != torch.float32):
         return loss_of(model.head(pooled), objective, fused=True)
     return head_loss(pooled, [linear.weight for linear in head], [linear.bias for linear in head], objective)
 
 
-def _alike(x: Tensor, objective: Objective) -> bool:
+def _same_dtype(x: Tensor, objective: Objective) -> bool:
     """Return whether the states and the targets have one dtype."""
     return x.dtype == objective.target.dtype == objective.mean.dtype
 
 
 def _free_head(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
-    """Return the head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
+    """Return the head's linear maps, if an operator may compute them: they have no hooks and autocast is off. None otherwise."""
     return None if torch.is_autocast_enabled(x.device.type) else model.linears
 
 
 def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
-    """What the head takes: all layers and the pooling, and descriptors beside them; the norms' running statistics are updated."""
+    """Return the head's input: the pooled states and the descriptors. Update the norms' running statistics."""
     outputs = message_network(call)
     if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
         norms: list[Any] = list(model.norms)
@@ -121,13 +125,17 @@ def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> T
 
 
 def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
-    """The operator's arguments for a model and a batch; errors as of :func:`predictions`."""
+    """Return the operator's arguments for a model and a batch.
+
+    Raises:
+        UserError: for the reasons that :func:`predictions` names.
+    """
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
     convs: list[Any] = list(model.convs)
     norms: list[Any] = list(model.norms)
-    linears = [layer._modules["lin"] for layer in convs]  # likewise quicker than an attribute, see _tensors
+    linears = [layer._modules["lin"] for layer in convs]  # faster than attribute access, see _tensors
     _compute_weights([*convs, *linears, *norms])
     weights = _tensors(linears, "weight")
     x = batch.x if model.embed is None else model.embed(batch.x).to(weights[0].dtype)
@@ -136,7 +144,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     training = model.training and not frozen
     if any(norm.training != training for norm in statistics):
         raise UserError(
-            "Batch norms in another mode than their model: backend=fused runs all in one mode. Call train() or eval() on the model."
+            "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
         )
     if training and statistics and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
@@ -175,22 +183,26 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
 
 
 def _tensors(modules: list[Any], name: str) -> list[Tensor]:
-    """Return a tensor of each module, past `nn.Module.__getattr__` where it is a parameter: that takes half a microsecond each."""
+    """Return a tensor of each module. Parameters are read without `nn.Module.__getattr__`, which takes half a microsecond each."""
     return [module._parameters[name] if name in module._parameters else getattr(module, name) for module in modules]
 
 
 def _compute_weights(modules: list[Any]) -> None:
-    """What is left to a hook before a module's forward: the weights of torch.nn.utils.prune, and of its first weight and spectral norm."""
+    """Run the forward pre-hooks that compute weights: those of `torch.nn.utils.prune`, `weight_norm` and `spectral_norm`.
+
+    Raises:
+        UserError: for any other hook, which would never be called.
+    """
     for module in modules:
         for hook in module._forward_pre_hooks.values():
             if not isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
-                raise _unheard(module)
+                raise _uncalled_hook(module)
             hook(module, ())
         if module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
-            raise _unheard(module)
+            raise _uncalled_hook(module)
 
 
-def _unheard(module: nn.Module) -> UserError:
+def _uncalled_hook(module: nn.Module) -> UserError:
     return UserError(
         f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the network, "
         "its head or a parameter, or use backend=pyg."
@@ -201,8 +213,8 @@ def _check_norms(norms: list[Any], parameters: Parameters) -> None:
     kinds = {(norm.eps, getattr(norm, "momentum", 0.0)) for norm in norms}
     if len(kinds) > 1 or any(None in kind for kind in kinds) or any(tensor is None for tensors in parameters for tensor in tensors):
         raise UserError(
-            "backend=fused runs all layers as one operator: each needs a bias, each norm a weight and a bias and, for batches, running "
-            "statistics, and all norms the same eps and momentum. Use backend=pyg for others."
+            "backend=fused runs all layers as one operator. Each layer needs a bias, each norm a weight and a bias, each batch norm "
+            "running statistics, and all norms the same eps and momentum. Use backend=pyg for other networks."
         )
 
 

@@ -21,13 +21,13 @@ from molgcn.ops.precision import allowed_precision
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
-_SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # that a spec has under these names
-_spec_of = cache(LayerNetworkSpec)  # one object for each network, which knows its parameters' names
-_NORM_SCALE = 100  # by which pool="norm" divides the sum
+_SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # fields of the spec too
+_spec_of = cache(LayerNetworkSpec)  # one object per network, which holds its parameters' names
+_NORM_SCALE = 100  # pool="norm" divides the sum by this
 
 
 def why_not(model: MoleculeNet) -> str | None:
-    """Return why the operator does not have a network with these options, in words; None where it does."""
+    """Return the reason that the operator cannot compute a network with these options; None where it can."""
     if model.conv not in MESSAGES:
         return f"its layers are {model.conv}, not {', '.join(MESSAGES[:-1])} or {MESSAGES[-1]}"
     if model.num_components > 1:
@@ -42,10 +42,10 @@ def why_not(model: MoleculeNet) -> str | None:
 
 
 def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
-    """Return the pooled states of the molecules [B, H]; the norms' running statistics are updated.
+    """Return the pooled states of the molecules [B, H], and update the norms' running statistics.
 
     Raises:
-        UserError: for norms in another mode than their model, or that differ among each other.
+        UserError: for norms in another mode than their model, or norms that differ from each other in eps or momentum.
         ValueError: for batch norm in training over a single atom.
     """
     call = layer_call(model, batch)
@@ -58,11 +58,11 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
 
 
 def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
-    """Return the operator's arguments for a model and a batch; errors as of :func:`pooled`."""
+    """Return the operator's arguments for a model and a batch; :func:`pooled` lists the errors."""
     x, bonds, code = _inputs(model, batch)
     norms: list[Any] = [_find(model, name) for name in _spec(model, x, bonds, 1e-5, 0.1).norms]
     training = _mode(model, norms)
-    eps, momentum = _alike(norms)
+    eps, momentum = _eps_and_momentum(norms)
     spec = _spec(model, x, bonds, eps, momentum)
     if training and spec.batch_norms and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
@@ -77,7 +77,7 @@ def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
 
 
 def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the atoms' first states, the bonds' rows, and the bonds' codes where their rows are distinct ones."""
+    """Return the atoms' first states, the rows of the bonds, and each bond's index among the rows where these are the distinct ones."""
     dtype = next(model.convs.parameters()).dtype
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     count = None if batch.counts is None else batch.counts[1]
@@ -111,31 +111,31 @@ def _spec(model: MoleculeNet, x: Tensor, bonds: Tensor | None, eps: float, momen
 
 
 def _mode(model: MoleculeNet, norms: list[Any]) -> bool:
-    """Return whether the network runs in training mode; with all batch norms frozen and no dropout it need not."""
+    """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout."""
     over_batches = [norm.training for norm in norms if isinstance(norm, BatchNorm)]
     if model.training and model.dropout == 0 and over_batches and not any(over_batches):
         return False
     if any(mode != model.training for mode in over_batches):
         raise UserError(
-            "Batch norms in another mode than their model: backend=fused runs all in one mode. Call train() or eval() on the model."
+            "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
         )
     return model.training
 
 
-def _alike(norms: list[Any]) -> tuple[float, float]:
-    """Return eps of all norms and momentum of those over a batch."""
+def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
+    """Return the eps of all norms and the momentum of all batch norms."""
     eps = {norm.eps for norm in norms}
     momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
     lacking = any(norm.weight is None or norm.bias is None for norm in norms) or None in momenta
     lacking |= any(norm.running_mean is None for norm in norms if isinstance(norm, BatchNorm))
     if len(eps) > 1 or len(momenta) > 1 or lacking:
         raise UserError(
-            "backend=fused runs all layers as one operator: each norm needs a weight and a bias and, for batches, running statistics, and "
-            "all norms the same eps and momentum. Use backend=reference for others."
+            "backend=fused runs all layers as one operator. Each norm needs a weight and a bias, each batch norm running statistics, and "
+            "all norms the same eps and momentum. Use backend=reference for other networks."
         )
     return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
 
 
 def _find(model: MoleculeNet, name: str) -> Any:
-    """Return what has this name in the state dict: a parameter, a buffer or a module."""
+    """Return the parameter, buffer or module that has this name in the model."""
     return reduce(getattr, name.split("."), model)

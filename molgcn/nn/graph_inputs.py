@@ -1,4 +1,4 @@
-"""What a network reads of a batch, whichever form the batch has."""
+"""The tensors that a network reads from a batch, the same ones for this project's batches and for PyG's."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """Tensors of N atoms and E directed bonds in B molecules.
+    """The tensors of N atoms and E directed bonds in B molecules.
 
     Attributes:
         x: float [N, F], features of the atoms.
         edge_index: int64 [2, E], source and target of every bond.
         batch: int64 [N], the molecule of every atom; None where there is one molecule.
-        num_graphs: B.
+        num_graphs: number of molecules, B.
         edge_attr: float [E, D], features of the bonds, or None.
         rwse: float [N, k], return probabilities of random walks, or None.
         bond_rw: float [E, k], probabilities of random walks from a bond's source to its target, or None.
-        descriptors: float [B, K], numbers of each molecule, or None; of a padded batch without one of the padding.
-        component: integer [N], which of a row's molecules an atom is of, or None.
-        num_atoms: of a padded batch: integer [], real atoms; else None.
-        num_bonds: of a padded batch: integer [], real bonds; else None.
+        descriptors: float [B, K], numbers of each molecule, or None. A padded batch has no row for the molecule of the padding.
+        component: integer [N], which of a row's molecules an atom belongs to, or None.
+        num_atoms: integer [], number of real atoms of a padded batch; None for other batches.
+        num_bonds: integer [], number of real bonds of a padded batch; None for other batches.
     """
 
     x: Tensor
@@ -51,14 +51,17 @@ class GraphInputs:
     def of_component(self, number: int) -> GraphInputs:
         """Return the atoms and bonds of one component, in their order.
 
-        The others are left out, which saves an encoder work. Of a padded batch they stand behind as padding, so that no shape follows from
+        The others are left out, which saves an encoder work. In a padded batch they become padding at the end, so that no shape depends on
         values.
 
+        Args:
+            number: number of the component, from 0.
+
         Raises:
-            UserError: where the batch does not say which atoms these are.
+            UserError: for a batch without `component`.
         """
         if self.component is None or self.batch is None:
-            raise UserError("The network reads `component` of a batch, which does not have it. Give it rows of several molecules.")
+            raise UserError("The network reads `component`, which the batch does not have. Give it rows of several molecules.")
         chosen = self.component == number
         if self.num_atoms is None:
             return self._rows(chosen, chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1)
@@ -75,12 +78,12 @@ class GraphInputs:
         )
 
     def _rows(self, atoms: Tensor, bonds: Tensor, places: Tensor) -> GraphInputs:
-        """Return some atoms and bonds, or all of them in another order; descriptors and components are left out.
+        """Return some of the atoms and bonds, or all of them in another order, without descriptors and components.
 
         Args:
-            atoms: bool [N], those that are taken, or int64 [N], their order.
-            bonds: bool [E], or int64 [E], likewise.
-            places: int64 [N], where each atom comes to stand.
+            atoms: bool [N], which atoms are taken, or int64 [N], the order of all atoms.
+            bonds: bool [E], which bonds are taken, or int64 [E], the order of all bonds.
+            places: int64 [N], the new position of each atom.
         """
         assert self.batch is not None
         edge_attr, bond_rw = (None if rows is None else rows[bonds] for rows in (self.edge_attr, self.bond_rw))
@@ -89,12 +92,12 @@ class GraphInputs:
         return GraphInputs(self.x[atoms], edge_index, self.batch[atoms], self.num_graphs, edge_attr, rwse, bond_rw)
 
     def padded(self, batch: Tensor, num_atoms: Tensor, num_bonds: Tensor) -> GraphInputs:
-        """Return the same as a padded batch: with the atom and the molecule that padding belongs to behind the others.
+        """Return the inputs of a padded batch, with the atom and the molecule of the padding added at the end.
 
         Args:
-            batch: int64 [N + 1], the molecule of every atom and of the padding's.
-            num_atoms: integer [], real atoms.
-            num_bonds: integer [], real bonds.
+            batch: int64 [N + 1], the molecule of every atom and of the padding's atom.
+            num_atoms: integer [], number of real atoms.
+            num_bonds: integer [], number of real bonds.
         """
         one_more = (0, 0, 0, 1)
         return replace(
@@ -110,10 +113,10 @@ class GraphInputs:
 
 
 def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
-    """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
+    """Return what a network reads from a :class:`molgcn.data.GraphBatch`, or from PyG's `Batch` or `Data`.
 
-    Encodings that the batch does not hold are computed from its graph. A padded batch gets the atom and the molecule that its padding
-    belongs to (:mod:`molgcn.data.padding`), behind the others.
+    Encodings that the batch does not hold are computed from its graph. A padded batch gets the atom and the molecule of its padding
+    (:mod:`molgcn.data.padding`) at the end.
     """
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
@@ -126,7 +129,7 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
 
 
 def _to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where rows [R] come to stand, those that are chosen first, and which row stands at each place: int64 [R], both in order."""
+    """Return the new position of each row and the row at each new position, both int64 [R], if the chosen rows (bool [R]) come first."""
     behind = torch.cumsum(~chosen, 0) + chosen.sum()
     places = torch.where(chosen, torch.cumsum(chosen, 0), behind) - 1
     return places, torch.empty_like(places).scatter(0, places, torch.arange(chosen.shape[0], device=chosen.device))
@@ -135,6 +138,6 @@ def _to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
 def _check_width(rows: Tensor | None, name: str, width: int | None, of: str) -> None:
     if rows is not None and rows.shape[-1] != width:
         raise UserError(
-            f"The batch's `{name}` has {rows.shape[-1]} features of each {of}, and the network was made for {width}. Give it molecules "
+            f"The batch's `{name}` has {rows.shape[-1]} features per {of}, but the network was made for {width}. Give it molecules "
             "with the features that it was trained on."
         )

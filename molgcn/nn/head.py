@@ -1,4 +1,4 @@
-"""The head, from the states of molecules to their targets."""
+"""The head, which computes targets from the states of molecules."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activ
     """Return linear maps with an activation between them.
 
     Args:
-        in_channels: width that comes in.
-        hidden: widths of the hidden layers; without any the head is one `Linear`.
-        out_channels: targets.
-        activation: makes the activation.
+        in_channels: width of the input.
+        hidden: widths of the hidden layers. Without hidden layers the head is one `Linear`.
+        out_channels: number of targets.
+        activation: function that makes the activation.
     """
     layers: list[nn.Module] = []
     for wide, narrow in pairwise([in_channels, *hidden]):
@@ -29,11 +29,11 @@ def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activ
 
 
 def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
-    """Return a head's first layers, those up to the state that is called `layer`, and the width of that state.
+    """Return the first layers of a head, up to a chosen hidden state, and the width of that state.
 
     Args:
-        head: as of :func:`build_head`.
-        layer: 0 is the state that comes in, k the one after the k-th hidden layer and its activation; -1 is the last hidden layer's.
+        head: a head that :func:`build_head` made.
+        layer: 0 is the input of the head, k the state after the k-th hidden layer and its activation, -1 the last hidden state.
 
     Raises:
         UserError: for a layer that the head does not have.
@@ -42,14 +42,21 @@ def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
     hidden = len(parts) // 2
     if not -1 <= layer <= hidden:
         raise UserError(
-            f"layer={layer} is not there: the head has {hidden} hidden layers. Expected 0 (before the head) to {hidden}, or -1."
+            f"layer={layer} does not exist: the head has {hidden} hidden layers. Expected 0 (before the head) to {hidden}, or -1."
         )
     place = 2 * (hidden if layer == -1 else layer)
     return nn.Sequential(*parts[:place]) if place else nn.Identity(), parts[place].in_features
 
 
 def linears_of(head: nn.Module) -> list[nn.Linear] | None:
-    """Return the head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""
+    """Return the head's linear maps, if a fused operator can compute it; None otherwise.
+
+    The head must consist of `Linear` modules with biases, with a `ReLU` between each two. None of its modules may have hooks, since the
+    operator would not call them.
+
+    Args:
+        head: any module.
+    """
     parts: list[Any] = list(head) if isinstance(head, nn.Sequential) else [head]
     alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1
     hooked = any(map(has_hooks, [head, *parts]))

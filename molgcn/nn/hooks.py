@@ -1,4 +1,4 @@
-"""Who listens to a module."""
+"""Find out whether a module has hooks."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def has_hooks(module: Any) -> bool:
-    """Whether hooks are to be called at a module's forward or backward pass."""
+    """Return whether a module has hooks on its forward or backward pass."""
     return bool(module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks)

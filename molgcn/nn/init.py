@@ -1,4 +1,4 @@
-"""How weights [..., out, in] are drawn."""
+"""The rules by which weights [..., out, in] are drawn."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def glorot(weight: Tensor) -> Tensor:
-    """Uniform in ±sqrt(6 / (in + out)): Glorot and Bengio, AISTATS 2010, equation 16; what PyG's layers use."""
+    """Draw a weight uniformly from ±sqrt(6 / (in + out)), as PyG's layers do: Glorot and Bengio, AISTATS 2010, equation 16."""
     bound = math.sqrt(6.0 / (weight.shape[-2] + weight.shape[-1]))
     return nn.init.uniform_(weight, -bound, bound)
 
 
 def kaiming(weight: Tensor) -> Tensor:
-    """Uniform in ±sqrt(6 / in): He et al., ICCV 2015, equation 10; keeps the scale of activations through relu."""
+    """Draw a weight uniformly from ±sqrt(6 / in), which keeps the scale of activations through relu: He et al., ICCV 2015, equation 10."""
     bound = math.sqrt(6.0 / weight.shape[-1])
     return nn.init.uniform_(weight, -bound, bound)
 
@@ -29,7 +29,7 @@ INITIALISERS: dict[str, Callable[[Tensor], Tensor]] = {"glorot": glorot, "kaimin
 
 
 class GlorotLinear(nn.Linear):
-    """A linear map whose weight is drawn by :func:`glorot`: PyG's `Linear(weight_initializer="glorot")`, number by number."""
+    """A linear map whose weight is drawn by :func:`glorot`, bit for bit as PyG's `Linear(weight_initializer="glorot")` draws it."""
 
     def reset_parameters(self) -> None:
         """Draw the weight by :func:`glorot` and the bias as torch's `Linear` draws it."""
@@ -44,12 +44,12 @@ def draw_layer(kind: LayerKind, options: LayerOptions, init: str | None) -> Mapp
 
     Args:
         kind: the layer.
-        options: the options that it is built from.
-        init: the rule for its matrices and attention vectors [..., out, in], one of :data:`INITIALISERS`, beside which biases are 0;
-            None as the layer itself does.
+        options: the options that the layer is built from.
+        init: rule for the matrices and attention vectors [..., out, in], one of :data:`INITIALISERS`; biases are then 0. None draws all
+            parameters as the layer itself does.
 
     Returns:
-        its state dict.
+        The state dict of the layer.
     """
     if init is None:
         return kind.reference(options).state_dict()

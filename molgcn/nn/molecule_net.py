@@ -31,52 +31,56 @@ BackendName = Literal["auto", "fused", "pyg", "reference"]
 class MoleculeNet(nn.Module):
     r"""A message-passing network with global pooling and a head.
 
-    With :math:`H_0` the atoms' features, mapped to the hidden width if `embed`, and encodings of random walks beside them, the layers are
+    :math:`H_0` are the atoms' features, mapped to the hidden width if `embed`, concatenated to encodings of random walks. The layers are
 
     .. math::
         H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{act}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
 
-    with a feed-forward block where `feed_forward` asks for one. The molecules' atoms are then pooled, descriptors of
-    the molecules put beside that, and the head applied.
+    with a feed-forward block if `feed_forward`. The states of each molecule's atoms are then pooled and concatenated to the molecule's
+    descriptors, and the head is applied.
 
     Args:
-        in_channels: features an atom, F.
+        in_channels: features per atom, F.
         hidden_channels: width of every layer, H.
-        num_layers: layers, L.
-        out_channels: targets, T.
+        num_layers: number of layers, L.
+        out_channels: number of targets, T.
         conv: name of the layer, one of :func:`molgcn.nn.registry.layer_names`.
-        edge_channels: features a bond, D; None leaves them out.
-        num_components: molecules a row, k, such as a solute and its solvent; their pooled states stand side by side before the head.
-        shared_encoder: whether one encoder reads all components; else each has its own, all layers and the pooling.
-        descriptor_channels: numbers a molecule that the head takes beside the pooled states, K; standardised by :class:`Descriptors`.
+        edge_channels: features per bond, D; None leaves them out.
+        num_components: molecules per row, k, such as a solute and its solvent. Their pooled states stand side by side before the head.
+        shared_encoder: use one encoder for all components; otherwise each component has its own layers and pooling.
+        descriptor_channels: numbers per molecule that the head takes beside the pooled states, K. :class:`Descriptors` standardises them.
         backend: "fused" (this project's operators, for few networks), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
-        strategy: how the fused operator parallelises; "auto" chooses.
+        strategy: way that the fused operator parallelises the work; "auto" chooses.
         activation: "relu", "gelu", "silu", "leaky_relu" or "elu", after layers, in feed-forward blocks and in the head.
         dropout: probability that an activation is zeroed in training.
-        norm: "batch", "layer" (over one atom's features) or None; for bonds' states too, where the layer has them.
+        norm: "batch", "layer" (over one atom's features) or None. It also applies to bonds' states, if the layer has them.
         residual: add a layer's input to its output where the widths agree.
         feed_forward: put a :class:`molgcn.nn.feed_forward.FeedForward` block after every layer.
-        feed_forward_norm: "batch", "layer" or None, in these blocks.
+        feed_forward_norm: norm of the feed-forward blocks: "batch", "layer" or None.
         pool: "mean", "sum", "max", "norm" (the sum divided by 100) or "attention" over a molecule's atoms.
         readout: pool the states of the "last" layer, or those of "all" layers side by side, as PyG's `JumpingKnowledge("cat")`.
         embed: map the atoms' features to the hidden width by a matrix without bias before the first layer.
-        embed_bonds: map the bonds' features to the hidden width once, by a matrix without bias, for all layers; else each layer maps them.
-        rwse: return probabilities of random walks that an atom comes with, k; 0 for none.
-        rwse_dim: columns of an atom's state that encode them; `embed` leaves the others to the features.
-        bond_rw: probabilities of random walks that a bond comes with, k, which are added to its embedding; 0 for none.
+        embed_bonds: map the bonds' features to the hidden width once for all layers, by a matrix without bias; otherwise each layer maps
+            them.
+        rwse: return probabilities of random walks per atom, k; 0 for none.
+        rwse_dim: columns of an atom's state that encode its return probabilities. The features get the other columns if `embed`.
+        bond_rw: probabilities of random walks per bond, k, whose encoding is added to the bond's embedding; 0 for none.
         last_activation: treat the last layer like the others, with norm, activation and dropout.
-        head_layers: hidden layers of the head, the first half as wide as the layers and each half as wide as the one before.
+        head_layers: number of hidden layers of the head. The first is half as wide as the layers, and each next one half as wide as the
+            one before.
         head_channels: widths of the head's hidden layers, in place of `head_layers`.
-        init: of the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None as PyG draws the layer.
-        **settings: the layer's own options, such as `heads`: those of :attr:`molgcn.nn.layers.base.LayerKind.settings`.
+        init: rule that draws the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None, which draws
+            each layer as PyG does.
+        **settings: the layer's own options, such as `heads`, see :attr:`molgcn.nn.layers.base.LayerKind.settings`.
 
     Shapes:
         - **input:** a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of B molecules
         - **output:** [B, T], standardised values
 
     Raises:
-        UserError: for an option out of range or that the layer cannot have, or a backend that does not have the network or is not there.
+        UserError: for an option that is out of range or that the layer cannot have, or a backend that cannot compute the network or that
+            this machine does not have.
     """
 
     def __init__(
@@ -142,7 +146,7 @@ class MoleculeNet(nn.Module):
         self._backend = resolve_backend(backend, hidden_channels, why_not_fused(self)).name
         self.strategy = check_strategy(strategy, self._backend)
 
-        with torch.random.fork_rng(devices=[]):  # what constructors draw is drawn anew, in an order that all backends share
+        with torch.random.fork_rng(devices=[]):  # reset_parameters draws all weights again, in an order that all backends share
             self._build_encoders(embed, embed_bonds)
             self._build_layers()
             self._build_own_encoders()
@@ -163,7 +167,7 @@ class MoleculeNet(nn.Module):
         norms = [] if self.norm is None else [NORMS[self.norm]] * activated
         self.norms = nn.ModuleList(norm(hidden) for norm in norms)
         self.edge_norms = nn.ModuleList(norm(hidden) for norm in norms if self.kind.edge_states)
-        for norm in self.edge_norms[self.num_layers - 1 :]:  # has no effect: published networks count it, DDP would wait for its gradient
+        for norm in self.edge_norms[self.num_layers - 1 :]:  # unused, but published networks count it; DDP would wait for its gradient
             norm.requires_grad_(False)
         blocks = range(self.num_layers if self.feed_forward else 0)
         self.feed_forwards = nn.ModuleList(FeedForward(hidden, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks)
@@ -171,14 +175,14 @@ class MoleculeNet(nn.Module):
         self.gate = nn.Linear(self._width, 1) if self.pool == "attention" else None
 
     def _build_own_encoders(self) -> None:
-        """Give each component after the first an encoder of its own: a copy of all that is built so far, drawn anew."""
+        """Give each component after the first its own encoder, a copy of the modules built so far with newly drawn weights."""
         own = 0 if self.shared_encoder else self.num_components - 1
         self.encoders = nn.ModuleList()
         self.encoders.extend([copy.deepcopy(self) for _ in range(own)])
 
     @property
     def _width(self) -> int:
-        """Columns of a molecule's pooled states."""
+        """Return the number of columns of a molecule's pooled states."""
         return self.hidden_channels * (self.num_layers if self.readout == "all" else 1)
 
     def _build_head(self) -> None:
@@ -189,7 +193,7 @@ class MoleculeNet(nn.Module):
         self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
 
     def _layer(self, index: int) -> LayerOptions:
-        """Return the options of layer `index`; a layer that is not stacked has the depth, and what is inside it, among its settings."""
+        """Return the options of layer `index`. For a layer that is not stacked the settings include the network's own options."""
         hidden = self.hidden_channels
         atoms = hidden if index > 0 or self.embed is not None else self.in_channels + self.rwse_dim
         bonds = hidden if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
@@ -200,18 +204,18 @@ class MoleculeNet(nn.Module):
 
     @property
     def kind(self) -> LayerKind:
-        """The entry of the layers in the registry; looked up by name, so that the model can be copied and saved."""
+        """The entry of the layer in the registry, looked up by name, so that the model can be copied and saved."""
         return get_kind(self.conv)
 
     @property
     def backend(self) -> Backend:
-        """What computes the layers; looked up by name likewise."""
+        """The module that computes the layers, looked up by name, so that the model can be copied and saved."""
         return backend_module(self._backend)
 
     def reset_parameters(self) -> None:
-        """Draw the layers by `init`, embeddings as torch's `Embedding` is drawn and all else as torch draws it.
+        """Draw the layers by `init`, embeddings as `torch.nn.Embedding` does and all other modules as torch does.
 
-        The order is fixed: one seed gives one set of weights on every backend.
+        The order is fixed, so that a seed gives the same weights on every backend.
         """
         for encoder in (self, *self.encoders):
             encoder._reset_encoder()
@@ -235,38 +239,41 @@ class MoleculeNet(nn.Module):
         return self.backend.predictions(self, batch)
 
     def loss(self, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
-        """Return the loss of :meth:`forward`'s predictions; in fewer operators where the backend has some.
+        """Return the loss of :meth:`forward`'s predictions, computed by fused operators where the backend has them.
 
         Args:
-            batch: as of :meth:`forward`.
+            batch: B molecules, in a form that :meth:`forward` takes.
             objective: the targets and the loss.
 
         Returns:
-            The mean loss, and float64 [2], sum and number of its terms; see :func:`molgcn.ops.head_loss.head_loss`.
+            The mean loss, and float64 [2] with the sum and the number of its terms; see :func:`molgcn.ops.head_loss.head_loss`.
         """
-        if has_hooks(self):  # they are called with predictions
+        if has_hooks(self):  # hooks need the predictions
             return loss_of(self(batch), objective, fused=self._backend == "fused")
         return self.backend.loss(self, batch, objective)
 
     @property
     def optional_inputs(self) -> list[str]:
-        """What the network reads of a batch beside `x` and `edge_index`: `edge_attr`, `rwse`, `bond_rw`, `descriptors` and `component`."""
+        """The names of the tensors that the network reads from a batch beside `x`, `edge_index` and `batch`.
+
+        They are among `edge_attr`, `rwse`, `bond_rw`, `descriptors` and `component`.
+        """
         widths = {"edge_attr": self.edge_channels, "rwse": self.rwse, "bond_rw": self.bond_rw, "descriptors": self.descriptor_channels}
         widths["component"] = self.num_components - 1
         return [name for name, width in widths.items() if width]
 
     def with_descriptors(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
-        """Return what the head takes: the pooled states [B, H] and, where the network has them, descriptors [B, K] beside them."""
+        """Return the head's input: the pooled states [B, H], concatenated to the descriptors [B, K] if the network reads them."""
         return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
 
     @property
     def is_stack(self) -> bool:
-        """Whether backend=fused has all layers and the pooling in one operator; see :func:`molgcn.nn.options.is_stack`."""
+        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.is_stack`."""
         return is_stack(self.conv, self.feed_forward, self.rwse, self.pool)
 
     @property
     def linears(self) -> list[nn.Linear] | None:
-        """The head's linear maps, where a fused operator can apply it; see :func:`molgcn.nn.head.linears_of`."""
+        """The head's linear maps if a fused operator can compute the head, else None; see :func:`molgcn.nn.head.linears_of`."""
         return linears_of(self.head)
 
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:

@@ -1,4 +1,4 @@
-"""Norms over the rows of a batch, of which a padded batch has more than are real."""
+"""Norms over the real rows of a batch, which may be padded."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from molgcn.nn.padding import without_padding
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """PyTorch's `BatchNorm1d`, which can leave rows of padding out of its statistics.
+    """A `torch.nn.BatchNorm1d` that can leave rows of padding out of its statistics.
 
-    State dict and numbers are those of `torch.nn.BatchNorm1d`. Without any row there is nothing to normalise: the running statistics
-    stay as they are.
+    State dict and results are those of `torch.nn.BatchNorm1d`. A batch without real rows leaves the running statistics unchanged.
 
     Shapes:
         - **x:** [R, C], the padding's rows last
-        - **count:** integer [], the real rows on the device of `x`, or None where all are real
+        - **count:** integer [] on the device of `x`, number of real rows, or None where all are real
         - **output:** [R, C]
     """
 
     def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
-        """Return the normalised rows; those of the padding hold finite numbers without meaning.
+        """Return the normalised rows. The padding's rows hold finite numbers without meaning.
 
         Raises:
-            ValueError: in training for a single row, which has no variance, unless it is padded.
+            ValueError: for a single row in training, which has no variance, unless the batch is padded.
         """
         if not self.training or (count is None and x.shape[0] > 0):
             return super().forward(x)
@@ -35,7 +34,7 @@ class BatchNorm(nn.BatchNorm1d):
         return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
 
     def _statistics(self, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance [C] over the real rows, and take them into the running ones."""
+        """Return mean and variance [C] over the real rows, and update the running statistics with them."""
         rows = count.clamp(min=1).to(x.dtype)
         mean = without_padding(x, count).sum(0) / rows
         variance = without_padding(x - mean, count).square().sum(0) / rows
@@ -44,7 +43,7 @@ class BatchNorm(nn.BatchNorm1d):
             assert self.running_var is not None
             assert self.num_batches_tracked is not None
             assert self.momentum is not None
-            momentum = self.momentum * (count > 0).to(self.running_mean.dtype)  # nothing is taken in of a batch without rows
+            momentum = self.momentum * (count > 0).to(self.running_mean.dtype)  # a batch without rows changes nothing
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             self.running_var.lerp_((variance * rows / (rows - 1).clamp(min=1)).to(self.running_var.dtype), momentum)
             self.num_batches_tracked.add_(1)
@@ -55,5 +54,5 @@ NORMS = {"batch": BatchNorm, "layer": nn.LayerNorm}
 
 
 def normalised(norm: nn.Module, x: Tensor, count: Tensor | None = None) -> Tensor:
-    """Return `norm` of rows [R, C], of which the first `count` are real; None where all are."""
+    """Return `norm` of rows [R, C], of which the first `count` are real; all are real if `count` is None."""
     return norm(x) if count is None or not isinstance(norm, BatchNorm) else norm(x, count)

@@ -1,4 +1,4 @@
-"""What torch's ONNX exporter cannot say by itself: `torch.onnx.export(..., custom_translation_table=TRANSLATIONS)`."""
+"""Translations that torch's ONNX exporter lacks, for `torch.onnx.export(..., custom_translation_table=TRANSLATIONS)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def _stable_sort(self: Any, *, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-    """Return values and positions by ONNX's TopK, which puts the lower position first among equals, and so is stable."""
+    """Return the sorted values and their positions by ONNX's TopK, which is stable: the lower position comes first among equals."""
     from onnxscript import opset18
 
     op: Any = opset18

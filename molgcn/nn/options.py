@@ -1,4 +1,4 @@
-"""Checks of a network's options, in words."""
+"""Check a network's options, with errors that say what to change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_EXTENSION = (
     "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
 )
 READOUTS = ("last", "all")
-# What a network has where nothing is asked for: layers alone. A layer's `LayerKind.without` names those that it can only have so.
+# The values of a network of layers alone. `LayerKind.without` names the options that must have these values with a layer.
 PLAIN: dict[str, Any] = {
     "norm": None,
     "residual": False,
@@ -35,12 +35,12 @@ PLAIN: dict[str, Any] = {
 
 
 def check_network(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
-    """Check the options of a network that is being made, by its attributes.
+    """Check the options of a network, which it holds as attributes, before its modules are built.
 
     Args:
         model: the network.
-        embed: whether it embeds the atoms' features.
-        embed_bonds: whether it embeds the bonds' features.
+        embed: whether the network embeds the atoms' features.
+        embed_bonds: whether the network embeds the bonds' features.
 
     Raises:
         UserError: for the first option that is out of range, or that the network's layers cannot have.
@@ -58,11 +58,11 @@ def check_network(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
 
 def _check_sizes(model: MoleculeNet) -> None:
     if model.in_channels < 1:
-        raise UserError(f"in_channels={model.in_channels}: expected at least one feature an atom, batch.x.shape[1].")
+        raise UserError(f"in_channels={model.in_channels}: expected at least one feature per atom, batch.x.shape[1].")
     if model.out_channels < 1:
         raise UserError(f"out_channels={model.out_channels}: expected at least one target, batch.targets.shape[1].")
     if model.num_components < 1:
-        raise UserError(f"num_components={model.num_components}: expected at least 1 molecule a row.")
+        raise UserError(f"num_components={model.num_components}: expected at least 1 molecule per row.")
     if model.descriptor_channels < 0:
         raise UserError(f"descriptor_channels={model.descriptor_channels}: expected at least 0, batch.descriptors.shape[1].")
     if model.hidden_channels < 1:
@@ -101,8 +101,8 @@ def _check_head(model: MoleculeNet) -> None:
 def _check_encodings(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
     for name in ("rwse", "bond_rw"):
         if getattr(model, name) < 0:
-            raise UserError(f"{_key(name)}={getattr(model, name)}: expected steps of a random walk, or 0 for none.")
-    room = model.hidden_channels - 1 if embed else model.rwse_dim  # one column is left to the features
+            raise UserError(f"{_key(name)}={getattr(model, name)}: expected a number of random-walk steps, or 0 for none.")
+    room = model.hidden_channels - 1 if embed else model.rwse_dim  # the features need at least one column
     if model.rwse and not 1 <= model.rwse_dim <= room:
         raise UserError(
             f"{_key('rwse_dim')}={model.rwse_dim}: expected at least 1 and less than model.hidden_channels={model.hidden_channels}, whose "
@@ -116,7 +116,7 @@ def _check_encodings(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None
 
 def _check_bonds(kind: LayerKind, edge_channels: int | None, embed_bonds: bool) -> None:
     if edge_channels is not None and edge_channels < 1:
-        raise UserError(f"edge_channels={edge_channels}: expected at least one feature a bond, or None.")
+        raise UserError(f"edge_channels={edge_channels}: expected at least one feature per bond, or None.")
     if embed_bonds and edge_channels is None:
         raise UserError("model.embed_bonds=true embeds the features of bonds. Use model.bonds=true with it, or false.")
     if kind.bonds == "never" and edge_channels is not None:
@@ -126,22 +126,26 @@ def _check_bonds(kind: LayerKind, edge_channels: int | None, embed_bonds: bool) 
 
 
 def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layer's own options, those that are given over their defaults.
+    """Return a layer's own options, with the given values in place of their defaults.
+
+    Args:
+        kind: the layer.
+        given: values by the name of the option.
 
     Raises:
-        UserError: for one that the layer does not have.
+        UserError: for an option that the layer does not have.
     """
     for name in given:
         if name not in kind.own_settings:
             has = ", ".join(kind.own_settings) or "none"
-            raise UserError(f"model.{name} is no option of {kind.name}, whose own options are: {has}. Leave it out.")
+            raise UserError(f"model.{name} is not an option of {kind.name}, whose own options are: {has}. Leave it out.")
     return {**kind.own_settings, **given}
 
 
 def is_stack(conv: str, feed_forward: bool, rwse: int, pool: str) -> bool:
-    """Return whether backend=fused computes all layers and the pooling by `molgcn::message_network`: graph convolutions and nothing else.
+    """Return whether the operator `molgcn::message_network` computes all layers and the pooling on backend=fused.
 
-    The arguments are the network's options of these names.
+    It computes networks of graph convolutions and nothing else. The arguments are the network's options of these names.
     """
     return conv == "gcn" and not feed_forward and not rwse and pool in ("mean", "sum", "max")
 

@@ -1,4 +1,4 @@
-"""What an exported network ends with: its outputs become predictions."""
+"""The last modules of an exported network, which turn its outputs into predictions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Rescale(nn.Module):
     """Turn standardised outputs [B, T] into values in the targets' units.
 
     Args:
-        mean: [T], float32, or float64 where targets need more digits.
-        std: [T], likewise.
+        mean: mean of each target [T], float32, or float64 where targets need more digits.
+        std: standard deviation of each target [T], in the dtype of `mean`.
     """
 
     mean: Tensor
@@ -25,7 +25,7 @@ class Rescale(nn.Module):
         self.register_buffer("std", std.detach().clone())
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Return values [B, T], in the dtype of `mean` where that is the wider one."""
+        """Return values [B, T], in the wider dtype of `outputs` and `mean`."""
         return outputs * self.std + self.mean
 
 
@@ -33,7 +33,7 @@ class ClassProbabilities(nn.Module):
     """Turn outputs [B, T * C] into the probabilities of each target's C classes.
 
     Args:
-        num_classes: C.
+        num_classes: number of classes of each target, C.
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -46,12 +46,12 @@ class ClassProbabilities(nn.Module):
 
 
 class SideBySide(nn.Module):
-    """Turn groups of outputs into predictions by a layer each.
+    """Turn groups of outputs into predictions, each group by its own module.
 
     Args:
-        layers: one a group.
-        sizes: outputs of each group, which stand one after the other.
-        order: which column of the layers' predictions, one layer after the other, each column of predictions is.
+        layers: one module per group.
+        sizes: number of outputs of each group; the groups stand one after the other.
+        order: for each column of predictions, its column among the modules' predictions, one module after the other.
     """
 
     order: Tensor
@@ -63,7 +63,7 @@ class SideBySide(nn.Module):
         self.register_buffer("order", torch.tensor(order))
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Return predictions [B, P], in the widest dtype of the layers'."""
+        """Return predictions [B, P], in the widest dtype that a module gives."""
         given = [layer(one) for layer, one in zip(self.layers, outputs.split(self.sizes, dim=1), strict=True)]
         widest = torch.float64 if any(one.dtype == torch.float64 for one in given) else outputs.dtype
         return torch.cat([one.to(widest) for one in given], dim=1).index_select(1, self.order)
@@ -73,8 +73,8 @@ class TargetColumns(nn.Module):
     """Turn the outputs of each target into its columns of predictions.
 
     Args:
-        columns: of outputs [B, T, K] gives columns [B, T, C].
-        num_targets: T.
+        columns: function from outputs [B, T, K] to columns [B, T, C].
+        num_targets: number of targets, T.
     """
 
     def __init__(self, columns: Callable[[Tensor], Tensor], num_targets: int) -> None:
@@ -83,5 +83,5 @@ class TargetColumns(nn.Module):
         self.num_targets = num_targets
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Return columns [B, T * C] of outputs [B, T * K]."""
+        """Return the columns [B, T * C] for outputs [B, T * K]."""
         return self.columns(outputs.unflatten(1, (self.num_targets, -1))).flatten(1)

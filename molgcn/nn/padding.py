@@ -1,4 +1,4 @@
-"""The rows of padding that a batch in its slot's full shape has behind its own."""
+"""Masks for the rows of padding that fill up a batch to the shape of its slot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 def without_padding(rows: Tensor, count: Tensor | None) -> Tensor:
     """Return rows [R, C] of atoms or bonds with those of the padding set to 0.
 
-    All padding bonds meet at one atom. What it sums would grow by their number in every layer until it overflows, and infinity times a
-    gradient of 0 is NaN.
+    All padding bonds meet at one atom. Without this, that atom's state would grow by their number in every layer until it overflows, and
+    infinity times a gradient of 0 is NaN.
 
     Args:
         rows: [R, C], the padding's rows last.
-        count: integer [], the real rows, on the device of `rows`; None where all are real.
+        count: integer [] on the device of `rows`, number of real rows; None where all are real.
     """
     if count is None:
         return rows
@@ -22,5 +22,5 @@ def without_padding(rows: Tensor, count: Tensor | None) -> Tensor:
 
 
 def first_rows(rows: Tensor, count: Tensor) -> Tensor:
-    """Return which of rows [R, ...] are the first `count`, bool [R]; `count` is an integer [] on their device."""
+    """Return a mask, bool [R], of the first `count` of rows [R, ...]; `count` is an integer [] on the device of `rows`."""
     return torch.arange(rows.shape[0], device=rows.device) < count

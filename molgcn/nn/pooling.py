@@ -1,4 +1,4 @@
-"""From the states of atoms to those of molecules."""
+"""Pool the states of atoms into the states of molecules."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 POOLS = ("mean", "sum", "max", "norm", "attention")
-NORM_CONSTANT = 100.0  # by which "norm" divides sums, as Chemprop's NormAggregation
+NORM_CONSTANT = 100.0  # "norm" divides sums by this, as Chemprop's NormAggregation does
 
 Reduce = Callable[[Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
 class Reductions:
-    """A backend's reductions of rows [N, C] in groups int64 [N], numbered from 0, to [B, C], and the softmax [N, 1] within each group."""
+    """A backend's reductions over groups of rows.
+
+    Each function takes rows [N, C], the group of every row (int64 [N], from 0) and the number of groups B.
+
+    Attributes:
+        mean: returns the mean of each group, [B, C].
+        sum: returns the sum of each group, [B, C].
+        max: returns the maximum of each group, channel by channel, [B, C].
+        softmax: returns the softmax within each group, [N, C].
+    """
 
     mean: Reduce
     sum: Reduce
@@ -27,13 +36,13 @@ class Reductions:
 
         Args:
             name: one of :data:`POOLS`. "norm" is the sum divided by :data:`NORM_CONSTANT`, "attention" the sum weighted by a softmax.
-            h: [N, C].
+            h: states of the atoms, [N, C].
             batch: int64 [N], the molecule of every atom.
-            count: molecules, B.
-            gate: scores the atoms for "attention".
+            count: number of molecules, B.
+            gate: module that scores the atoms for "attention"; other names do not use it.
 
         Returns:
-            [B, C].
+            States of the molecules, [B, C].
         """
         if name == "attention":
             assert gate is not None

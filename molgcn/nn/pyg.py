@@ -1,4 +1,4 @@
-"""backend=pyg: PyTorch Geometric's own layers and pooling, the oracle and the baseline."""
+"""backend=pyg: PyTorch Geometric's own layers and pooling, against which results and speed are compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
     """Return PyTorch Geometric's layer.
 
     Raises:
-        UserError: for a layer that was registered without.
+        UserError: for a layer that was registered without one for PyG.
     """
     if kind.pyg is None:
         raise UserError(f"backend=pyg has no layer {kind.name}. Use backend=reference or backend=auto.")
@@ -45,5 +45,5 @@ def predictions(model: MoleculeNet, batch: Any) -> Tensor:
 
 
 def loss(model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the loss of :func:`predictions`, and float64 [2], sum and number of its terms."""
+    """Return the mean loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms."""
     return loss_of(predictions(model, batch), objective, fused=False)

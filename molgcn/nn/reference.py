@@ -1,4 +1,4 @@
-"""backend=reference: the network in plain PyTorch, which is the oracle, runs where no kernel does, and is exported."""
+"""backend=reference: the network in plain PyTorch. Kernels are checked against it, it runs where no kernel does, and it is exported."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
 
 
 def predictions(model: MoleculeNet, batch: Any) -> Tensor:
-    """Return the predictions [B, T]; of a padded batch those of all its places."""
+    """Return the predictions [B, T]; a padded batch gets one for each of its places, real or not."""
     return forward.predictions(model, graph_inputs(model, batch), REDUCTIONS)
 
 
 def loss(model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the loss of :func:`predictions`, and float64 [2], sum and number of its terms."""
+    """Return the mean loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms."""
     return loss_of(predictions(model, batch), objective, fused=False)

@@ -1,4 +1,4 @@
-"""The layers that a network can be built of, by the names that `model.name` takes."""
+"""The registry of layers that a network can be built from, by the names that `model.name` takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _KINDS = {layer.KIND.name: layer.KIND for layer in _LAYERS}
 
 
 def register(kind: LayerKind) -> None:
-    """Add a layer, which `model.name` and :class:`molgcn.nn.MoleculeNet` then take by its name.
+    """Add a layer to the registry, so that `model.name` and :class:`molgcn.nn.MoleculeNet` take its name.
+
+    Args:
+        kind: the layer.
 
     Raises:
-        UserError: for a name that is taken.
+        UserError: for a name that another layer has.
     """
     if _KINDS.get(kind.name, kind) is not kind:
         raise UserError(f"A layer called {kind.name} is registered already. Give yours another name.")
@@ -27,7 +30,7 @@ def register(kind: LayerKind) -> None:
 
 
 def get_kind(name: str) -> LayerKind:
-    """Return the layer called `name`: a registered one, or that of an installed package, which is imported then.
+    """Return the layer called `name`. If it belongs to an installed package, that package is imported and its layer registered.
 
     Raises:
         UserError: for an unknown name, or a package whose layer cannot be loaded.
@@ -46,7 +49,7 @@ def layer_names() -> list[str]:
 
 
 def _installed() -> dict[str, EntryPoint]:
-    """Return the layers of installed packages by name; none of these packages is imported."""
+    """Return the entry points of layers in installed packages by name, without importing these packages."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
@@ -54,7 +57,7 @@ def _load(point: EntryPoint) -> LayerKind:
     """Return the layer of an installed package.
 
     Raises:
-        UserError: where importing it fails, or finds something else.
+        UserError: if importing it fails, or if the entry point is not a layer of that name.
     """
     package = point.dist.name if point.dist else "an installed package"
     where = f"The layer {point.name} of {package}, {point.value},"
@@ -64,5 +67,5 @@ def _load(point: EntryPoint) -> LayerKind:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{where} cannot be imported: {reason}. Mend or uninstall the package, or choose another model.name.") from error
     if not isinstance(kind, LayerKind) or kind.name != point.name:
-        raise UserError(f"{where} is no LayerKind called {point.name}. Mend the package's entry point, or choose another model.name.")
+        raise UserError(f"{where} is not a LayerKind called {point.name}. Mend the package's entry point, or choose another model.name.")
     return kind

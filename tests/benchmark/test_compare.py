@@ -28,7 +28,7 @@ TINY = {
     "epochs": {"num_layers": [2], "batch_sizes": [32], "epochs": 1, "warm_up": 0},
     "learning": {"num_layers": 2, "batch_size": 32, "epochs": 2, "seeds": [0]},
 }
-MEASURED = re.compile(rf"^({'|'.join(PARTS)}): ", re.MULTILINE)  # of a line that says what was just measured
+MEASURED = re.compile(rf"^({'|'.join(PARTS)}): ", re.MULTILINE)  # matches a line about a row that was just measured
 PLOTS = {"speedup_depth", "speedup_batch", "time_split", "loss_curves"}
 
 

@@ -1,4 +1,4 @@
-"""One layer beside PyG's: every kind of work is timed, and wrong numbers stop it."""
+"""The comparison of one layer with PyG's times every kind of work and stops at wrong results."""
 
 import pytest
 from compiler import needs_extension

@@ -1,4 +1,4 @@
-"""What benchmarks/counters.py reads of a profiler's report."""
+"""benchmarks/counters.py reads the metrics of a profiler's report."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ def script():
 
 
 def report(script, kernels, **changes):
-    """As `ncu --csv --page raw` prints it: lines of the program, names, units, a row a kernel."""
+    """Return a report as `ncu --csv --page raw` prints it: lines of the program, names, units, and a row for each kernel."""
     metrics = sorted({metric for names in script.METRICS.values() for metric in names})
     file = io.StringIO()
     table = csv.writer(file, quoting=csv.QUOTE_ALL)

@@ -1,4 +1,4 @@
-"""The benchmark of the family's steps."""
+"""The benchmark of steps of networks of all layers."""
 
 import pytest
 from compiler import needs_extension

@@ -5,7 +5,7 @@ from molgcn.benchmark.results import Table
 from molgcn.nn.registry import layer_names
 from molgcn.training.result import RunResult
 
-LAYERS = layer_names()  # before other tests register their own
+LAYERS = layer_names()  # before other tests register layers
 COMMON = ["trainer.max_epochs=1", "trainer.accelerator=cpu", "model.hidden_channels=8", "model.num_layers=2"]
 
 

@@ -38,7 +38,7 @@ def test_the_protocol_moves_the_batch_every_iteration(tmp_path):
     grid = Grid(num_layers=(2,), batch_sizes=(3,), hidden_channels=8)
     with register_module_forward_hook(note):
         (row,) = published.measure(molecules, "three", grid, table, warm_up=1, iterations=2, repeats=2)
-    assert calls[-12:] == (["fused"] * 3 + ["pyg"] * 3) * 2  # after those of the check
+    assert calls[-12:] == (["fused"] * 3 + ["pyg"] * 3) * 2  # after the calls of the check
     for work in published.WORKS:
         assert row[f"{work}_factor"] == pytest.approx(row[f"{work}_pyg_ms"] / row[f"{work}_fused_ms"], rel=0.02)
     assert list(published.measure(molecules, "three", grid, Table(tmp_path / "published.csv", published.KEY))) == []

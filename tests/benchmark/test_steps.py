@@ -104,7 +104,7 @@ def test_norms_reach_every_candidate(molecules):
 
 @needs_extension
 def test_rounding_of_pyg_is_its_own(molecules):
-    """Its batch norm over many atoms is further from float64 than fused may be."""
+    """PyG's batch norm over many atoms may be further from float64 than fused may be."""
     grid = Grid(num_layers=(3,), batch_sizes=(2048,), hidden_channels=8, norm="batch", candidates=("fused", "pyg"), works=("forward",))
     assert next(measure(molecules, "four", grid, Table(None, KEY)))["pyg_ms"] > 0
 
@@ -126,4 +126,4 @@ def test_captured_steps_and_launches_on_a_gpu(molecules, precision):
     assert rows["forward_backward"]["pyg_launches"] > rows["forward_backward"]["fused_captured_launches"] > 0
     assert rows["step"]["fused_captured_ms"] > 0 and rows["step"]["fused_99kb_ms"] > 0
     ours = min(rows["step"]["fused_ms"], rows["step"]["fused_captured_ms"])
-    assert rows["step"]["against_pyg"] == pytest.approx(rows["step"]["pyg_ms"] / ours, rel=0.01)  # another GPU's plan does not count
+    assert rows["step"]["against_pyg"] == pytest.approx(rows["step"]["pyg_ms"] / ours, rel=0.01)  # the plan for another GPU does not count

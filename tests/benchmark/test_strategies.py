@@ -53,14 +53,14 @@ def test_hoisted_pyg_is_the_same_network(options):
     hoisted = build("pyg_hoisted", model, torch.device("cpu"))
     results = []
     for network, inputs in ((hoisted.model, hoisted.convert(batch)), (model, batch.to_pyg())):
-        torch.manual_seed(0)  # of dropout
+        torch.manual_seed(0)  # seeds dropout
         results.append(network(inputs))
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu
 def test_a_replay_outlives_the_workspaces_that_calls_share():
-    """As where PyG's compiled form is measured beside it: torch.compile frees them, and what the allocator keeps."""
+    """torch.compile, which PyG's compiled form uses, frees these workspaces and the allocator's cache."""
     weight, product = torch.randn(512, 512, device="cuda"), torch.empty(512, 512, device="cuda")
     replay = capture(lambda: torch.mm(weight, weight, out=product))
     expected = (weight.double() @ weight.double()).float()

@@ -1,4 +1,4 @@
-"""What benchmarks/timed_fit.py hands to the command that it times."""
+"""benchmarks/timed_fit.py passes the arguments on to the command that it times."""
 
 import json
 import runpy
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "timed_fit.py"
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs the script as the command line does; what it changes is put back."""
+    """Return a function that runs the script as the command line does and undoes its changes."""
     from lightning.pytorch import Trainer
 
     def script(*arguments):

@@ -26,7 +26,7 @@ def test_exact_is_the_model_in_float64(batch, norm):
 
 @pytest.mark.parametrize("norm", [None, "layer", "batch"])
 def test_no_activation_is_near_zero(batch, norm):
-    """In the float32 of the model itself; each feature has atoms on both sides, but for those that cannot."""
+    """This holds in the model's own float32, and each feature that can has atoms on both sides of zero."""
     found = []
     model = steady_model(batch.x.shape[1], 8, 4, norm, batch)
     for module in model.norms if norm else model.convs[:-1]:
@@ -44,13 +44,13 @@ def test_the_same_weights_each_time(batch):
 
 
 def test_zero_lies_in_the_widest_gap():
-    """A tenth at either end does not count; a column of one value has zero below it."""
+    """A tenth of the values at either end does not count, and zero lies below a column of one value."""
     columns = torch.tensor([[-100.0, 0, 1, 2, 5, 6, 7, 8, 9, 100], [3.0] * 10, [0.0] * 10, [-4.0] * 10]).T
     assert zero_of(columns[torch.randperm(10)]).tolist() == [3.5, 0.0, -1.0, -8.0]
 
 
 def test_roundings_do_not_choose_between_equal_gaps():
-    """The same weights on every machine."""
+    """The weights are the same on every machine."""
     column = torch.tensor([0.0, 1, 2, 5, 6, 9, 10, 13, 14, 15], dtype=torch.float64)[:, None]
     for seed in range(5):
         noise = 1e-13 * torch.randn(10, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -65,7 +65,7 @@ def test_zero_lies_outside_where_gaps_are_narrow():
 
 
 def test_the_head_adds_up(batch):
-    """Its output is as large as the sum of what it adds, its bias included."""
+    """The head's output is as large as the sum of its terms' absolute values, its bias included."""
     model = steady_model(batch.x.shape[1], 8, 4, None, batch)
     given = []
     model.head.register_forward_pre_hook(lambda head, inputs: given.append(inputs[0].detach()))

@@ -1,4 +1,4 @@
-"""Measures of all targets at once, by those of one and by hand."""
+"""Measures of all targets at once equal those of each target and those computed by hand."""
 
 import io
 import math
@@ -82,7 +82,7 @@ def test_the_table_shows_what_is_calibrated_where_something_is():
 
 
 def test_other_metrics_make_no_table():
-    """Such as the Brier score, or a loss's own likelihood, which have a place already."""
+    """The Brier score and a loss's own likelihood are shown elsewhere already."""
     file = io.StringIO()
     print_assessment(Console(file=file), "test", "", ["a"], {"test/nll/a": 1.0, "test/brier/a": 0.1})
     assert file.getvalue() == ""

@@ -1,4 +1,4 @@
-"""What is fitted of all targets, and its plain values."""
+"""Calibrations are fitted for all targets, and have plain values."""
 
 import json
 import math
@@ -33,7 +33,7 @@ METHODS = {
 
 
 def draw(kind, count=60, seed=0):
-    """A task, predictions [count, P] and targets [count, 2] with missing ones."""
+    """Return a task, predictions [count, P] and targets [count, 2] with missing ones."""
     rng, task = np.random.default_rng(seed), task_of(kind)
     if task.num_classes:
         given = rng.dirichlet(np.ones(task.num_classes), (count, 2))

@@ -17,7 +17,7 @@ def cells(calibration, task, predictions, digits):
 
 
 def test_numbers():
-    """Bounds are written in the target's digits, deviations in seven; what has no prediction has none of them."""
+    """Bounds are written in the target's digits, deviations in seven, and a row without prediction has neither."""
     fitted = TargetCalibration(9, zscaling=ZScaling(2.0), conformal=Conformal("normalised", 3.0))
     calibration = Calibration("calibration", 0.1, [fitted, TargetCalibration(9, conformal=Conformal("normalised", math.inf))])
     task = MeanVariance(("a", "b"), ("", "eV"))

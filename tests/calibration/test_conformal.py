@@ -1,4 +1,4 @@
-"""Conformal prediction: thresholds by hand, what intervals and sets hold, and the law of their coverage."""
+"""Conformal prediction has the thresholds computed by hand, and its intervals and sets cover as the theory says."""
 
 from decimal import ROUND_CEILING, Decimal
 
@@ -34,8 +34,8 @@ def test_at_least_the_promised_share_of_the_scores_is_taken(scores, alpha):
 
 @pytest.mark.parametrize(("count", "alpha"), [(19, 0.1), (50, 0.1), (100, 0.25)])
 def test_coverage_has_the_beta_law(count, alpha):
-    """Of 4,000 calibration sets: Kolmogorov-Smirnov against Beta(k, n + 1 - k), and a mean of at least 1 - alpha within 4 errors."""
-    draws = np.random.default_rng(count).random((4000, count))  # of uniform scores the coverage is the threshold
+    """The coverage over 4,000 calibration sets has the distribution Beta(k, n + 1 - k) by Kolmogorov-Smirnov, and the right mean."""
+    draws = np.random.default_rng(count).random((4000, count))  # with uniform scores the coverage is the threshold
     coverage = np.array([threshold(scores, alpha) for scores in draws])
     law = beta(rank(count, alpha), count + 1 - rank(count, alpha))
     assert kstest(coverage, law.cdf).pvalue > 1e-3
@@ -55,7 +55,7 @@ def numbers(kind, rng, count):
 
 @pytest.mark.parametrize("kind", ["absolute", "normalised", "quantile"])
 def test_intervals_cover_as_promised(kind):
-    """Whatever the model gets wrong; over 400 draws within 4 standard errors of the law."""
+    """The coverage of 400 draws is within 4 standard errors of the theory, whatever the model gets wrong."""
     rng, alpha, found = np.random.default_rng(1), 0.2, []
     for _ in range(400):
         fitted = Conformal.fit(*numbers(kind, rng, 39), alpha, "plain")

@@ -1,4 +1,4 @@
-"""Measures of predicted standard deviations: by hand, by numerical integration, and by scipy."""
+"""Measures of predicted standard deviations equal values by hand, by numerical integration and by scipy."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_the_area_is_that_under_a_fine_grid_of_levels(pairs):
 
 
 def test_the_area_by_hand():
-    """One error of no size: everything is covered at every level; one without bound: nothing is."""
+    """An error of zero is covered at every level, an infinite one at none."""
     assert miscalibration_area(np.array([0.0]), np.array([1.0])) == pytest.approx(0.5)
     assert miscalibration_area(np.array([1e9]), np.array([1.0])) == pytest.approx(0.5)
     half = norm.ppf(0.75)  # covered from level 1/2 on: two triangles of 1/8
@@ -46,7 +46,7 @@ def test_normal_errors_are_calibrated():
 
 
 def test_ence_by_hand():
-    """Two bins of one molecule each: |1 - 2| / 1 and |4 - 1| / 4."""
+    """Two bins of one molecule each give |1 - 2| / 1 and |4 - 1| / 4."""
     assert ence(np.array([1.0, -2.0]), np.array([4.0, 1.0])) == pytest.approx((1 + 0.75) / 2)
 
 

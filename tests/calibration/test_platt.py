@@ -1,4 +1,4 @@
-"""Platt scaling against scikit-learn's own, which it keeps private within CalibratedClassifierCV, and against scipy's minimum."""
+"""Platt scaling agrees with scikit-learn's, which is private in CalibratedClassifierCV, and with scipy's minimum."""
 
 import numpy as np
 import pytest

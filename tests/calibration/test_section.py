@@ -1,4 +1,4 @@
-"""What the report's section shows."""
+"""The report's section shows the calibration."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The answers that look at no molecule, beside which metrics stand."""
+"""Baselines predict without looking at molecules, and are shown beside the metrics."""
 
 from __future__ import annotations
 

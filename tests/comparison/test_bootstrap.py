@@ -1,4 +1,4 @@
-"""Intervals by the bootstrap: their coverage, and what resamples hold."""
+"""Bootstrap intervals have the right coverage, and resamples the right contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means over targets."""
+"""Metrics are averaged over targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threshold of the largest Matthews' correlation coefficient, against trying all of them."""
+"""The threshold has the largest Matthews correlation coefficient of all thresholds."""
 
 from __future__ import annotations
 

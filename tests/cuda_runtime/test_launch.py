@@ -1,4 +1,4 @@
-"""What is compiled when, on machines without a GPU: compiling and loading are stand-ins."""
+"""Kernels are compiled at the right time; compiling and loading are replaced, so that no GPU is needed."""
 
 import threading
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ HOPPER = SimpleNamespace(major=9, minor=0, name="H100")
 
 
 def launcher(compile_code=lambda source, defines, arch: source.encode(), properties=HOPPER):
-    """A launcher whose kernels are their code, name and device."""
+    """Return a launcher whose kernels are tuples of their code, name and device."""
     return Launcher(compile_code, lambda code, name, device: (code.result(), name, device), lambda device: properties)
 
 

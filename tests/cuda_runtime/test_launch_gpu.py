@@ -1,4 +1,4 @@
-"""Launching on a GPU. `pytest -m gpu`."""
+"""Kernels are launched on a GPU. `pytest -m gpu`."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +22,7 @@ def has_context():
 
 @pytest.mark.parametrize("how", [{}, {"cooperative": True}, {"overlap": True}], ids=str)
 def test_a_launch_needs_no_context_in_its_thread(how):
-    """A thread has none until CUDA's runtime has worked in it: so does autograd's at its first backward."""
+    """A thread has no context until CUDA's runtime has worked in it, as autograd's thread at its first backward."""
     x, _, _, targets = example(1500, (2,), device="cuda")
     expected, expected_sums = head_loss(x, [], [], Objective(*targets, "mse"))
     value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)

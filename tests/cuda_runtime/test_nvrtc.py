@@ -1,4 +1,4 @@
-"""The tool chain, on machines without a GPU too: a small source stands in for the kernels."""
+"""The tool chain compiles a small source in place of the kernels, also on machines without a GPU."""
 
 import hashlib
 import subprocess
@@ -27,7 +27,7 @@ def sources(tmp_path, monkeypatch):
 
 
 def run(program, *arguments):
-    """Runs a program in a process of its own, from the checkout, and returns what it prints."""
+    """Run a program in another process, from the checkout, and return its output."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, text=True).stdout.strip()
 
@@ -59,7 +59,7 @@ def test_second_use_reads_the_cache_and_does_not_load_the_compiler(sources, tmp_
 
 
 def test_a_compiler_that_is_no_package_says_its_version_itself(sources, tmp_path):
-    """No package is found on an empty path; what its version is counts, so that the file is another one."""
+    """No package is found on an empty path, and another version of the compiler gives another file."""
     fill(sources)
     run(f"import sys; from molgcn.cuda_runtime import nvrtc; nvrtc.nvrtc_version(); sys.path[:] = []; {FILL}", sources)
     assert len(cached(tmp_path)) == 2
@@ -117,11 +117,11 @@ def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
     (path,) = cached(tmp_path)
     written = path.stat().st_mtime_ns
     assert fill(sources).startswith(ELF)
-    assert path.stat().st_mtime_ns == written  # else it would have been rebuilt
+    assert path.stat().st_mtime_ns == written  # otherwise it would have been rebuilt
 
 
 def test_threads_may_load_the_tool_chain_at_once(sources):
-    """A step compiles forward and backward side by side."""
+    """A step compiles forward and backward at the same time."""
     run(
         "import sys, threading; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path; "
         "from molgcn.cuda_runtime import nvrtc; start = threading.Barrier(4); "

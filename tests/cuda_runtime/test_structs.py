@@ -1,4 +1,4 @@
-"""Structs that are declared once: C++ lays out the header's text in memory as ctypes does the fields."""
+"""C++ lays out the header of a declared struct in memory as ctypes does its fields."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""Random molecules for the tests of this folder."""
+"""Draw random molecules for the tests of this folder."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ def random_data(
     num_edge_features: int = 0,
     num_descriptors: int = 0,
 ) -> Data:
-    """A molecule whose bonds, double ones and self-loops among them, come in any order; features of `levels` values (0: all different).
+    """Return a molecule with bonds in any order, duplicates and self-loops among them, and features of `levels` values (0: all different).
 
     Its bonds have features where `num_edge_features` is not 0, each direction its own.
     """
@@ -46,7 +46,7 @@ SIZES = st.one_of(st.integers(1, 12), st.integers(20, 70), st.sampled_from([63, 
 
 @st.composite
 def molecule_lists(draw: st.DrawFn, max_size: int = 25, sizes: st.SearchStrategy[int] = SIZES) -> list[Data]:
-    """Lists of random molecules with the same numbers of features and targets."""
+    """Draw lists of random molecules with the same numbers of features and targets."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = {
         "num_features": draw(st.sampled_from([1, 2, 3, 4, 5, 11, 28, 43, 130])),
@@ -59,19 +59,19 @@ def molecule_lists(draw: st.DrawFn, max_size: int = 25, sizes: st.SearchStrategy
 
 
 def sorted_edges(edge_index: torch.Tensor) -> torch.Tensor:
-    """By target, then source."""
+    """Return the bonds sorted by target, then source."""
     return edge_index[:, np.lexsort(edge_index.numpy())]
 
 
 def assert_same_bonds(edge_attr: torch.Tensor | None, expected: Data) -> None:
-    """`edge_attr` is that of `expected`, sorted by target, source and order of appearance; None where it has none."""
+    """Assert that `edge_attr` is that of `expected`, sorted by target, source and order of appearance, or None if it has none."""
     assert (edge_attr is None) == (expected.edge_attr is None)
     if edge_attr is not None:
         assert edge_attr.dtype == torch.float and torch.equal(edge_attr, expected.edge_attr[np.lexsort(expected.edge_index.numpy())])
 
 
 def assert_collated(batch: GraphBatch, data: list[Data], bonds: bool = False) -> None:
-    """`batch` is what PyG makes of its molecules, up to the order of bonds; with the features of bonds where `bonds` says so."""
+    """Assert that `batch` is PyG's batch of its molecules up to the order of bonds, with bond features if `bonds`."""
     indices = batch.indices.tolist()
     expected = Batch.from_data_list([data[i] for i in indices])
     assert batch.num_graphs == len(indices) and batch.num_nodes == expected.num_nodes and batch.num_edges == expected.num_edges
@@ -88,7 +88,7 @@ def assert_collated(batch: GraphBatch, data: list[Data], bonds: bool = False) ->
 
 
 def assert_tiles(batch: GraphBatch) -> None:
-    """The tiles hold all molecules in order, none more atoms than it may, and larger molecules alone."""
+    """Assert that tiles hold all molecules in order, have at most as many atoms as allowed, and hold larger molecules alone."""
     tiles, ptr = batch.tile_ptr.tolist(), batch.ptr.tolist()
     assert tiles[0] == 0 and tiles[-1] == batch.num_graphs and batch.tile_ptr.dtype == torch.int32
     for first, last in pairwise(tiles):

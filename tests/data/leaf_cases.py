@@ -1,4 +1,4 @@
-"""Molecules with atoms alike, and which of them share a row, found the slow way."""
+"""Molecules with equal leaves, and a slow search for the atoms that share a row."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,10 @@ from molgcn.data import PackedMolecules
 
 
 def random_trees(sizes: Sequence[int], num_features: int, seed: int = 0, kinds: int = 2, ring_bonds: float = 0.0) -> PackedMolecules:
-    """Random trees with many leaves, of few kinds of atoms; `ring_bonds` an atom are added, double ones and self-loops among them."""
+    """Return random trees with many leaves and few kinds of atoms.
+
+    `ring_bonds` bonds per atom are added, with duplicates and self-loops.
+    """
     rng = np.random.default_rng(seed)
     edges = []
     for size in sizes:
@@ -24,7 +27,7 @@ def random_trees(sizes: Sequence[int], num_features: int, seed: int = 0, kinds: 
 
 
 def rows_of_atoms(molecules: PackedMolecules) -> np.ndarray:
-    """int64 [N], the row of each atom of the set when its leaves are merged: equal ones are looked for one by one."""
+    """Return the row of each atom when equal leaves are merged, int64 [N], by a search one by one."""
     rows, num_rows = [], 0
     bonds = iter(molecules.neighbors.tolist())
     for first, end in zip(molecules.node_ptr[:-1].tolist(), molecules.node_ptr[1:].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What is counted of molecules, and what is said of those that are unlike the training's."""
+"""Properties of molecules are counted, and molecules unlike the training's are reported."""
 
 from collections import Counter
 
@@ -69,7 +69,7 @@ def test_the_line():
 
 
 def test_without_knowing_the_training():
-    """Of an older checkpoint, and of the training itself, what no training sees much of is counted."""
+    """For an older checkpoint, and in training itself, properties that are rare in every training set are counted."""
     assert describe_unlike(contents(SMILES)) == "1 with dummy atoms (*), 4 of several fragments (salts, mixtures)"
     assert describe_unlike(contents(["CCO", "[U]"])) == ""
 

@@ -69,7 +69,7 @@ def test_damaged_and_incomplete_archives(tmp_path, make):
     ids=["gz", "bz2", "xz", "stored", "deflated", "bzip2", "lzma"],
 )
 def test_no_byte_of_an_archive_changes_in_silence(tmp_path, make):
-    """One flipped bit or a cut at 150 places: half of them among the first or the last 300 bytes, where what describes the rest stands."""
+    """Flipped bits and cuts at 150 places are found, half of them in the first or last 300 bytes, which describe the rest."""
     members = {"a.csv": np.random.default_rng(0).integers(65, 70, 3000, np.uint8).tobytes(), "b.sdf": b"xyz" * 500}
     whole = make(tmp_path / "archive", members).read_bytes()
     rng = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Runs whose epochs have equally many molecules of each class."""
+"""Runs can have epochs with equally many molecules of each class."""
 
 from dataclasses import replace
 

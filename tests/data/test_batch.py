@@ -49,7 +49,7 @@ def test_a_single_data_is_a_batch_of_one():
 
 
 def test_indices_of_32_bits_in_a_batch_of_many_atoms():
-    """Whose pairs of atoms have numbers beyond 32 bits."""
+    """Pairs of atoms in such a batch have numbers beyond 32 bits."""
     atoms = torch.arange(60_000)
     ends = torch.stack([torch.cat([atoms[:-1], atoms[1:]]), torch.cat([atoms[1:], atoms[:-1]])])
     one, other = (GraphBatch.from_pyg(Data(x=torch.zeros(60_000, 1), edge_index=index)) for index in (ends, ends.int()))

@@ -1,4 +1,4 @@
-"""What loaders gather follows from the list of the packed set's arrays."""
+"""Loaders gather the arrays that the packed set's list names."""
 
 import numpy as np
 import pytest

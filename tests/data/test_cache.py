@@ -80,7 +80,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path, caplog, monkeypatch):
 
 
 def test_another_process_that_removes_the_set_does_not_stop_training(tmp_path, caplog, monkeypatch):
-    """As on a file system without locks."""
+    """This can happen on a file system without locks."""
     save = PackedMolecules.save
 
     def save_and_lose(molecules, folder):
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_made_does_not_stop_training(tmp_path, caplog):
 
 @pytest.fixture
 def nobody():
-    """Root, who may read and write anywhere, as somebody who may not; everybody else as they are."""
+    """Run a test as a user without special rights if it is started by root, who may read and write anywhere."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)
@@ -150,7 +150,7 @@ def test_identity_ignores_time(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    """Of the set that is asked for, whose lock is held; what belongs to another may be under way."""
+    """Only files of the requested set, whose lock is held, are removed; those of another set may be in use."""
     cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
     (folder,) = (tmp_path / "packed").glob("csv-*")
     own, others = (folder.parent / f".{name}-{'0' * 32}" for name in (folder.name, "csv-another"))

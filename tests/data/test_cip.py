@@ -1,4 +1,4 @@
-"""CIP labels in place of RDKit's tags."""
+"""CIP labels replace RDKit's tags."""
 
 import pytest
 from rdkit import Chem
@@ -9,7 +9,7 @@ from molgcn.data.mol_bytes import mol_bytes_reader
 
 
 def labelled(mol):
-    """The labels of atoms and the stereo of bonds, where there is one; tags are gone."""
+    """Return the labels of atoms and the stereo of bonds, where there are any, after asserting that tags are gone."""
     atoms, _, bonds = mol_bytes_reader()(mol)
     atoms, bonds = with_labels(mol, atoms, bonds)
     atoms = [AtomFields.unpacked(number) for number in memoryview(atoms).cast("Q")]

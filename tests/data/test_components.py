@@ -1,4 +1,4 @@
-"""Rows of several molecules: joined as one graph, each atom with its component."""
+"""Rows of several molecules are joined to one graph, in which each atom has its component."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def random_set(seed, sizes, levels):
     st.sampled_from([0, 2]),
 )
 def test_every_component_of_a_row_is_its_molecule(rows, levels):
-    """As PyG's Data of one molecule after the other: atoms, bonds and their features, descriptors side by side."""
+    """Atoms, bonds and features of a row are those of PyG's Data of its molecules in turn, and descriptors stand side by side."""
     sets = [random_set(number, sizes, levels) for number, sizes in enumerate(zip(*rows, strict=True))]
     joined = join_components(sets, "abc"[: len(sets)])
     check_arrays(joined)

@@ -1,4 +1,4 @@
-"""The data set that jobs of one process share, and batches in the layout that their model wishes."""
+"""Jobs of one process share a data set, and get batches in the layout that their model chooses."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_a_saved_split_and_all_folds_are_of_the_same_molecules(tmp_path):
 
 
 def with_layout(layout, backend="fused", loader="auto", batch_size=64):
-    """A data module whose model wishes for `layout`, if it may have it, and the sets that it was asked about."""
+    """Return a data module whose model chooses `layout`, if it may have it, and the list of sets that it was asked about."""
     asked = []
 
     def choose_layout(molecules, typical, device, precision, *, can_merge):

@@ -14,7 +14,7 @@ SEPARATORS = [",", ";", "\t"]
 
 @st.composite
 def tables(draw):
-    """A header that begins with smiles and a number, which cannot be blank or mistaken, and rows of as many cells."""
+    """Draw a header that begins with smiles and a number, which cannot be blank or mistaken, and rows of as many cells."""
     width = draw(st.integers(2, 4))
     names = st.text("abcxyz", min_size=1, max_size=4)
     header = ["smiles", *draw(st.lists(names, min_size=width - 1, max_size=width - 1))]

@@ -1,4 +1,4 @@
-"""Digits: stored where they tell values apart, and written where they do."""
+"""Digits are stored and written if they tell values apart."""
 
 import numpy as np
 import pytest

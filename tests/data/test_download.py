@@ -16,7 +16,7 @@ CONTENT = b"smiles,y\n" + b"CCO,1.5\n" * 40_000
 
 
 class Server(ThreadingHTTPServer):
-    """Serves /<behaviour>/...; `asked` lists the Range headers of every path."""
+    """A server of /<behaviour>/...; `asked` lists the Range headers of every path."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)

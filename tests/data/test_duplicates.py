@@ -1,4 +1,4 @@
-"""Molecules that a set holds more than once: in its split, in what is said, and merged."""
+"""Molecules that a set holds more than once stay together in splits, are reported and can be merged."""
 
 import logging
 
@@ -28,7 +28,7 @@ def config(path, tmp_path, **options):
 
 @pytest.fixture
 def alkanes(tmp_path):
-    """Thirty alkanes, each with two copies written otherwise (with hydrogens, backwards) whose labels disagree by up to their length."""
+    """Return a file of thirty alkanes with two copies each, written with hydrogens or backwards, whose labels disagree."""
     rows = []
     for n in range(2, 32):
         rows += [f"{'C' * n}F,0,train", f"F{'C' * n},{n},{'test' if n % 2 else 'train'}", f"[H]{'C' * n}F,1,{'val' if n % 3 else 'train'}"]

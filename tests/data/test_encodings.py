@@ -18,11 +18,11 @@ from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.errors import UserError
 
-TOLERANCE = 1e-6  # of float32: at most 32 sums of numbers that are positive and at most 1
+TOLERANCE = 1e-6  # float32 rounding of at most 32 sums of numbers between 0 and 1
 
 
 def powers(edge_index: Tensor, num_nodes: int, steps: int) -> Tensor:
-    """float64 [steps, N, N]: P^1 ... P^steps of the definition, as dense matrices."""
+    """Return P^1 ... P^steps of the definition as dense matrices, float64 [steps, N, N]."""
     adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
     adjacency.index_put_(tuple(edge_index), torch.ones(edge_index.shape[1], dtype=torch.float64), accumulate=True)
     transition = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1)
@@ -30,7 +30,7 @@ def powers(edge_index: Tensor, num_nodes: int, steps: int) -> Tensor:
 
 
 def defined(data: list[Data], rwse: int, bond_rw: int) -> tuple[Tensor, Tensor]:
-    """The encodings of the definition, of bonds in the order of a packed set."""
+    """Return the encodings by the definition, with bonds in the order of a packed set."""
     atoms, bonds = [], []
     for item in PackedMolecules.from_pyg(data).to_pyg():
         of_item = powers(item.edge_index, item.num_nodes, max(rwse, bond_rw))
@@ -84,16 +84,16 @@ def molecules(data) -> PackedMolecules:
 
 @pytest.mark.parametrize("size", [1, 2, 25, 300])
 def test_atoms_have_what_pyg_gives_them(size):
-    """PyG loses duplicate bonds in graphs of up to 2,000 atoms, where it counts them in the degree alone; so there are none here."""
+    """There are no duplicate bonds here, since PyG counts them in the degree only in graphs of up to 2,000 atoms."""
     item = random_data(np.random.default_rng(size), size)
     item.edge_index = coalesce(item.edge_index)
     expected = AddRandomWalkPE(20)(item).random_walk_pe
     assert_near(with_encodings(PackedMolecules.from_pyg([item]), rwse=20).rwse, expected)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of the CSR matrix that PyG takes
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # from the CSR matrix that PyG makes
 def test_duplicate_bonds_are_walked_as_often_as_they_are_there():
-    """As PyG has it in graphs of more than 2,000 atoms."""
+    """PyG does the same in graphs of more than 2,000 atoms."""
     edge_index = torch.tensor([[0, 1, 0, 1, 1, 2], [1, 0, 1, 0, 2, 1]])
     data = [Data(x=torch.ones(size, 1), edge_index=edge_index) for size in (3, 2001)]
     rwse = with_encodings(PackedMolecules.from_pyg(data), rwse=4).rwse
@@ -125,7 +125,7 @@ def test_a_set_is_encoded_once_for_the_steps_asked_for(molecules):
     assert with_encodings(encoded) is not encoded and with_encodings(encoded).rwse is None
     assert with_encodings(molecules) is molecules
     assert with_encodings(molecules, bond_rw=3).bond_rw.shape == (molecules.num_edges, 3)
-    assert encoded.content_hash() == molecules.content_hash()  # what follows from the graphs makes no other set
+    assert encoded.content_hash() == molecules.content_hash()  # encodings follow from the graphs and do not change the hash
 
 
 def test_a_set_whose_leaves_are_merged_is_refused(molecules):
@@ -193,7 +193,7 @@ def test_encodings_of_another_graph_are_refused(wrong, match):
 
 
 def test_a_graph_can_be_exported(molecules):
-    """With the atoms' own numbers as columns, which need no look at the data."""
+    """The atoms' own numbers are the columns, so that the export does not depend on the data."""
 
     class Encodings(torch.nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ HYDROGENS = [
 @pytest.mark.parametrize("features", FEATURIZERS)
 @pytest.mark.parametrize(("marked", "plain", "general", "zinc", "qm9"), HYDROGENS, ids=[row[0] for row in HYDROGENS])
 def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, qm9, features):
-    """Bound to another element it is what its featuriser makes of hydrogens, however it is written; others are atoms of their own."""
+    """A hydrogen bound to another element is featurised as a hydrogen however it is written; others are separate atoms."""
     atoms = qm9 if FEATURIZERS[features].hydrogens == "explicit" else zinc if features.startswith("zinc") else general
     if atoms is None:
         with pytest.raises(UserError, match="is not one of"):
@@ -98,7 +98,7 @@ def test_atom_maps_change_no_feature(mapped, plain, features):
 
 
 def graph_of(molecules):
-    """Feature rows and bonds of the first molecule, each bond as the rows at its ends: independent of the atoms' order."""
+    """Return feature rows and bonds of the first molecule, each bond as the rows at its ends, independent of the atoms' order."""
     rows = [tuple(row) for row in features_of(molecules).tolist()]
     bonds = [(rows[source], rows[target]) for source, target in molecules.to_pyg()[0].edge_index.T.tolist()]
     return sorted(rows), sorted(bonds)
@@ -243,7 +243,7 @@ def test_workers_give_the_same_arrays_as_this_process():
 
 
 def test_chunks_join_to_what_one_chunk_gives():
-    """Byte for byte, also where later chunks need wider types: more than 256 feature rows or atoms."""
+    """Joined chunks are equal byte for byte, also if later chunks need wider types for more than 256 feature rows or atoms."""
     metals = [
         f"[{Chem.GetPeriodicTable().GetElementSymbol(number)}{charge}]" for number in range(21, 100) for charge in ("", "+", "+2", "-")
     ]
@@ -294,7 +294,7 @@ def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
 @pytest.mark.parametrize("kind", ["smiles", "sdf"])
 @pytest.mark.parametrize("features", ["qm9", "general", "general:1", "zinc", "ogb", "chemprop"])
 def test_the_atoms_of_a_graph_are_those_of_its_molecule(features, kind):
-    """In their order; what the graph has beyond them are hydrogens."""
+    """Atoms come in their order, and further ones in the graph are hydrogens."""
     for smiles in ("CC(=O)N", "[2H]OC", "[H]OC([H])F", "[H][H]", "[CH3:2][OH:1]"):
         item = smiles if kind == "smiles" else Chem.MolToMolBlock(Chem.MolFromSmiles(smiles))
         done = featurize_chunk([item], features=features, kind=kind, label=None, stop=False)

@@ -1,4 +1,4 @@
-"""The same batches on a GPU, from its own memory and from the host's."""
+"""A GPU gets the same batches from its own memory and from the host's."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_a_set_that_does_not_fit(molecules, monkeypatch):
 
 
 def test_a_captured_step_reads_every_batch(molecules):
-    """One graph a slot, replayed while the other slot is filled: the sums are those of eager reading."""
+    """One graph per slot, replayed while the other slot is filled, gives the sums of eager reading."""
     loader = PackedLoader(molecules, 7, device="cuda", resident=True)
     graphs, outputs, sums, expected = {}, {}, [], []
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_a_captured_step_reads_every_batch(molecules):
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_graphs_fill_the_slots(molecules, resident):
-    """Each replay reads its batch and fills in the next one, through epochs that are short, broken off or read plainly in between."""
+    """Each replay reads its batch and fills the next one, also if epochs are short, broken off or read eagerly in between."""
     loader, expected = PackedLoader(molecules, 7, device="cuda", resident=resident), PyGLoader(molecules, 7)
     graphs, outputs = {}, {}
 

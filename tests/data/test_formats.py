@@ -90,7 +90,7 @@ TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\
 
 @given(st.lists(st.lists(TEXT, min_size=2, max_size=2), max_size=8))
 def test_what_is_written_is_what_is_read(tmp_path_factory, rows):
-    """Any text comes back, but for the apostrophe before a formula."""
+    """Any text is read back as written, but for the apostrophe before a formula."""
     path = Path(tmp_path_factory.mktemp("tables")) / "a.csv"
     with open_table(path) as table:
         table.write([["smiles", "x"], *rows])

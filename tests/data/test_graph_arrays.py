@@ -1,4 +1,4 @@
-"""The quick way from molecules to arrays against the plain one: every atom and bond asked for by itself."""
+"""The fast way from molecules to arrays agrees with the plain one, which asks for every atom and bond by itself."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ BOND_ROWS |= {"qm9_charge": BOND_ROWS["qm9"], "zinc12k": zinc_bond_row}
 
 
 def plain(smiles, name):
-    """Rows of atoms and of directed bonds, one call each, of the molecule with its hydrogens as atoms; None where there is no such row."""
+    """Return rows of atoms and directed bonds of a molecule with explicit hydrogens, by one call each; None for an unknown row."""
     parameters = Chem.SmilesParserParams()
     parameters.parseName = parameters.allowCXSMILES = False
     parameters.removeHs = get_featurizer(name).hydrogens == "explicit"

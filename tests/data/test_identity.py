@@ -1,4 +1,4 @@
-"""Molecules are the same when the network gets the same of them, and only then."""
+"""Molecules are the same if and only if the network gets the same input for them."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ ALIKE_TO_REFINEMENT = [("C1CCC2CCCCC2C1", "C1CCC(C1)C1CCCC1"), ("C1CC2CCC12", "C
 
 
 def same(smiles, features):
-    """Whether all molecules are the same."""
+    """Return whether all molecules are the same."""
     return len(np.unique(with_hashes(PackedMolecules.from_smiles(smiles, features=features)).hashes)) == 1
 
 
@@ -63,11 +63,11 @@ def test_canonical_smiles_decide_where_hashes_meet(pair, features):
     molecules = PackedMolecules.from_smiles([*pair, *rewritten], features=features)
     assert first_copies(with_hashes(molecules).hashes).tolist() == [0, 1, 0, 1]
     alone = [with_hashes(PackedMolecules.from_smiles([one], features=features)).hashes[0] for one in pair]
-    assert alone[0] == alone[1]  # or the pair would not show anything
+    assert alone[0] == alone[1]  # otherwise the pair would show nothing
 
 
 def shuffled(data, rng):
-    """A molecule with its atoms in another order."""
+    """Return a molecule with its atoms in another order."""
     order = torch.from_numpy(rng.permutation(data.num_nodes))
     kept = {name: getattr(data, name, None) for name in ("y", "edge_attr", "descriptors")}
     return Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], **kept)
@@ -76,7 +76,7 @@ def shuffled(data, rng):
 @settings(max_examples=40, deadline=None)
 @given(molecules=molecule_lists(max_size=8, sizes=st.integers(1, 12)), seed=st.integers(0, 2**31))
 def test_hashes_depend_on_no_order_of_atoms_and_on_no_other_molecule(molecules, seed):
-    """Molecules without SMILES, with double bonds and self-loops; each with a copy whose atoms are in another order."""
+    """Molecules without SMILES, with duplicate bonds and self-loops, each have a copy with atoms in another order."""
     rng = np.random.default_rng(seed)
     copies = [shuffled(one, rng) for one in molecules]
     both = with_hashes(PackedMolecules.from_pyg(molecules + copies)).hashes

@@ -83,7 +83,7 @@ def test_the_hash_follows_content_and_options(table, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(table, tmp_path, monkeypatch):
-    """Its cache would stand for the file of before."""
+    """The cache would belong to the earlier file."""
     path = table()
     before = path.read_text()
 

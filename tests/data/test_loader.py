@@ -31,7 +31,7 @@ def poison(slots):
 @settings(deadline=None, max_examples=60)
 @given(molecule_lists(), st.integers(1, 12), st.integers(0, 99), st.booleans(), st.integers(1, 3))
 def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num_threads):
-    """Both slots, poisoned before each fill: nothing of an earlier batch may shine through."""
+    """Both slots are poisoned before each fill, so that remains of an earlier batch would show."""
     packed = PackedMolecules.from_pyg(data)
     reader = PackedLoader(packed, batch_size, shuffle, seed, num_threads=num_threads)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Processes side by side: what they all need is made once."""
+"""Processes that run at the same time make what they all need only once."""
 
 import logging
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Merging against a search for equal leaves one by one."""
+"""Merging finds the same equal leaves as a search one by one."""
 
 import gc
 import weakref
@@ -61,7 +61,7 @@ def test_a_row_stands_for_at_most_255_atoms():
 
 
 def test_the_cpu_operator_takes_more_leaves_than_a_row_stands_for():
-    """Its rule is the same: outputs and gradients are PyG's."""
+    """The CPU operator gives PyG's outputs and gradients."""
     torch.manual_seed(0)
     star = torch.stack([torch.arange(1, 601), torch.zeros(600, dtype=torch.int64)])
     batch = GraphBatch.from_pyg(Data(x=torch.ones(601, 2, dtype=torch.double), edge_index=torch.cat([star, star.flip(0)], dim=1)))

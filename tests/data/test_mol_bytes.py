@@ -1,4 +1,4 @@
-"""What is read from RDKit's stored form against what RDKit's functions of atoms and bonds say."""
+"""Values read from RDKit's binary form are those of RDKit's functions of atoms and bonds."""
 
 import csv
 import sys
@@ -86,7 +86,7 @@ def test_the_smallest_of_several_rings_counts():
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(ODD[:12]), st.data())
 def test_damaged_bytes_are_refused_or_read_as_a_molecule(smiles, data):
-    """Never beyond their end, never an atom that is not there."""
+    """The reader never reads beyond the end, and never gives an atom that does not exist."""
     from molgcn._cpu import read_rdkit_binary
 
     binary = bytearray(stored(smiles))
@@ -112,12 +112,12 @@ def test_other_versions_and_other_content_are_refused():
         assert read_rdkit_binary(other) is None
     assert read_rdkit_binary(Chem.MolFromSmarts("[C,N]").ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None
     unsanitised = Chem.MolFromSmiles("C1CC1", sanitize=False)
-    assert read_rdkit_binary(unsanitised.ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None  # its rings are not known
+    assert read_rdkit_binary(unsanitised.ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None  # its rings are unknown
 
 
 @pytest.fixture
 def unread():
-    """The reader is chosen anew, in the test and after it."""
+    """Have the reader chosen again, in the test and after it."""
     mol_bytes_reader.cache_clear()
     yield
     mol_bytes_reader.cache_clear()

@@ -68,7 +68,7 @@ def test_without_atom_maps_a_text_is_as_it_was(text):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from(["CCO", "c1ccccc1", "[Na+].[Cl-]", "F/C=C/F", "C[C@H](F)O"]), min_size=2, max_size=3))
 def test_what_is_made_of_molecules_is_named_or_read(smiles):
-    """Their InChIs and reactions of them are named; the molecules themselves, beside each other, are read."""
+    """Errors name InChIs and reactions; several molecules in one SMILES are read."""
     read = smiles_reader("written")
     with rdBase.BlockLogs():
         assert read(".".join(smiles)).GetNumAtoms() > 3
@@ -97,7 +97,7 @@ def test_hydrogens_that_are_written_as_atoms_are_counted():
 
 
 def test_hydrogens_that_brackets_state_at_no_centre_are_let_go():
-    """RDKit's perception of stereochemistry decides how many hydrogens such an atom has: it has to happen where a centre is marked."""
+    """RDKit's perception of stereochemistry sets the hydrogens of such an atom, and must run where a centre is marked."""
     for text in ("F[C@H]C", "C[C@H](C)O", "C[P@H]F", "[C@H](F)(Cl)Br"):
         mine, theirs = smiles_reader("implicit")(text), Chem.MolFromSmiles(text)
         for count in ("GetTotalNumHs", "GetNumExplicitHs"):

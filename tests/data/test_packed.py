@@ -47,7 +47,7 @@ def test_a_subset_is_the_set_of_these_molecules(data, draw):
 
 
 def test_matrices_may_come_column_by_column(tmp_path):
-    """As pandas hands them out: they were packed as they lay, which the loader refused with a TypeError."""
+    """Matrices from pandas lie so; once they were packed unchanged, and the loader raised a TypeError."""
     x, targets = np.arange(9, dtype=np.float32).reshape(3, 3), np.arange(4, dtype=np.float32).reshape(2, 2)
     packed = PackedMolecules.from_arrays([2, 1], [2, 0], [[0, 1], [1, 0]], x=np.asfortranarray(x), targets=np.asfortranarray(targets))
     packed.save(tmp_path / "set")
@@ -57,7 +57,7 @@ def test_matrices_may_come_column_by_column(tmp_path):
 
 @pytest.mark.parametrize(("doing", "bytes_a_bond"), [("packing", 20), ("selecting", 12), ("loading", 4)])
 def test_little_memory_is_taken_beside_a_large_set(tmp_path, doing, bytes_a_bond):
-    """Of what is taken the set itself is 3 bytes a bond. Index arrays of all bonds took 80, 24 and 10."""
+    """The set itself takes 3 bytes per bond; index arrays of all bonds would take 80, 24 and 10."""
     count, atoms = 150_000, 10
     path = np.stack([np.arange(atoms - 1), np.arange(1, atoms)]).astype(np.uint16)
     bonds = np.tile(np.concatenate([path, path[::-1]], axis=1), count)
@@ -105,7 +105,7 @@ def test_indexing_as_numpy_does(molecules):
 )
 @pytest.mark.parametrize("taking", [lambda set_: set_.batch([0]), lambda set_: PackedLoader(set_, 2), lambda set_: PyGLoader(set_, 2)])
 def test_batches_are_not_taken_from_arrays_that_do_not_fit(molecules, change, taking):
-    """C++ and CUDA gather them by address."""
+    """C++ and CUDA gather arrays by address."""
     with pytest.raises(UserError, match="do not fit together"):
         taking(replace(molecules, **change))
 

@@ -117,7 +117,7 @@ def test_features_of_another_shape(shape):
 def test_targets():
     assert check_targets(None, 3).shape == (3, 0)
     assert check_targets(np.array([1.0, np.nan]), 2).shape == (2, 1)
-    assert check_targets(np.ones((2, 3)), 2).dtype == np.float64  # packing chooses what is kept of it
+    assert check_targets(np.ones((2, 3)), 2).dtype == np.float64  # packing chooses the stored dtype
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])

@@ -1,4 +1,4 @@
-"""A padded batch as a graph: shapes that never change, real bonds first, and padding that reaches no real atom."""
+"""A padded batch is a graph whose shapes never change, with real bonds first and padding that reaches no real atom."""
 
 import torch
 from compiler import needs_extension

@@ -34,7 +34,7 @@ def item(atoms=2, features=1, y=None, edges=((0, 1), (1, 0)), edge_attr=None):
 
 
 def test_one_feature_of_bonds_may_be_a_list_of_any_type():
-    """As PyG's ZINC has it."""
+    """PyG's ZINC has such a feature."""
     packed = PackedMolecules.from_pyg([item(edge_attr=torch.tensor([3, 1])), item(edge_attr=torch.tensor([1, 1]))])
     assert packed.edge_features().tolist() == [[1], [3], [1], [1]] and packed.edge_attr.dtype == np.uint8
 

@@ -100,7 +100,7 @@ def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
 
 @pytest.fixture
 def emulated(tmp_path):
-    """Compiles the kernel for the CPU, one thread after the other."""
+    """Return the kernel compiled for the CPU, where its threads run one after another."""
     if COMPILER is None:
         pytest.skip("no C++ compiler")
 
@@ -125,7 +125,7 @@ def emulated(tmp_path):
 
 
 def batches_of_two_epochs(molecules, batch_size):
-    """Plans, numbers, and the CPU's slot with the batch, poisoned before it was filled."""
+    """Yield plans, numbers, and the CPU's slot with the batch, poisoned before it was filled."""
     sampler = MoleculeSampler(molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr), batch_size, seed=1)
     feed = CPUFeed(molecules, Slot.pair(molecules, Capacity.of(molecules, batch_size)))
     for epoch in range(2):
@@ -137,7 +137,7 @@ def batches_of_two_epochs(molecules, batch_size):
 
 
 def assert_same(slot, expected):
-    """In every place of every array, empty ones too."""
+    """Assert that slots are equal in every place of every array, also in empty ones."""
     for name in slot.names:
         assert torch.equal(getattr(slot, name).nan_to_num(nan=-77), getattr(expected, name).nan_to_num(nan=-77)), name
 
@@ -149,7 +149,7 @@ def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated
         buffer = (buffer or PlanBuffer(plan)).copy_(plan)
         arrays = resident.arrays() | buffer.arrays() | {"cursor": cursor}
         launches = [Launch(arrays, slot, place, len(plan)) for place, slot in enumerate(slots)]
-        for told in [number] if number == 0 else [-1, number]:  # by the cursor, which the batch before has moved, and by its number
+        for told in [number] if number == 0 else [-1, number]:  # by the cursor, which the previous batch moved, and by its number
             poison([slots[number % 2]])
             run(launches[number % 2], launches[number % 2].batch(told))
             assert_same(slots[number % 2], expected)
@@ -186,7 +186,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
 
 @pytest.mark.parametrize("staged", [0, 1])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "targets in float64"])  # of which the kernel knows nothing
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "targets in float64"])  # which the kernel does not handle
 def test_the_kernel_compiles(kind, arch, staged):
     molecules = random_set(**KINDS[kind])
     assert nvrtc.compile_source(SOURCE, DeviceMolecules(molecules, "cpu").macros | {"STAGED": staged}, arch).startswith(b"\x7fELF")

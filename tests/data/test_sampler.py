@@ -28,7 +28,7 @@ def test_an_epoch_is_a_permutation_that_seed_and_epoch_decide():
 
 
 def test_the_permutation_of_a_seed_stays_what_it_is():
-    """Runs resume across versions of this program."""
+    """Runs may be resumed by another version of this program."""
     assert make(count=10, batch_size=10, seed=1).molecules(0).tolist() == [8, 4, 7, 0, 1, 2, 5, 9, 6, 3]
 
 
@@ -63,7 +63,7 @@ def test_ranks_have_disjoint_shares(count, world_size, batch_size, shuffle, drop
 
 @given(st.integers(1, 60), st.integers(1, 3), st.integers(1, 20), st.integers(0, 3))
 def test_a_single_molecule_left_over_joins_the_batch_before(count, world_size, batch_size, epoch):
-    """On every rank alike; all other epochs stay what they are."""
+    """All ranks do the same, and all other epochs stay as they are."""
     if count < world_size:
         return
     for rank in range(world_size):

@@ -1,4 +1,4 @@
-"""Training, validation and test in files of their own (`dataset.val_path`, `dataset.test_path`)."""
+"""Training, validation and test may be in separate files (`dataset.val_path`, `dataset.test_path`)."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ TRAIN = ["CCO", "CCC", "CCN", "c1ccccc1", "C1CC1", "CC(=O)O", "CCCl", "CCBr", "N
 
 @pytest.fixture
 def files(tmp_path):
-    """Writes files of SMILES and returns the configuration that reads them."""
+    """Return a function that writes files of SMILES and returns the configuration that reads them."""
 
     def make(rows=TRAIN, val=None, test=None, **options):
         paths = {}

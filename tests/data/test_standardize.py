@@ -1,4 +1,4 @@
-"""Standard forms of molecules, where they are read, cached and predicted."""
+"""Molecules get their standard forms where they are read, cached and predicted."""
 
 import csv
 import logging

@@ -93,7 +93,7 @@ def test_a_failed_save_leaves_the_older_set(molecules, tmp_path, monkeypatch):
 
 
 def resave(folder, **arrays):
-    """The set in `folder` with other content, its checksums made for it."""
+    """Save the set in `folder` with other content and matching checksums."""
     saved = PackedMolecules.load(folder)
     replace(saved, **{name: change(np.array(getattr(saved, name))) for name, change in arrays.items()}).save(folder)
 
@@ -177,7 +177,7 @@ def test_a_damaged_set_is_named(molecules, tmp_path, kind):
 
 
 def test_no_byte_of_a_set_changes_in_silence(molecules, tmp_path):
-    """One flipped bit, or an end that is cut off or added, at 400 places drawn over all files, each file as often."""
+    """Flipped bits and ends that are cut off or added are found, at 400 places drawn equally from all files."""
     molecules.save(tmp_path / "set")
     files = sorted((tmp_path / "set").iterdir())
     rng = np.random.default_rng(5)

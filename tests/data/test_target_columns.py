@@ -1,4 +1,4 @@
-"""Targets as text in a file, and what the configuration says of them."""
+"""Targets that are text in a file are read as the configuration says."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_words_become_classes(tmp_path):
     molecules, *_ = load_molecules(config_of(tmp_path, table, labels={"y": {"inactive": 0, "active": 1}}))
     assert molecules.targets[:, 0].tolist() == pytest.approx([0, 1, float("nan"), 1], nan_ok=True)
     other, *_ = load_molecules(config_of(tmp_path, table, labels={"y": {"active": 0, "inactive": 1}}))
-    assert other.targets[0, 0] == 1  # and not the set that was packed before
+    assert other.targets[0, 0] == 1  # not the set that was packed before
 
 
 def test_case_counts_where_both_are_named(tmp_path):

@@ -1,4 +1,4 @@
-"""One line for targets of which a person should know something before training; none for others."""
+"""Unusual targets are reported in one line before training; others are not."""
 
 import re
 

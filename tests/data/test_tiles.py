@@ -36,7 +36,7 @@ def test_fill_tiles_orders_all_molecules_into_full_tiles(case):
 
 
 def _fewest_tiles(sizes, tile):
-    """By trying everything."""
+    """Return the smallest number of tiles by trying everything."""
     best = len(sizes) + 1
 
     def place(left, loads):
@@ -62,7 +62,7 @@ def test_fill_tiles_against_every_other_way(sizes):
 
 @pytest.mark.parametrize(("tile", "full"), [(48, 0.89), (64, 0.97), (128, 0.995)])
 def test_fill_tiles_fills_them(tile, full):
-    """Molecules as large as QM9's, of which two and a half, three and a half, and seven make a tile."""
+    """Molecules are as large as QM9's; two and a half, three and a half, or seven of them make a tile."""
     sizes = np.random.default_rng(0).normal(18.3, 2.9, 4096).round().astype(int)
     assert sizes.sum() / tile > full * (len(fill_tiles(sizes, tile)[1]) - 1)
 
@@ -114,7 +114,7 @@ def test_next_fit_keeps_the_order(case):
     assert tile_ptr[0] == 0 and tile_ptr[-1] == len(sizes)
     loads, counts = np.diff(ptr[tile_ptr]), np.diff(tile_ptr)
     assert np.all((loads <= tile) | (counts == 1)) and np.all(counts > 0)
-    assert np.all(loads[:-1] + sizes[tile_ptr[1:-1]] > tile)  # no tile has room for the molecule behind it
+    assert np.all(loads[:-1] + sizes[tile_ptr[1:-1]] > tile)  # no tile has room for the next molecule
     assert len(counts) <= max_tiles(len(sizes), int(sizes.sum()), int((sizes > tile).sum()), tile)
 
 

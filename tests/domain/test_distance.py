@@ -1,4 +1,4 @@
-"""How far molecules are from a training set: by RDKit and by hand."""
+"""Distances of molecules from a training set equal RDKit's and those computed by hand."""
 
 import numpy as np
 import pytest

@@ -27,7 +27,7 @@ def test_what_it_holds_and_how_it_is_kept(tmp_path):
 
 
 def test_a_part_has_only_its_own_rows():
-    """A packed set keeps the table of all molecules."""
+    """A part of a packed set keeps the table of all molecules, but the index takes its own rows only."""
     molecules = packed(["CCO", "c1ccccc1Br"])
     assert len(DomainIndex.of(molecules[[0]]).atoms) == 3 < len(molecules.table)
 

@@ -10,7 +10,7 @@ from molgcn.domain.nearest import NearestNeighbour
 
 
 def draw(rng, count, share, bits=2048):
-    """Packed fingerprints whose bits are as unevenly common as those of molecules."""
+    """Return packed fingerprints whose bits are as unevenly common as those of molecules."""
     return np.packbits(rng.random((count, bits)) < share * np.linspace(0, 2, bits) ** 4, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""`python -m molgcn.explain`: a folder with tables, pictures and a page."""
+"""`python -m molgcn.explain` writes a folder with tables, pictures and a page."""
 
 import csv
 from collections import defaultdict

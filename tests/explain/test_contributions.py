@@ -38,7 +38,7 @@ def molecules():
 
 
 def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=0, seed=0, loss="auto"):
-    """An untrained network of two targets, its norms with statistics that do something."""
+    """Return an untrained network of two targets, with norms whose statistics are not the initial ones."""
     config = parse(
         Config, {"dataset": {}, "task": task, "training": {"loss": loss}, "model": {"hidden_channels": 8, "num_layers": 2, **model}}
     )
@@ -102,7 +102,7 @@ def test_values_that_come_with_their_spread_are_explained_as_they_are_written(mo
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("method", ["integrated_gradients", "masking"])
 def test_rows_of_several_molecules_add_up_over_all_of_them(shared, method):
-    """And each molecule has its own atoms and bonds, counted from 0."""
+    """Each molecule has its own atoms and bonds, counted from 0."""
     solutes, solvents = SMILES, ["O", "CCO", "C1CC1", "CO"]
     rows = join_components([PackedMolecules.from_smiles(one, features="general") for one in (solutes, solvents)], ["solute", "solvent"])
     model = {"name": "gine", "bonds": True, "hidden_channels": 8, "num_layers": 2, "shared_encoder": shared}
@@ -128,7 +128,7 @@ def test_rows_of_several_molecules_add_up_over_all_of_them(shared, method):
 
 
 def test_gradients_are_integrated_along_the_line(molecules):
-    """By hand: the midpoint rule over 300 points, one by one."""
+    """The contributions equal the midpoint rule over 300 points, computed one by one."""
     network = ExplainedNetwork(regressor(molecules), 0)
     graph = list(network.graphs(molecules))[3]
     found = explainer(network, ExplainConfig(steps=300))(graph)

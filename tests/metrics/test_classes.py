@@ -1,4 +1,4 @@
-"""Metrics of classes against their definitions, written out here in float64, and against scikit-learn."""
+"""Metrics of classes agree with their definitions in float64 and with scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AREAS = sk.roc_auc_score, sk.average_precision_score
 
 
 def area_under_roc(positive, score):
-    """The share of pairs of a positive and a negative in which the positive has the higher score; ties count half."""
+    """Return the share of pairs of a positive and a negative in which the positive has the higher score; ties count half."""
     above = score[positive][:, None] - score[~positive][None]
     return ((above > 0) + (above == 0) / 2).mean()
 
 
 def average_precision(positive, score):
-    """The sum over thresholds of the recall that is gained, times the precision there."""
+    """Return the sum over thresholds of the gained recall times the precision."""
     total, before = 0.0, 0.0
     for threshold in np.unique(score)[::-1]:
         said = score >= threshold
@@ -35,14 +35,14 @@ def average_precision(positive, score):
 
 
 def correlation(one, other, count):
-    """Gorodkin's R_K: the correlation of two classifications, for two classes Matthews' coefficient."""
+    """Return Gorodkin's R_K, the correlation of two classifications, which is Matthews' coefficient for two classes."""
     x, y = np.eye(count)[one], np.eye(count)[other]
     covariance = lambda a, b: ((a - a.mean(0)) * (b - b.mean(0))).sum()  # noqa: E731
     return covariance(x, y) / math.sqrt(covariance(x, x) * covariance(y, y))
 
 
 def by_definition(true, columns):
-    """Every metric of probabilities [n, C]; of two classes areas and F1 are those of class 1."""
+    """Return every metric of probabilities [n, C]; with two classes areas and F1 are those of class 1."""
     count = columns.shape[1]
     said, classes = columns.argmax(1), [1] if count == 2 else range(count)
     f1 = [2 * ((said == c) & (true == c)).sum() / ((said == c).sum() + (true == c).sum()) for c in classes]
@@ -105,7 +105,7 @@ def test_likeliest_classes():
 
 @st.composite
 def classified(draw):
-    """Labels with missing ones, probabilities with many equal ones, and two rows of weights."""
+    """Draw labels with missing ones, probabilities with many equal ones, and two rows of weights."""
     count = draw(st.integers(2, 4))
     size = draw(st.integers(1, 30))
     table = arrays(np.int64, (size, count + 3), elements=st.integers(0, 59))
@@ -116,7 +116,7 @@ def classified(draw):
 
 
 def by_scikit_learn(true, probabilities):
-    """Every metric by scikit-learn; NaN where our definition has none."""
+    """Return every metric by scikit-learn, NaN where it is undefined here."""
     binary = probabilities.ndim == 1
     columns = np.column_stack([1 - probabilities, probabilities]) if binary else probabilities
     present, said, classes = np.unique(true), predicted_classes(probabilities), range(columns.shape[1])

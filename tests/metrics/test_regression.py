@@ -1,4 +1,4 @@
-"""Metrics of numbers against exact arithmetic, scipy and scikit-learn."""
+"""Metrics of numbers agree with exact arithmetic, scipy and scikit-learn."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ EIGHTHS = st.integers(-80, 80).map(lambda number: number / 8)  # so that equal v
 
 
 def exact(predicted, true):
-    """MAE, RMSE and R2 in rational numbers."""
+    """Return MAE, RMSE and R2 in rational numbers."""
     predicted, true = ([Fraction(float(value)) for value in values] for values in (predicted, true))
     error = [p - t for p, t in zip(predicted, true, strict=True)]
     squares, mean = sum(e * e for e in error), sum(true) / len(true)
@@ -69,7 +69,7 @@ def test_predictions_that_are_no_numbers_are_not_hidden():
 
 
 def oracle(predicted, true):
-    """Every metric by scipy and scikit-learn; NaN where our definition has none."""
+    """Return every metric by scipy and scikit-learn, NaN where it is undefined here."""
     varies, both = len(set(true)) > 1, len(set(true)) > 1 and len(set(predicted)) > 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantInputWarning)

@@ -15,7 +15,7 @@ def molecule_like(num_atoms: int, num_bonds: int, loops: int = 0, seed: int = 0)
 
 
 def padded(edge_index: Tensor, num_atoms: int, padding: int) -> Tensor:
-    """Return the bonds with `padding` bonds of the last atom with itself behind them."""
+    """Return the bonds with `padding` self-loops of the last atom added at the end."""
     return torch.cat([edge_index, torch.full((2, padding), num_atoms - 1)], dim=1)
 
 

@@ -1,4 +1,4 @@
-"""The same model on both backends, and molecules, that the tests of backend=fused share."""
+"""Models on both backends, and molecules, that the tests of backend=fused share."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ def molecules_with_targets() -> PackedMolecules:
 
 
 def pair(dtype=torch.float64, seed=0, **options) -> tuple[GCN, GCN]:
-    """The same model on both backends."""
+    """Return the same model on both backends."""
     models = []
     for name in ("fused", "pyg"):
         torch.manual_seed(seed)

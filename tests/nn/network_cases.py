@@ -1,4 +1,4 @@
-"""Graphs and networks that the tests of the family share."""
+"""Graphs and networks that the tests of all networks share."""
 
 import torch
 from torch_geometric.data import Batch, Data
@@ -9,7 +9,7 @@ from molgcn.nn.registry import get_kind, layer_names
 
 NUM_FEATURES, NUM_EDGE_FEATURES, STEPS, NUM_DESCRIPTORS = 6, 3, 4, 5
 
-# Every option of the network, in as few combinations as show each beside others.
+# Every option of the network, in few combinations that show each together with others.
 OPTIONS = {
     "plain": {},
     "gnn+": {
@@ -56,7 +56,7 @@ def fitting(conv: str, options: dict) -> dict:
 
 
 CASES = [(conv, name) for conv in layer_names() for name in OPTIONS]
-RICH = [(conv, "gnn+") for conv in layer_names()]  # with most of the options
+RICH = [(conv, "gnn+") for conv in layer_names()]  # has most of the options
 
 
 def network(conv: str, options: dict, backend: str = "reference", num_layers: int = 3, **more) -> MoleculeNet:
@@ -102,5 +102,5 @@ BATCHES = {
 
 
 def batch_of(name: str) -> Batch:
-    """Return the batch called `name` as PyG's."""
+    """Return the batch called `name` as a batch of PyG."""
     return Batch.from_data_list(BATCHES[name])

@@ -38,6 +38,6 @@ def test_what_is_missing_is_said(monkeypatch):
 
 def test_earlier_names_of_strategies_mean_the_same():
     assert [check_strategy(name, "fused") for name in ("stack", "vertex", "tile", "layer", "auto")] == ["tile", "layer"] * 2 + ["auto"]
-    assert BackendConfig("fused", "vertex").strategy == "vertex"  # what was written stays, so that runs of before go on
+    assert BackendConfig("fused", "vertex").strategy == "vertex"  # the given name is kept, so that earlier runs go on
     with pytest.raises(UserError, match=r"strategy=vertexes is unknown\. Expected one of auto, tile, layer"):
         BackendConfig("fused", "vertexes")

@@ -1,4 +1,4 @@
-"""Which layout a model's batches get, on a GPU that only the plan knows of."""
+"""A model's batches get the right layout, on a GPU that exists in the plan only."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
 
 
 def test_larger_ones_where_they_are_done_before_both():
-    """As of QM9, 18 atoms a molecule: six tiles of two warps are three warps a scheduler, nine of 64 places up to three larger ones."""
+    """18 atoms per molecule, as in QM9, make six tiles of two warps (three warps per scheduler), or nine of 64 and up to three larger."""
     assert per_multiprocessor(LARGER) == [13, 9, 6]
     assert tile_nodes_for(LARGER, ALL, PLAIN, CUDA) == 96
 
@@ -80,7 +80,7 @@ def test_a_large_molecule_of_any_batch_decides(largest, count, model, device, pl
 
 
 def test_three_warps_a_scheduler_cost_less_in_lower_precisions():
-    """Tiles of 64 places, two a scheduler, of 48, up to three, or of 96, three warps."""
+    """A scheduler has two warps with tiles of 64, up to three with tiles of 48, and three with tiles of 96."""
     sizes = np.random.default_rng(0).integers(12, 17, 4096)
     assert tile_nodes_for(sizes, ALL, PLAIN, CUDA) == tile_nodes_for(sizes, ALL, PLAIN, CUDA, "float32") == 64
     assert tile_nodes_for(sizes, ALL, PLAIN, CUDA, "tf32") == tile_nodes_for(sizes, ALL, PLAIN, CUDA, "bf16") == 48

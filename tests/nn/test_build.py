@@ -1,4 +1,4 @@
-"""The networks of conf/model, and what a configuration asks of a data set."""
+"""The networks of conf/model are built, and a configuration's demands on a data set are checked."""
 
 import pytest
 import yaml
@@ -10,7 +10,7 @@ from molgcn.nn.build import build_network, edge_channels_of, resolved_backend
 from molgcn.nn.registry import layer_names
 from molgcn.resources import resource
 
-LAYERS = set(layer_names())  # before other tests register their own
+LAYERS = set(layer_names())  # before other tests register layers
 FILES = sorted((resource("conf") / "model").glob("*.yaml"))
 COUNTS = {"gcn_plus": 260_177, "gin_plus": 477_241, "gated_gcn_plus": 413_355}  # Luo et al., 2025: 21 atom types, 4 bond types
 
@@ -34,7 +34,7 @@ def test_every_layer_has_a_file():
 
 
 def test_an_option_of_another_layer_is_refused():
-    with pytest.raises(UserError, match=r"model.heads is no option of gcn, whose own options are: add_self_loops\. Leave it out"):
+    with pytest.raises(UserError, match=r"model.heads is not an option of gcn, whose own options are: add_self_loops\. Leave it out"):
         resolved_backend(ModelConfig(heads=4), BackendConfig("pyg"))
 
 

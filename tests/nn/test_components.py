@@ -1,4 +1,4 @@
-"""Networks of rows of several molecules: the encoders' states of all components side by side."""
+"""Networks for rows of several molecules concatenate the encoders' states of all components."""
 
 import copy
 
@@ -29,7 +29,7 @@ def network(conv, backend="reference", **more):
 
 
 def joined():
-    """The rows as one graph each, as :func:`molgcn.data.components.join_components` makes them."""
+    """Return the rows with one graph each, as :func:`molgcn.data.components.join_components` makes them."""
     apart = Batch.from_data_list([one for row in zip(*COMPONENTS, strict=True) for one in row])
     apart.component = (apart.batch % 2).int()
     apart.batch, apart._num_graphs, apart.ptr = apart.batch // 2, 3, apart.ptr[::2]
@@ -39,7 +39,7 @@ def joined():
 
 
 def by_hand(model):
-    """The encoder of each component on its own batch, then the head."""
+    """Return the predictions of the head on the states that each component's encoder gives for its own batch."""
     states = []
     for number, data in enumerate(COMPONENTS):
         one = copy.deepcopy(model if model.shared_encoder or number == 0 else model.encoders[number - 1])
@@ -60,7 +60,7 @@ def test_it_is_the_encoders_side_by_side(conv, shared):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("conv", layer_names())
 def test_padding_does_not_count(conv, shared):
-    """A slot's further places, which hold what an earlier batch left there, in outputs, gradients and statistics."""
+    """Unused places of a slot, which hold rows of an earlier batch, do not change outputs, gradients and statistics."""
     batch, model = GraphBatch.from_pyg(joined()), network(conv, shared_encoder=shared)
 
     def longer(tensor, count, value):

@@ -23,7 +23,7 @@ def test_they_are_standardised_and_constant_ones_centred():
     module = scaled(values).double()
     out = module(torch.zeros(3, 2, dtype=torch.double), torch.tensor(values).double())
     np.testing.assert_allclose(out[:, 2:], np.array([[-1, 0, -1], [0, 0, 0], [1, 0, 1]]) * 1.5**0.5, rtol=1e-6)
-    assert module(torch.zeros(1, 2), torch.tensor([[1e6, 9, 1]]))[0, 3] == 2  # of a column that was constant in training
+    assert module(torch.zeros(1, 2), torch.tensor([[1e6, 9, 1]]))[0, 3] == 2  # the column was constant in training
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-30, 123456.789, 3e38])
@@ -47,7 +47,7 @@ def network(backend, descriptors, **options):
 @needs_extension
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "head_layers": 2}, {"pool": "sum", "embed": True}], ids=str)
 def test_all_backends_agree_in_float64(options):
-    """Predictions, losses and all gradients: 1e-10."""
+    """Predictions, losses and all gradients agree to 1e-10."""
     molecules = described()
     batch, found = molecules.batch(slice(None)).double(), []
     objective = Objective(batch.targets, torch.zeros(2).double(), torch.ones(2).double(), "mse")
@@ -76,9 +76,9 @@ def test_pygs_batches_give_the_same(backend):
 def test_a_batch_without_or_with_others_is_refused(backend):
     molecules = described()
     model = network(backend, molecules.descriptors)
-    with pytest.raises(UserError, match="reads 5 `descriptors` a molecule, which the batch does not have"):
+    with pytest.raises(UserError, match="reads 5 `descriptors` per molecule, which the batch does not have"):
         model(PackedMolecules.from_smiles(SMILES, num_workers=0).batch([0, 1]).double())
-    with pytest.raises(UserError, match="are 3 of each molecule, and the network was made for 5"):
+    with pytest.raises(UserError, match="has 3 `descriptors` per molecule, but the network was made for 5"):
         model(described(3).batch([0, 1]).double())
 
 

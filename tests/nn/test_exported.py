@@ -1,4 +1,4 @@
-"""The plain PyTorch form against the network itself, with every option."""
+"""The exported form gives the predictions of the network itself, with every option."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ OPTIONS = [
 
 
 def trained(**options):
-    """A network whose running statistics and norms are not those of the beginning."""
+    """Return a network whose running statistics and norms have changed from their initial values."""
     torch.manual_seed(0)
     model = GCN(11, 16, 3, 2, backend="pyg", **options)
     with torch.no_grad():
@@ -33,7 +33,7 @@ def trained(**options):
 
 
 def check(model, x, edge_index, batch):
-    """Bit for bit but for the order of sums: float64, so that 1e-12 is tight."""
+    """Assert equal results up to the order of sums, to 1e-12 in float64."""
     from torch_geometric.data import Batch
 
     mean, std = torch.tensor([1.0, -2.0]).double(), torch.tensor([3.0, 0.5]).double()

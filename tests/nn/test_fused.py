@@ -1,4 +1,4 @@
-"""backend=fused against backend=pyg, from the same weights."""
+"""backend=fused agrees with backend=pyg from the same weights."""
 
 import itertools
 import os
@@ -95,7 +95,7 @@ def test_dropout_follows_torchs_generator(batch):
 
 
 def test_dropout_has_pygs_distribution(batch):
-    """Mean and spread over draws of the pooled activations."""
+    """Mean and spread of the pooled activations over many draws agree."""
     fused, pyg = pair(dropout=0.4, num_layers=3)
     double = as_dtype(batch, torch.float64)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_autocast_keeps_working(batch):
 
 
 class Asked(TorchDispatchMode):
-    """Notes the precision that our operators are asked for."""
+    """Record the precision that our operators are asked for."""
 
     def __init__(self):
         super().__init__()
@@ -127,7 +127,7 @@ class Asked(TorchDispatchMode):
 
 @torch.no_grad()
 def asked_for(batch):
-    """The precision that a model asks the operator for."""
+    """Return the precision that a model asks the operator for."""
     with Asked() as asked:
         GCN(11, 8, 2, 1, backend="fused")(batch)
     (precision,) = asked.precisions
@@ -163,7 +163,7 @@ def test_a_layer_can_be_called_by_itself(batch):
 
 
 def test_a_machine_without_extension_and_gpu():
-    """In a process that has neither: fused is refused, auto is PyG."""
+    """In a process with neither, fused is refused and auto takes pyg."""
     program = """if True:
         import sys
         sys.modules["molgcn._cpu"] = None
@@ -190,7 +190,7 @@ def test_auto_is_fused():
 
 @pytest.mark.slow
 def test_peak_memory_is_a_quarter_of_pygs(molecules, tmp_path):
-    """The benchmark's measurement, each in a process of its own, B = 4,096, L = 28, H = 32."""
+    """The benchmark measures each backend in its own process, with B = 4,096, L = 28 and H = 32."""
     molecules.save(tmp_path / "molecules")
     growth = {}
     for name in ("fused", "pyg"):
@@ -201,7 +201,7 @@ def test_peak_memory_is_a_quarter_of_pygs(molecules, tmp_path):
 
 @pytest.mark.slow
 def test_validation_error_within_the_spread_of_seeds():
-    """Five seeds, float32, the built-in molecules: the backends end nearer to each other than seeds do."""
+    """On the built-in molecules in float32 the backends end nearer to each other than five seeds do."""
     from molgcn.data.config import DatasetConfig
     from molgcn.data.load import load_dataset
 
@@ -223,4 +223,4 @@ def test_validation_error_within_the_spread_of_seeds():
                 finals.append(nn.functional.l1_loss(model(validation[0]), validation[0].targets).item())
     fused, pyg = torch.tensor(finals[::2]), torch.tensor(finals[1::2])
     assert abs(fused.mean() - pyg.mean()) < pyg.std()
-    assert pyg.mean() < 0.5  # of one standard deviation: it has learnt
+    assert pyg.mean() < 0.5  # less than half a standard deviation: it has learnt

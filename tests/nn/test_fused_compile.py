@@ -1,4 +1,4 @@
-"""backend=fused under torch.compile and the transforms of torch.func."""
+"""backend=fused works under torch.compile and refuses the transforms of torch.func."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def batch(molecules) -> GraphBatch:
 
 
 def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
-    """PyTorch compiles anew between highest and the others, but not between high and medium."""
+    """PyTorch compiles again after a change between highest and the others, but not between high and medium."""
     asked = []
 
     def keep(graph, inputs):
@@ -53,7 +53,10 @@ def test_torch_compile(batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
 def test_torch_compile_with_inductor(molecules, options):
-    """Four Adam steps and then forward in evaluation, as without compilation; one graph. Inductor draws dropout's seed by itself."""
+    """Four Adam steps and a forward pass in evaluation give the results without compilation, in one graph.
+
+    Inductor draws the seed of dropout by itself.
+    """
     batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
     results = []
     for compiled in (False, True):
@@ -81,7 +84,7 @@ def test_torch_compile_with_inductor(molecules, options):
 
 @pytest.mark.parametrize("transform", ["jvp", "forward_ad", "vmap"])
 def test_transforms_are_refused(batch, transform):
-    """Dropping a tangent in silence would give a wrong derivative."""
+    """Silently dropping a tangent would give a wrong derivative."""
     fused, _ = pair()
     batch = as_dtype(batch, torch.float64)
     weights = {name: weight.detach() for name, weight in fused.named_parameters()}

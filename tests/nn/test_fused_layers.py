@@ -1,4 +1,4 @@
-"""Networks of backend=fused whose layers are computed one after another, against plain PyTorch in float64."""
+"""Networks of backend=fused whose layers are computed one after another agree with plain PyTorch in float64."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def pair(case: str, device: str = "cpu", **options) -> tuple[MoleculeNet, MoleculeNet]:
-    """The same network on fused and reference, in float64."""
+    """Return the same network on backends fused and reference, in float64."""
     conv, own = CASES[case]
     fused, reference = (network(conv, {**own, **options}, backend).to(device) for backend in ("fused", "reference"))
     with torch.no_grad():
@@ -35,7 +35,7 @@ def on_cpu(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_one_step_and_evaluation(case, device):
-    """Predictions, running statistics and all gradients."""
+    """Predictions, running statistics and all gradients agree."""
     fused, reference = pair(case, device)
     for training in (True, False):
         results = [on_cpu(outcome(model.train(training), batch_of("many").to(device))) for model in (fused, reference)]
@@ -53,7 +53,7 @@ def test_other_batches(conv, batch, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_padding_does_not_count(case, device):
-    """In a slot's full shape predictions, gradients and running statistics are those of the real molecules alone."""
+    """Predictions, gradients and running statistics of a padded batch are those of the real molecules alone."""
     fused, reference = pair(case, device)
     batch = GraphBatch.from_pyg(batch_of("many"))
     expected = on_cpu(outcome(reference, batch.to(device)))
@@ -73,7 +73,7 @@ def test_padding_does_not_count(case, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("conv", MESSAGES)
 def test_float32(conv, device):
-    """Relative L2 errors against float64, in evaluation: batch statistics magnify what float32 leaves."""
+    """Relative L2 errors against float64 are small in evaluation; batch statistics would magnify float32's rounding."""
     fused, reference = pair(f"{conv} gnn+", device)
     expected = outcome(reference.eval(), batch_of("many").to(device))
     batch = batch_of("many").to(device)
@@ -110,7 +110,7 @@ def test_operators_by_torchs_checks(conv, device):
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES)
 def test_a_captured_step_is_the_step(case):
-    """Forward and backward in a CUDA graph, replayed on another batch of the same shape: bit for bit those of a plain call."""
+    """A CUDA graph of forward and backward, replayed on another batch of the same shape, gives the bits of a plain call."""
     fused, _ = pair(case, "cuda", dropout=0.0)
     batch = padded(GraphBatch.from_pyg(batch_of("many")), 3, 5, 2)
     counts, batch = batch.counts.cuda(), batch.to("cuda")
@@ -144,7 +144,7 @@ def test_takes_pygs_batch_and_packed_batches():
 def test_what_one_operator_cannot_do_is_said():
     fused, _ = pair("gine gnn+")
     fused.feed_forwards[0].norm1.eval()
-    with pytest.raises(UserError, match="Batch norms in another mode"):
+    with pytest.raises(UserError, match="Batch norms are in another mode"):
         fused(batch_of("many"))
     fused.train()
     fused.convs[1].nn[0].register_forward_hook(lambda *_: None)
@@ -171,5 +171,5 @@ def test_what_has_no_operator_is_said(conv, options, reason):
 @needs_extension
 def test_a_strategy_of_another_operator_is_refused():
     model = MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="gin", backend="fused", strategy="tile").double()
-    with pytest.raises(UserError, match="strategy=tile does not have a network of gin layers"):
+    with pytest.raises(UserError, match="strategy=tile cannot compute a network of gin layers"):
         model(batch_of("many"))

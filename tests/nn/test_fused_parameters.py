@@ -1,4 +1,4 @@
-"""backend=fused takes the parameters of the layers and computes without calling them: which it takes, and what it refuses."""
+"""backend=fused reads the parameters of the layers without calling them, and refuses layers that this would change."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_batch_norm_in_another_mode_is_refused(batch):
     ids=["prune", "weight_norm", "spectral_norm", "parametrizations"],
 )
 def test_weights_that_are_computed(batch, computed):
-    """Also after their parameters have changed."""
+    """Computed weights are current, also after their parameters have changed."""
     batch = as_dtype(batch, torch.float64)
     models = pair(norm="layer", residual=True)
     for model in models:

@@ -1,4 +1,4 @@
-"""The model definition: names, shapes, initialisation and the equation, on PyG's layers."""
+"""The model has the documented names, shapes, initialisation and equation, on PyG's layers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def molecules() -> list[Data]:
 
 
 def dense_forward(model: GCN, data: Data) -> torch.Tensor:
-    """The docstring's equation for one molecule, with dense matrices."""
+    """Return the prediction for one molecule by the docstring's equation, with dense matrices."""
     n = data.num_nodes
     edge_index = add_remaining_self_loops(data.edge_index, num_nodes=n)[0] if model.add_self_loops else data.edge_index
     adjacency = to_dense_adj(edge_index, max_num_nodes=n)[0].double() if edge_index.numel() else torch.zeros(n, n, dtype=torch.double)
@@ -114,7 +114,7 @@ def test_initialisation_is_pyg_s_and_depends_on_the_seed_alone():
 
 
 def test_kaiming_keeps_the_scale_through_depth():
-    """Mean square of relu(x W) over that of x stays near 1; glorot halves it at every layer of equal width."""
+    """The mean square of relu(x W) over that of x stays near 1, which glorot halves at every layer of equal width."""
     ratios = {}
     for init in ("glorot", "kaiming"):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What a network says of a batch that it cannot read."""
+"""Errors of a batch that a network cannot read."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def test_other_features_than_the_network_was_made_for(name, width, backend):
     batch = batch_of("many")
     batch[name] = torch.cat([batch[name], batch[name]], dim=1)
     for one in (batch, GraphBatch.from_pyg(batch)):
-        with pytest.raises(UserError, match=rf"`{name}` has {2 * width} features of each \w+, and the network was made for {width}\."):
+        with pytest.raises(UserError, match=rf"`{name}` has {2 * width} features per \w+, but the network was made for {width}\."):
             network("gine", {}, backend)(one)
 
 

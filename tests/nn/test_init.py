@@ -1,4 +1,4 @@
-"""How layers are drawn by `model.init`."""
+"""Layers are drawn by the rule that `model.init` names."""
 
 import pytest
 import torch

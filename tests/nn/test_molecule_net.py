@@ -1,4 +1,4 @@
-"""Every network of the family: PyG's layers against plain PyTorch, padded batches, weights, sizes and what does not fit."""
+"""All networks: backends that agree, padded batches, weights, numbers of parameters and options that do not fit."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def outcome(model: MoleculeNet, batch) -> dict[str, torch.Tensor]:
-    """Predictions, the gradients of all weights and of the features, and the buffers after one step in training."""
+    """Return the predictions, the gradients of all weights and of the features, and the buffers after one training step."""
     model.zero_grad()
     batch.x = batch.x.clone().requires_grad_()
     prediction = model(batch)
@@ -33,7 +33,7 @@ OTHER_BATCHES = [(*case, batch) for case in RICH for batch in BATCHES if batch !
 
 @pytest.mark.parametrize(("conv", "options", "batch"), [(*case, "many") for case in CASES] + OTHER_BATCHES)
 def test_backends_agree(conv, options, batch):
-    """Predictions, running statistics and all gradients in float64, in training and in evaluation."""
+    """Predictions, running statistics and all gradients agree in float64, in training and in evaluation."""
     for training in (True, False):
         results = []
         for backend in ("reference", "pyg"):
@@ -52,7 +52,7 @@ def test_one_seed_gives_one_set_of_weights(conv, options):
 
 
 def padded(batch: GraphBatch, atoms: int, bonds: int, molecules: int) -> GraphBatch:
-    """The batch in a slot with that many places more, which hold rows of an earlier batch."""
+    """Return the batch in a slot with that many more places, which hold rows of an earlier batch."""
 
     def longer(tensor, count, value=None):
         rows = torch.full((count, *tensor.shape[1:]), 7.0, dtype=torch.double) if value is None else torch.full((count,), value)
@@ -73,7 +73,7 @@ FULL = [(*case, places) for case in RICH for places in ((0, 0, 0), (0, 4, 1))]
 
 @pytest.mark.parametrize(("conv", "options", "places"), [(*case, (3, 5, 2)) for case in CASES] + FULL)
 def test_padding_does_not_count(conv, options, places):
-    """In a slot's full shape predictions, gradients and running statistics are those of the real molecules alone."""
+    """Predictions, gradients and running statistics of a padded batch are those of the real molecules alone."""
     batch = GraphBatch.from_pyg(batch_of("many"))
     alone, with_padding = (network(conv, OPTIONS[options]) for _ in range(2))
     expected = outcome(alone, batch)
@@ -166,7 +166,7 @@ def test_gcn_is_one_of_the_family():
 
 @pytest.mark.parametrize(("conv", "options"), CASES)
 def test_every_weight_that_learns_has_a_gradient(conv, options):
-    """Or DistributedDataParallel would wait for it."""
+    """DistributedDataParallel waits for the gradient of every weight that requires one."""
     model = network(conv, OPTIONS[options])
     model(batch_of("many")).sum().backward()
     assert [name for name, one in model.named_parameters() if one.requires_grad != (one.grad is not None)] == []
@@ -182,7 +182,7 @@ def test_without_a_row_batch_norm_keeps_its_statistics():
 # --- what does not fit ---
 @pytest.mark.parametrize("conv", layer_names())
 def test_an_option_that_a_layer_cannot_have_is_an_error(conv):
-    """The table of `LayerKind.without`, and that everything else is taken (by the cases above)."""
+    """All options in `LayerKind.without` are refused; the cases above show that every other option is accepted."""
     other = {"norm": "batch", "residual": True, "feed_forward": True, "readout": "all", "last_activation": False, "embed": True}
     for name in get_kind(conv).without:
         with pytest.raises(UserError, match=rf"model\.{name}=\w+ does not go with {conv}: .*\. Use \w+\."):
@@ -196,14 +196,14 @@ def test_an_option_that_a_layer_cannot_have_is_an_error(conv):
         ({"conv": "gcnn"}, "model.name='gcnn' is not valid: expected one of gcn, gin"),
         ({"conv": "gin", "edge_channels": 3}, "model.bonds=true does not go with gin"),
         ({"conv": "gine"}, "model.bonds=false does not go with gine, which needs bonds"),
-        ({"conv": "gine", "edge_channels": 0}, "edge_channels=0: expected at least one feature a bond"),
+        ({"conv": "gine", "edge_channels": 0}, "edge_channels=0: expected at least one feature per bond"),
         ({"conv": "gin", "bond_rw": 3}, "model.encodings.bond_rw=3 does not go with gin"),
         ({"conv": "gine", "edge_channels": 3, "bond_rw": 3}, "Use model.embed_bonds=true with it"),
         ({"conv": "gat", "embed_bonds": True}, "Use model.bonds=true with it"),
-        ({"conv": "gin", "rwse": -1}, "model.encodings.rwse=-1: expected steps"),
+        ({"conv": "gin", "rwse": -1}, "model.encodings.rwse=-1: expected a number of random-walk steps"),
         ({"conv": "gin", "rwse": 4, "rwse_dim": 8, "embed": True}, "model.encodings.rwse_dim=8: expected at least 1 and less than"),
-        ({"conv": "gin", "heads": 3}, "model.heads is no option of gin, whose own options are: eps, train_eps"),
-        ({"conv": "dmpnn", "depth": 3}, "model.depth is no option of dmpnn, whose own options are: undirected"),
+        ({"conv": "gin", "heads": 3}, "model.heads is not an option of gin, whose own options are: eps, train_eps"),
+        ({"conv": "dmpnn", "depth": 3}, "model.depth is not an option of dmpnn, whose own options are: undirected"),
         ({"conv": "gat", "heads": 3}, "heads=3 does not fit"),
         ({"conv": "gin", "activation": "tanh"}, "model.activation=tanh: expected relu, gelu, silu, leaky_relu or elu"),
         ({"conv": "gin", "readout": "first"}, "model.readout=first: expected last or all"),

@@ -8,7 +8,7 @@ from molgcn.nn.norms import BatchNorm
 
 
 def both() -> tuple[BatchNorm, nn.BatchNorm1d]:
-    """One norm with its own and with PyTorch's class, weights and biases drawn at random."""
+    """Return one norm in this project's and in PyTorch's class, with random weights and biases."""
     ours, theirs = BatchNorm(5).double(), nn.BatchNorm1d(5).double()
     nn.init.uniform_(theirs.weight, 0.5, 2)
     nn.init.normal_(theirs.bias)

@@ -1,4 +1,4 @@
-"""What torch's ONNX exporter is taught."""
+"""The translations for torch's ONNX exporter are right."""
 
 import numpy as np
 import pytest

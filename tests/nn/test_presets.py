@@ -1,4 +1,4 @@
-"""GCN+, GIN+ and GatedGCN+ against a second implementation: loops over bonds and molecules, written from the paper and its code."""
+"""GCN+, GIN+ and GatedGCN+ agree with loops over bonds and molecules that were written from the paper and its code."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def linear(weights, name, x):
 
 
 def norm(weights, name, x):
-    """Batch norm in training."""
+    """Return the rows after batch norm in training."""
     scaled = (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
     return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
@@ -47,7 +47,7 @@ def gated(weights, layer, h, bonds, e):
 
 
 def plain(model, batch, layer_of, has_norm, has_states):
-    """Predictions in training."""
+    """Return the predictions in training."""
     weights, bonds = dict(model.named_parameters()), list(zip(*batch.edge_index.tolist(), strict=True))
     walks = linear(weights, "rwse_encoder.lin", norm(weights, "rwse_encoder.norm", batch.rwse))
     h = torch.cat([linear(weights, "embed", batch.x), walks], 1)

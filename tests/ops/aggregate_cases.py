@@ -1,4 +1,4 @@
-"""Inputs of `molgcn::aggregate` and checks against its float64 oracle, for the CPU, a GPU and the emulator."""
+"""Inputs of `molgcn::aggregate`, and checks against its float64 oracle, which tests on the CPU, a GPU and the emulator share."""
 
 import torch
 
@@ -10,7 +10,10 @@ BOUNDS = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2, torch
 
 
 def random_inputs(channels, weights, *, num_src=30, num_dst=20, num_edges=150, hub=0, seed=0, dtype=torch.float64, device="cpu", **options):
-    """Edges between random nodes; `hub` more go to target 3, and as many from source 2. Features are few, so that some are equal."""
+    """Return inputs with random edges, `hub` more to target 3 and as many from source 2.
+
+    Features have few distinct values, so that some are equal.
+    """
     generator = torch.Generator().manual_seed(seed)
     ends = [torch.randint(0, max(count, 1), (num_edges + 2 * hub,), generator=generator) for count in (num_src, num_dst)]
     ends[1][num_edges : num_edges + hub], ends[0][num_edges + hub :] = 3, 2
@@ -27,12 +30,12 @@ def leaves(inputs):
 
 
 def gradient_of(out):
-    """A gradient of the result that is not the same everywhere, exact in every dtype."""
+    """Return a non-uniform gradient of the result, exact in every dtype."""
     return ((torch.arange(out.numel(), device=out.device) % 7 - 3) / 4).view(out.shape).to(out.dtype)
 
 
 def run(function, inputs):
-    """The result and the gradients of x and the weights."""
+    """Return the result and the gradients of x and the weights."""
     given = {name: tensor.detach().clone().requires_grad_() for name, tensor in leaves(inputs).items()}
     out = function(inputs._replace(**given))
     return {"out": out.detach(), **dict(zip(given, torch.autograd.grad(out, list(given.values()), gradient_of(out)), strict=True))}
@@ -47,6 +50,6 @@ def operator(inputs):
 
 
 def worst(actual, expected):
-    """The largest L2 error, relative to at least 0.1: what cancels has none."""
+    """Return the largest relative L2 error, where a norm below 0.1 counts as 0.1, since its terms may cancel."""
     assert actual.keys() == expected.keys()
     return max(((actual[k].double() - e).norm() / e.norm().clamp(min=0.1)).item() for k, e in expected.items())

@@ -9,7 +9,7 @@ DIFFERENTIABLE = ("source", "targets", "edges", "att")
 
 
 def random_edges(num_src, num_dst, num_edges, seed=0):
-    """Edges with duplicates and self-loops, a fifth of them to and from node 0; the last node has none."""
+    """Return edges with duplicates and self-loops, a fifth of them at node 0 and none at the last node."""
     generator = torch.Generator().manual_seed(seed)
     rows = [torch.randint(0, max(count - 1, 1), (num_edges,), generator=generator) for count in (num_src, num_dst)]
     edges = torch.stack(rows)
@@ -32,7 +32,7 @@ def random_inputs(
     dtype=torch.float64,
     **options,
 ):
-    """A random call; `spare` columns of the source are not read."""
+    """Return the inputs of a random call; `spare` columns of the source are not read."""
     torch.manual_seed(seed)
     inputs = AttentionInputs(
         torch.empty(0), None, None, None, random_edges(num_src, num_dst, num_edges, seed), None, num_dst, heads, channels
@@ -51,13 +51,13 @@ def random_inputs(
 
 
 def gradient_for(inputs):
-    """A gradient of the output."""
+    """Return a gradient of the output."""
     count = inputs.num_targets * inputs.width
     return torch.sin(torch.arange(count, dtype=torch.float64)).view(-1, inputs.width).to(inputs.source)
 
 
 def expected(inputs):
-    """Output and gradients of the oracle in float64."""
+    """Return output and gradients of the oracle in float64."""
     wide = inputs._replace(**{name: getattr(inputs, name).detach().cpu().double() for name in present(inputs)})
     wide = wide._replace(edge_index=wide.edge_index.cpu(), seed=None if wide.seed is None else wide.seed.cpu())
     leaves = {name: getattr(wide, name).requires_grad_() for name in present(inputs)}
@@ -68,12 +68,12 @@ def expected(inputs):
 
 
 def present(inputs):
-    """Names of the differentiable arguments that are there."""
+    """Return the names of the differentiable arguments that are given."""
     return [name for name in DIFFERENTIABLE if getattr(inputs, name) is not None]
 
 
 def assert_close(found, wanted, tolerance):
-    """Every tensor within a tolerance of the largest number of the expected one."""
+    """Assert that every tensor is within a tolerance, relative to the largest element of the expected one."""
     assert list(found) == list(wanted)
     for name, value in wanted.items():
         scale = max(value.abs().max().item() if value.numel() else 0.0, 1e-6)

@@ -1,6 +1,6 @@
-"""The machine's C++ compiler.
+"""Find the machine's C++ compiler.
 
-Without one, molgcn installs without its extension and the tests of C++ code are skipped. With one they run: a build that failed, or that
+Without one, molgcn installs without its extension and the tests of C++ code are skipped. With one they run: a failed or a missing build
 nobody made, fails them.
 """
 
@@ -22,7 +22,7 @@ needs_extension = pytest.mark.skipif(COMPILER is None and not HAS_CPU_EXTENSION,
 
 
 def with_declared_headers(folder: Path) -> Path:
-    """The folder, with the headers that Python declares in files."""
+    """Return the folder, after writing the headers that Python declares into it."""
     for name, text in declared_headers().items():
         (folder / name).write_text(text)
     return folder

@@ -16,7 +16,7 @@ else:
 
 @pytest.fixture(params=INSTRUCTION_SETS)
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every one that this processor has, the widest first."""
+    """Run a test with every instruction set of this processor, the widest first."""
     _cpu.use_instruction_set(request.param)
     yield request.param
     _cpu.use_instruction_set(INSTRUCTION_SETS[0])
@@ -24,6 +24,6 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def poison() -> None:
-    """What the allocator hands out next holds NaN."""
+    """Fill freed memory with NaN, so that memory which the allocator hands out next holds NaN."""
     blocks = [torch.full((size,), torch.nan, device="cuda") for size in (2**8, 2**12, 2**16, 2**18, 2**20, 2**24)]
     del blocks

@@ -1,6 +1,6 @@
-"""Hashes of the machine code that a GCN's training step launches: `python tests/ops/cubin_hashes.py` writes them anew, on purpose.
+"""Hashes of the machine code that a GCN's training step launches; `python tests/ops/cubin_hashes.py` rewrites them on purpose.
 
-A change of the kernels that should leave a network as it was leaves its hashes as they were. NVRTC needs no GPU for that.
+A change of the kernels that should not affect a network must not change its hashes. NVRTC needs no GPU for this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NETWORKS = {  # molecules of 20 atoms in a batch, features, options
 
 
 def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
-    """Sources and macros of the kernels of a forward and its backward, each once, in the order of their launches."""
+    """Return sources and macros of the kernels of a forward and a backward pass, each once, in the order of their launches."""
     molecules, hidden, options = NETWORKS[network]
     inputs = random_inputs(random_batch([20] * molecules, 11), hidden, 3, **options)
     inputs, found = changed(inputs, x=inputs.graph.x.detach()), []
@@ -54,7 +54,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
 
 
 def hashes(network: str, arch: str) -> list[str]:
-    """A line a kernel: its source and the SHA-256 of its machine code."""
+    """Return a line for each kernel, with its source and the SHA-256 of its machine code."""
     return [f"{source} {hashlib.sha256(compile_source(source, defines, arch)).hexdigest()}" for source, defines in launched(network, arch)]
 
 

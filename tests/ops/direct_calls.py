@@ -1,6 +1,6 @@
-"""Calls of the CPU's operators as `torch.ops.molgcn.*`, whole or with one argument that does not fit the others.
+"""Call the CPU's operators as `torch.ops.molgcn.*`, with arguments that fit or with one that does not fit the others.
 
-As a program it makes many such calls with an extension of its own, which tests build with a sanitizer:
+As a program it makes many such calls with another build of the extension, which tests compile with a sanitizer:
 `python direct_calls.py <path of _cpu> <number of calls>`.
 """
 
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 Call = tuple[Callable[..., Any], list[Any]]
-REFUSALS = (ValueError, TypeError, IndexError, RuntimeError)  # of the operators, and of PyTorch's for another schema
+REFUSALS = (ValueError, TypeError, IndexError, RuntimeError)  # raised by the operators, or by PyTorch for a wrong schema
 
 
 def calls() -> dict[str, Call]:
-    """Operators with arguments that fit."""
+    """Return operators with arguments that fit."""
     from stack_cases import changed, random_batch, random_inputs
 
     ops = torch.ops.molgcn
@@ -56,12 +56,12 @@ def calls() -> dict[str, Call]:
 
 
 def detached(value: Any) -> Any:
-    """A tensor, or a list of tensors, without a gradient; other values as they are."""
+    """Return a tensor, or a list of tensors, detached; other values are returned unchanged."""
     return [detached(one) for one in value] if isinstance(value, list) else value.detach() if isinstance(value, Tensor) else value
 
 
 def shapes_that_do_not_fit(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensor cut and extended along each dimension, without its last dimension, with one more, and empty."""
+    """Yield the tensor cut and extended along each dimension, without its last dimension, with another one, and empty."""
     for dim in range(tensor.dim()):
         yield tensor.narrow(dim, 0, max(tensor.shape[dim] - 1, 0))
         yield torch.cat([tensor, tensor.narrow(dim, 0, min(tensor.shape[dim], 1))], dim)
@@ -70,7 +70,7 @@ def shapes_that_do_not_fit(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def with_misfits(arguments: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The arguments with one tensor, or one list of tensors, of another shape or dtype: every way once."""
+    """Yield the arguments with one tensor, or one list of tensors, of another shape or dtype, each way once."""
     for place, value in enumerate(arguments):
         tensors = value if isinstance(value, list) and value and isinstance(value[0], Tensor) else [value]
         for number, tensor in enumerate(tensors):
@@ -88,7 +88,7 @@ def with_misfits(arguments: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def with_other_numbers(arguments: list[Any], rng: np.random.Generator) -> list[Any]:
-    """The arguments with some numbers of one integer tensor changed to any."""
+    """Return the arguments with some elements of one integer tensor replaced by random integers."""
     integers = (torch.int32, torch.int64)
     places = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.dtype in integers and value.numel()]
     if not places:
@@ -101,7 +101,7 @@ def with_other_numbers(arguments: list[Any], rng: np.random.Generator) -> list[A
 
 
 def main(extension: Path, count: int) -> None:
-    """Makes every misfit and `count` calls with other numbers; a sanitizer ends the process where memory is touched that is not theirs."""
+    """Call with every misfit, and `count` times with random integers; a sanitizer ends the process at a wrong memory access."""
     spec = importlib.util.spec_from_file_location("molgcn._cpu", extension)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Kernels of `cuda/` compiled as plain C++ under `emulator.h`."""
+"""Compile kernels of `cuda/` as plain C++ under `emulator.h`, and run them on the CPU."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _compile(*arguments: str, program: str = "") -> None:
 
 @functools.cache
 def _standard_header() -> Path:
-    """Where the standard library's headers, precompiled, are found by `-include`."""
+    """Return the path for `-include` of the standard library's precompiled headers."""
     header = Path(_FOLDER.name) / "standard.h"
     _compile("-x", "c++-header", str(HEADER_FOLDER / header.name), "-o", f"{header}.gch")
     return header
 
 
 def _compile_for_races(library: Path, options: list[str], program: str) -> None:
-    """Accesses to memory call races.cpp, which is linked in place of the sanitizer's own library."""
+    """Compile a kernel so that memory accesses call races.cpp, which replaces the sanitizer's own library."""
     kernel, finder = library.with_suffix(".o"), Path(_FOLDER.name) / "races.o"
     if not finder.exists():
         _compile("-O2", "-c", str(HEADER_FOLDER / "races.cpp"), "-o", str(finder))
@@ -61,7 +61,7 @@ def _compile_for_races(library: Path, options: list[str], program: str) -> None:
 
 
 class _Library:
-    """A kernel as machine code of the CPU."""
+    """A kernel that was compiled for the CPU."""
 
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
@@ -101,17 +101,17 @@ class _Library:
 
 
 class Emulator(Launcher):
-    """Runs kernels on the CPU in place of a GPU, with one multiprocessor, so that a block has several tiles.
+    """A launcher that runs kernels on the CPU, as a GPU with one multiprocessor, so that a block has several tiles.
 
     Attributes:
-        properties: what plans depend on.
-        hopper: False for a GPU before it.
-        find_races: look for them in shared memory: races.cpp.
-        slice_of_warps: how far odd and even warps run ahead of each other: `launch` of emulator.h.
-        full: sources of kernels that find no room on the GPU all at once.
-        used: sources and macros of the kernels that were asked for.
-        prefetched: sources and macros of those that were to be compiled beside them.
-        num_launches: so far.
+        properties: properties of the GPU that plans depend on.
+        hopper: whether the GPU is a Hopper or later.
+        find_races: look for races in shared memory, with races.cpp.
+        slice_of_warps: how far odd and even warps run ahead of each other, see `launch` of emulator.h.
+        full: sources of kernels whose blocks do not fit on the GPU all at once.
+        used: sources and macros of the requested kernels.
+        prefetched: sources and macros of the kernels that were prefetched.
+        num_launches: number of launches so far.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Emulator(Launcher):
 
     @property
     def sources(self) -> set[str]:
-        """Files whose kernels were asked for."""
+        """The files whose kernels were requested."""
         return {source for source, _ in self.used}
 
     def gpu(self, device: object) -> Gpu:
@@ -152,11 +152,11 @@ class _EmulatedKernel:
 
 
 class Compiler(Launcher):
-    """Compiles kernels for an architecture, and launches nothing.
+    """A launcher that compiles kernels for an architecture and launches nothing.
 
     Args:
         arch: the architecture.
-        only: the one file that is compiled; default all.
+        only: the only file that is compiled; None compiles all.
 
     Attributes:
         sources: files that were compiled.
@@ -186,7 +186,7 @@ class Compiler(Launcher):
 
 @pytest.fixture
 def emulate() -> Iterator[Emulator]:
-    """Kernels run on the CPU."""
+    """Run kernels on the CPU."""
     if COMPILER is None:
         pytest.skip("no C++ compiler")
     emulator = Emulator()
@@ -196,7 +196,7 @@ def emulate() -> Iterator[Emulator]:
 
 @contextmanager
 def gpu_memory() -> Iterator[None]:
-    """For CPU tensors as much is kept for backward as on a GPU.
+    """Save as much for backward with CPU tensors as on a GPU.
 
     Uninitialised memory holds NaN, or bytes of ones that begin at a line, as a GPU's memory does; nothing is written
     beyond these.
@@ -226,7 +226,10 @@ def gpu_memory() -> Iterator[None]:
 def run_emulated(
     inputs: NetworkCall, grad_pooled: Tensor | None = None, dtype: torch.dtype = torch.float32, keep_graph: bool = False
 ) -> EmulatedResult:
-    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write, or discard, is NaN."""
+    """Run the emulated operator like `stack_cases.run`, without torch's dispatch, which would take the CPU's operator.
+
+    Memory that kernels do not write, or discard, holds NaN.
+    """
     needs_grad_x, names = inputs.graph.x.requires_grad, list(leaves(inputs))
     inputs = converted(inputs, dtype)
     with torch.no_grad(), gpu_memory(), pytest.MonkeyPatch.context() as patch:
@@ -243,7 +246,7 @@ def run_emulated(
 
 @dataclass
 class EmulatedResult(Result):
-    """A result with what forward kept for backward, as backward left it."""
+    """A result, with the tensor that forward saved for backward, in its state after backward."""
 
     saved: Tensor
 
@@ -251,7 +254,7 @@ class EmulatedResult(Result):
 def check(
     inputs: NetworkCall, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
 ) -> None:
-    """The operator's outputs and gradients against float64."""
+    """Check the operator's outputs and gradients against float64."""
     actual = run_emulated(inputs, grad_pooled)
     expected = run(message_network_reference, converted(inputs, torch.float64), grad_pooled)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound

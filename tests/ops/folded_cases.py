@@ -1,4 +1,4 @@
-"""The same molecules with and without atoms alike as one row."""
+"""Batches of the same molecules, with and without merged leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.ops import NetworkCall
 
 
 def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[NetworkCall, NetworkCall, Tensor]:
-    """The operator's for a folded batch and for all its atoms, and the row of each of these."""
+    """Return the operator's inputs for a batch with merged leaves and for all its atoms, and the row of each atom."""
     molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
     rows = merge_leaves(molecules)
     assert rows.num_nodes < molecules.num_nodes
@@ -22,6 +22,6 @@ def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **opt
 
 
 def summed(gradients: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """With x's as a row's, the sum of its atoms'."""
+    """Return the gradients, with x's summed over the atoms of each row."""
     x = gradients["x"]
     return gradients | {"x": x.new_zeros(int(rows.max()) + 1, x.shape[1]).index_add(0, rows, x)}

@@ -1,4 +1,4 @@
-"""Inputs and checks that the stack operator's tests on a GPU share."""
+"""Inputs and checks that the message network's tests on a GPU share."""
 
 import torch
 from stack_cases import changed, converted, mapped, run
@@ -18,7 +18,7 @@ def gradient_of(inputs: NetworkCall) -> torch.Tensor:
 
 
 def check_nothing(inputs: NetworkCall) -> None:
-    """No molecules, then two molecules without atoms."""
+    """Check a batch without molecules and one of two molecules without atoms."""
     none = torch.zeros(1, dtype=torch.int32, device="cuda")
     empty = changed(inputs, x=inputs.graph.x.detach()[:0].requires_grad_(), ptr=none, rowptr=none, col=none[:0])
     assert run(message_network, empty, gradient_of(empty)).outputs["pooled"].shape == (0, 32)

@@ -1,4 +1,4 @@
-"""Networks of the family on random batches, and passes of them by two implementations."""
+"""Networks on random batches, and their forward and backward passes by two implementations."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def random_call(
         spec: the network.
         sizes: atoms of each molecule.
         training: see :class:`Options`.
-        coded: the bonds' rows are a table, else each bond has a row.
-        kinds: rows of the table.
-        dtype: of all numbers.
-        device: of all tensors.
-        seed: of all random numbers.
+        coded: whether the bonds' rows are a table of distinct rows; otherwise each bond has its own row.
+        kinds: number of rows of the table.
+        dtype: dtype of all floating-point tensors.
+        device: device of all tensors.
+        seed: seed of all random numbers.
     """
     batch = random_batch([size for size in sizes if size] or [1], spec.in_channels, seed, bonds_per_atom=1.2 if any(sizes) else 0.0)
     num_atoms = sum(sizes)
@@ -81,7 +81,7 @@ def random_call(
 
 
 def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:
-    """Return the call with room for two molecules, seven atoms and nine bonds more, whose numbers are `poison`."""
+    """Return the call with padding for two molecules, seven atoms and nine bonds, filled with `poison`."""
     graph = call.graph
     bonds = graph.bonds
     if bonds is not None and graph.code is None:
@@ -100,7 +100,7 @@ def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:
 
 @dataclass
 class Found:
-    """What both passes of a network return, by name; running statistics only where there are."""
+    """The results of both passes of a network by name; running statistics are present only if the network has them."""
 
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
@@ -127,7 +127,10 @@ def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) ->
 
 
 def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
-    """Return the largest difference relative to the largest number of its tensor, or of all where that is rounding, and its name."""
+    """Return the largest difference and its tensor's name.
+
+    It is relative to the largest element of the tensor, or of all tensors if that element is only rounding.
+    """
     assert actual.keys() == expected.keys()
     floor = 1e-3 * max((tensor.abs().max().item() for tensor in expected.values() if tensor.numel()), default=0.0) + 1e-3
     found = [(0.0, "nothing")]

@@ -1,4 +1,4 @@
-"""Matrix products of passes, one at a time, against float64."""
+"""Compare matrix products of the layer network, one at a time, with float64."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from molgcn.ops.layer_network.steps import Finish, Linear, Step
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
-SPREAD = (1e-12, 1e-4, 1.0, 1.0, 1.0, 1e6)  # of rows' sizes
+SPREAD = (1e-12, 1e-4, 1.0, 1.0, 1.0, 1e6)  # sizes of rows
 
 
 def call_of(
     in_channels: int, hidden: int, real: int, padding: int = 0, device: str = "cpu", precision: str = "float32", **options: object
 ) -> LayerNetworkCall:
-    """A network with every kind of product, on atoms without bonds, or with a row for each bond."""
+    """Return a network with every kind of product, on atoms without bonds, or with a row for each bond."""
     options = {"message": "gin", "mlp_norm": True, "num_layers": 2, "feed_forward": True, "dropout": 0.3, "train_eps": True, **options}
     spec = LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, **options)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(in_channels + hidden + real)
@@ -44,7 +44,7 @@ def call_of(
 
 
 def worst_forward(call: LayerNetworkCall) -> float:
-    """The largest error of a row that matrix products make; moments and statistics are checked too."""
+    """Return the largest error of a row that a matrix product gives; moments and statistics are checked too."""
     run = Pass(call, _saved(call), backward=False)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
     worst = 0.0
@@ -73,7 +73,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
 
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
-    """The largest errors of the gradients of rows, weights and biases."""
+    """Return the largest errors of the gradients of rows, weights and biases."""
     run = Pass(call, _saved(call), backward=True, grad_x=True, grad_bonds=True)
     products, worst = TensorCoreProducts(run, Workspace(run.graph.x)), {"rows": 0.0, "weights": 0.0, "biases": 0.0}
     for step in run.backward.steps:
@@ -86,7 +86,7 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
 
 
 def launch_all(call: LayerNetworkCall) -> None:
-    """Launch every product of a forward and a backward pass, on whatever their memory holds."""
+    """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
     run = Pass(call, _saved(call), backward=False)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
     for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
@@ -155,7 +155,7 @@ def _rate(run: Pass, produced: Produced) -> float:
 
 
 def _filled(run: Pass, rows: Rows, kind: str) -> Tensor:
-    """Fill rows with numbers of all sizes, and padding with NaN; return the real ones."""
+    """Fill rows with numbers of all magnitudes and padding with NaN, and return the real rows."""
     count = _real(run, kind)
     generator = torch.Generator().manual_seed(rows.width + count)
     numbers = torch.randn(count, rows.width, generator=generator)
@@ -167,17 +167,17 @@ def _filled(run: Pass, rows: Rows, kind: str) -> Tensor:
 
 
 def _product(rows: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the product and, for each of its numbers, the sum of what is added up in it without signs."""
+    """Return the product and, for each of its elements, the sum of its terms' absolute values."""
     return rows.double() @ matrix.double(), rows.double().abs() @ matrix.double().abs()
 
 
 def _relative(found: Tensor, expected: Tensor, scale: Tensor) -> float:
-    """The error relative to what is expected, or where that cancels out to a millionth of `scale`."""
+    """Return the error relative to the expected value, or to a millionth of `scale` where that cancels out."""
     return float((found.double() - expected).norm() / (expected.norm() + 1e-6 * scale + 1e-30))
 
 
 def _error(run: Pass, out: Rows, expected: Tensor, size: Tensor, kind: str) -> float:
-    """The largest error of a row relative to `size`."""
+    """Return the largest error of a row relative to `size`."""
     count = _real(run, kind)
     assert not out.tensor[count:].any(), "padding is zeros"
     assert not out.tensor[:, out.width :].any(), "columns between width and stride are zeros"

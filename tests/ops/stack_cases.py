@@ -1,4 +1,4 @@
-"""Graphs, inputs and comparisons that the stack operator's tests share."""
+"""Graphs, inputs and comparisons that the message network's tests share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory th
 
 
 def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom: float = 1.0, kinds: int | None = None) -> GraphBatch:
-    """Random graphs: isolated atoms, several components, duplicate bonds and self-loops all occur; with few `kinds` of atoms twins too."""
+    """Return random graphs with isolated atoms, several components, duplicate bonds and self-loops.
+
+    With few `kinds` of atoms they have equal leaves too.
+    """
     rng = np.random.default_rng(seed)
     pairs = [rng.integers(0, n, (2, round(n * bonds_per_atom))) for n in sizes]
     edges = [np.concatenate([pair, pair[::-1]], axis=1) for pair in pairs]
@@ -42,16 +45,16 @@ def random_inputs(
     gain: float = 1.0,
     **options: object,
 ) -> NetworkCall:
-    """A call with weights that keep activations' scale through many layers, and a true promise about large molecules.
+    """Return a call with weights that keep the activations' scale through many layers, and a true `large_molecules`.
 
     Args:
         batch: the molecules.
         hidden: width of the layers.
-        num_layers: their number.
-        dtype: of all numbers.
-        seed: of the weights.
-        gain: factor of the weights.
-        **options: fields of the call's records, by their names, as of :func:`changed`.
+        num_layers: number of layers.
+        dtype: dtype of all floating-point tensors.
+        seed: seed of the weights.
+        gain: factor on the weights.
+        **options: values for fields of the call's records, see :func:`changed`.
     """
     torch.manual_seed(seed)
     options.setdefault("large_molecules", int(batch.ptr.diff().max()) > options.get("tile_nodes", 64))  # type: ignore[operator]
@@ -77,7 +80,7 @@ def random_inputs(
 
 
 def changed(call: NetworkCall, **changes: Any) -> NetworkCall:
-    """The call with other values for fields of its records, whose names are all different."""
+    """Return the call with other values for fields of its records, whose names are all different."""
     for name, value in changes.items():
         if name in NetworkSpec.__dataclass_fields__:
             call = call._replace(spec=replace(call.spec, **{name: value}))
@@ -91,13 +94,13 @@ def changed(call: NetworkCall, **changes: Any) -> NetworkCall:
 
 
 def leaves(call: NetworkCall) -> dict[str, Tensor]:
-    """What the operator is differentiable in, by name."""
+    """Return the differentiable arguments by name."""
     features = {"x": call.graph.x} if call.graph.x.requires_grad else {}
     return features | dict(zip(call.spec.parameters, call.parameters.tensors, strict=True))
 
 
 def mapped(call: NetworkCall, function: Callable[[Tensor], Tensor]) -> NetworkCall:
-    """The call with a function of each of its tensors."""
+    """Return the call with a function applied to each of its tensors."""
 
     def of(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -109,7 +112,7 @@ def mapped(call: NetworkCall, function: Callable[[Tensor], Tensor]) -> NetworkCa
 
 
 def converted(call: NetworkCall, dtype: torch.dtype) -> NetworkCall:
-    """The same numbers in another dtype, as leaves."""
+    """Return the call in another dtype, with tensors that are leaves of the autograd graph."""
 
     def convert(tensor: Tensor) -> Tensor:
         return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else tensor
@@ -119,7 +122,7 @@ def converted(call: NetworkCall, dtype: torch.dtype) -> NetworkCall:
 
 @dataclass
 class Result:
-    """Outputs and gradients of one loss, by name."""
+    """The outputs and the gradients of one loss, by name."""
 
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
@@ -136,14 +139,17 @@ def run(operator, inputs: NetworkCall, grad_pooled: Tensor | None = None) -> Res
 
 
 def errors(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float = 1e-9) -> dict[str, float]:
-    """Relative L2 error of each tensor, infinite for NaN; absolute where the truth is below `floor`: 0 but for rounding, or nearly so."""
+    """Return the relative L2 error of each tensor, infinite for NaN.
+
+    It is absolute where the expected norm is below `floor`, that is 0 but for rounding.
+    """
     found = {}
     for name, right in expected.items():
         left, right = actual[name].double(), right.double()
         assert left.shape == right.shape, (name, left.shape, right.shape)
         size = right.norm().item()
         error = (left - right).norm().item() / (size if size > floor else 1.0)
-        found[name] = math.inf if math.isnan(error) else error  # max() passes over NaN
+        found[name] = math.inf if math.isnan(error) else error  # max() ignores NaN
     return found
 
 
@@ -152,7 +158,7 @@ def worst(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float =
 
 
 def worst_molecule(actual: Tensor, expected: Tensor, floor: float = 1e-9) -> float:
-    """Relative L2 error of the molecule that is furthest off, as :func:`errors`: bounds hold for each by itself. [B, H] each."""
+    """Return the largest relative L2 error of a molecule, by the rule of :func:`errors`, for tensors [B, H]."""
     assert actual.shape == expected.shape
     size = expected.double().norm(dim=1)
     error = (actual.double() - expected.double()).norm(dim=1) / torch.where(size > floor, size, 1.0)
@@ -160,25 +166,28 @@ def worst_molecule(actual: Tensor, expected: Tensor, floor: float = 1e-9) -> flo
 
 
 def with_nan(inputs: NetworkCall, place: str) -> NetworkCall:
-    """The inputs in float32 with one NaN as CUDA makes it, all bits set."""
+    """Return the inputs in float32 with one NaN as CUDA makes it, with all bits set."""
     inputs = converted(inputs, torch.float32)
     leaves(inputs)[place].detach().view(torch.int32).view(-1)[5] = 0x7FFFFFFF
     return inputs
 
 
 def not_finite(result: Result) -> dict[str, list[list[int]]]:
-    """Where outputs and gradients are NaN or infinite."""
+    """Return the indices at which outputs and gradients are NaN or infinite."""
     return {name: tensor.isfinite().logical_not().nonzero().tolist() for name, tensor in (result.outputs | result.gradients).items()}
 
 
 def warps_of(inputs: NetworkCall, gpu: Gpu) -> list[int]:
-    """A tile's in forward and backward."""
+    """Return the warps of a tile in forward and backward."""
     with_tiles = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr))
     return [plan(with_tiles, gpu).warps for plan in (forward_plan, backward_plan)]
 
 
 def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
-    """Which activations the CUDA operator's forward kept: bool [L - 1, N, H]. Layout: `mask_at` of cuda/gcn_stack.cuh."""
+    """Return which activations the CUDA operator's forward kept, bool [L - 1, N, H].
+
+    `mask_at` of cuda/gcn_stack.cuh defines the layout.
+    """
     assert inputs.graph.tile_ptr is not None
     width, num_nodes, device = width_of(inputs.spec.hidden_channels), inputs.graph.x.shape[0], inputs.graph.x.device
     span, own = (32, 8) if inputs.options.precision == "bf16" and width >= 32 else (16, 4)
@@ -205,7 +214,7 @@ def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
 
 
 def with_masks(masks: Tensor) -> Callable[[NetworkCall], tuple[Tensor, Tensor]]:
-    """The operator's formula, for norm=None and layer and mean pooling, with relu replaced by a product with `masks`.
+    """Return the operator's formula for norm=None or layer and mean pooling, with relu replaced by a product with `masks`.
 
     An activation within rounding of zero may fall on its other side, which costs up to 1e-3 of a gradient in any float32 implementation
     (more in lower precisions) and is no error of a backward pass: that is compared with one that makes forward's choices.
@@ -238,7 +247,10 @@ def with_masks(masks: Tensor) -> Callable[[NetworkCall], tuple[Tensor, Tensor]]:
 
 
 def check_broken_promise(run: Callable[[NetworkCall, Tensor], Result], hidden: int) -> None:
-    """Molecules larger than a tile, said not to be there, are NaN; all others are as if they were alone, and so are weights' gradients."""
+    """Check that molecules larger than a tile, against `large_molecules=False`, are NaN and do not change the others.
+
+    The weights' gradients are those of the other molecules too.
+    """
     sizes = [5, 9, 130, 18, 30, 350, 1, 40]
     inputs = random_inputs(random_batch(sizes, 11), hidden, 3)
     large = torch.tensor(sizes) > 64
@@ -253,7 +265,7 @@ def check_broken_promise(run: Callable[[NetworkCall, Tensor], Result], hidden: i
 
 
 def check_independence(run: Callable[[NetworkCall, Tensor], Result], inputs: NetworkCall) -> None:
-    """The first molecule's results bit for bit, whatever the others' values and gradients are."""
+    """Check that the first molecule's results have the same bits whatever the others' values and gradients are."""
     first = inputs.graph.ptr[1]
     grad_pooled = torch.sin(torch.arange(1.0, 1 + inputs.graph.num_graphs * inputs.spec.hidden_channels, dtype=torch.float64))
     grad_pooled = grad_pooled.view(inputs.graph.num_graphs, -1)

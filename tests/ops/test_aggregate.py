@@ -1,4 +1,4 @@
-"""`molgcn::aggregate` against its float64 oracle, on the CPU and on a GPU; under emulation in test_aggregate_cuda.py."""
+"""`molgcn::aggregate` agrees with its float64 oracle on the CPU and on a GPU; test_aggregate_cuda.py has the emulation."""
 
 import pytest
 import torch

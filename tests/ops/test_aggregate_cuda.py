@@ -1,4 +1,4 @@
-"""The kernels of `molgcn::aggregate` under emulation against the float64 oracle; all of them compile."""
+"""The kernels of `molgcn::aggregate` agree with the float64 oracle under emulation, and all of them compile."""
 
 import itertools
 
@@ -32,7 +32,7 @@ SLOW = [
 
 
 def run_emulated(inputs):
-    """Forward and backward past torch's dispatch, which would take the CPU's operator."""
+    """Return results and gradients without torch's dispatch, which would take the CPU's operator."""
     with torch.no_grad():
         out = aggregate_cuda.forward(*inputs)
         weighted = inputs.edge_weight is not None

@@ -1,4 +1,4 @@
-"""`molgcn::aggregate` on a GPU: strategies, hubs, captures, sizes and streams. `pytest -m gpu`."""
+"""`molgcn::aggregate` is right on a GPU for all strategies, hubs, captures, sizes and streams. `pytest -m gpu`."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ STRATEGIES = [
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize(("channels", "weights"), [(64, 0), (33, 1), (24, 4), (300, 300)])
 def test_every_strategy(channels, weights, reduce, options):
-    """The bound is that of 700 numbers which are added one after another."""
+    """The bound is the rounding of 700 numbers that are added one after another."""
     if reduce == "max" and options["strategy"] == "edge":
         pytest.skip("maxima are not added")
     inputs = random_inputs(channels, weights, hub=700, dtype=torch.float32, device="cuda", reduce=reduce, **options)
@@ -40,7 +40,7 @@ def test_a_million_neighbours_among_leaves(reduce):
 
 
 def test_more_weights_than_32_bits_count():
-    """The bound is that of a thousand numbers which are added one after another."""
+    """The bound is the rounding of a thousand numbers that are added one after another."""
     num_edges, channels = 70_000, 32_768
     x = torch.randn(64, channels, device="cuda", requires_grad=True)
     edge_index = torch.randint(0, 64, (2, num_edges), device="cuda")

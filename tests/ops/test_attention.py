@@ -1,4 +1,4 @@
-"""The attention operator on every device, against the oracle, and what PyTorch expects of an operator."""
+"""The attention operator agrees with the oracle on every device, and does what PyTorch expects of an operator."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.parametrize("device", DEVICES)
 
 
 def on(device, inputs):
-    """The call on a device, its tensors leaves of a graph of gradients."""
+    """Return the call on a device, with tensors that are leaves of the autograd graph."""
     moved = {name: getattr(inputs, name).to(device) for name in (*present(inputs), "edge_index")}
     inputs = inputs._replace(**moved, seed=None if inputs.seed is None else inputs.seed.to(device))
     for name in present(inputs):
@@ -21,7 +21,7 @@ def on(device, inputs):
 
 
 def results(inputs):
-    """Output and gradients."""
+    """Return output and gradients."""
     out = attention(inputs)
     gradients = torch.autograd.grad(out, [getattr(inputs, name) for name in present(inputs)], gradient_for(inputs))
     return {"out": out.detach(), **dict(zip(present(inputs), gradients, strict=True))}
@@ -87,7 +87,7 @@ def test_wrong_tensors_are_named(device):
 
 
 def test_scores_of_any_size(device):
-    """The softmax does not overflow, and NaN stays in its row."""
+    """The softmax does not overflow, and a NaN stays in its row."""
     inputs = on(device, random_inputs(together=True, heads=1, channels=4))
     source = inputs.source.detach().clone()
     source[:, 4:] *= 1e4

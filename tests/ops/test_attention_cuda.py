@@ -1,4 +1,4 @@
-"""The attention kernels under emulation, against the oracle."""
+"""The attention kernels agree with the oracle under emulation."""
 
 import pytest
 import torch
@@ -9,11 +9,11 @@ from emulated import Compiler, gpu_memory
 from molgcn.cuda_runtime.launch import launching_by
 from molgcn.ops import attention_cuda
 
-FIRST = CASES[3], CASES[9]  # a first look; every case is a compilation
+FIRST = CASES[3], CASES[9]  # the fast tests; every case is a compilation
 
 
 def run(inputs):
-    """Output and gradients by the kernels."""
+    """Return output and gradients of the kernels."""
     with gpu_memory():
         out, softmax = attention_cuda.forward(*inputs)
         gradients = attention_cuda.backward(gradient_for(inputs), out, softmax, *inputs)

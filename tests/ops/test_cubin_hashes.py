@@ -1,4 +1,4 @@
-"""The machine code of GCN's kernels stays byte for byte what it is until somebody changes it on purpose."""
+"""The machine code of GCN's kernels stays the same byte for byte until somebody changes it on purpose."""
 
 import json
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +12,7 @@ CASES = [(network, arch) for network in NETWORKS for arch in GPUS]
 
 @pytest.mark.parametrize(("network", "arch"), [FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case != FAST)])
 def test_machine_code_is_as_committed(network, arch):
-    """Else, if that was the purpose and is measured: `python tests/ops/cubin_hashes.py`."""
+    """After an intended change that was measured, `python tests/ops/cubin_hashes.py` writes new hashes."""
     table = json.loads(TABLE.read_text())
     try:
         compiler = version("nvidia-cuda-nvrtc")

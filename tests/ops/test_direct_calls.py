@@ -1,4 +1,4 @@
-"""Operators called as `torch.ops.molgcn.*` refuse arguments that do not fit each other: kernels read and write by address."""
+"""Operators called as `torch.ops.molgcn.*` refuse arguments that do not fit each other, since kernels do not check addresses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_arguments_that_do_not_fit_are_refused():
 @needs_compiler
 @pytest.mark.slow
 def test_no_call_touches_memory_of_others(tmp_path):
-    """Under AddressSanitizer, also with numbers in the index lists that lead anywhere."""
+    """AddressSanitizer finds no wrong access, also with arbitrary numbers in the index lists."""
     flags = "-fsanitize=address -fno-omit-frame-pointer -O1"
     options = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={flags}", f"-DPython_EXECUTABLE={sys.executable}"]
     nanobind = output([sys.executable, "-m", "nanobind", "--cmake_dir"])

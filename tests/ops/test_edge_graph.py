@@ -1,4 +1,4 @@
-"""The graph of an edge list: its order, and how long it is remembered."""
+"""The graph of an edge list has the right order, and is remembered as long as it should be."""
 
 import gc
 import weakref
@@ -22,7 +22,7 @@ def random_edges(num_src, num_dst, num_edges, device="cpu", seed=0):
 
 
 def entries(graph):
-    """The row, column and place in the list of every edge."""
+    """Return the row, column and place in the list of every edge."""
     rows = torch.arange(graph.num_dst, device=graph.col.device).repeat_interleave(graph.rowptr.diff())
     return rows, graph.col.long(), graph.edge.long()
 

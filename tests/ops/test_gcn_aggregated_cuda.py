@@ -1,4 +1,4 @@
-"""The aggregation as a kernel of its own, under emulation and with PyTorch on the CPU, against the float64 oracle."""
+"""The aggregation as a separate kernel agrees with the float64 oracle, under emulation and with PyTorch on the CPU."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from molgcn.ops import gcn_aggregated_cuda, message_network_cuda, message_networ
 
 
 def check(inputs, dtype=torch.float64, bound=1e-11):
-    """The oracle's rounding is below the bound: float64 against float64."""
+    """Check results in float64 against the oracle; its rounding is below the bound."""
     actual, expected = run_emulated(inputs, dtype=dtype), run(message_network_reference, converted(inputs, torch.float64))
     floor = 1e-6 * max(gradient.norm().item() for gradient in expected.gradients.values())
     assert worst(actual.outputs, expected.outputs) < bound
@@ -39,7 +39,7 @@ def test_what_is_wide_or_double_takes_this_way():
 
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 def test_padded_batches(emulate, pool):
-    """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
+    """Padding for molecules, atoms and bonds gives zero outputs and has no effect on statistics and gradients."""
     options = {"norm": "batch", "training": True, "residual": True, "last_activation": True, "pool": pool, "strategy": "vertex"}
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, **options)
     grad = torch.sin(torch.arange(16.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 16)
@@ -61,7 +61,7 @@ def test_padded_batches(emulate, pool):
 
 
 def test_a_bias_before_batch_statistics_has_no_gradient(emulate):
-    """Not even the rounding of one, of which Adam would make whole steps."""
+    """The gradient is exactly zero, since Adam would turn rounding into whole steps."""
     options = {"norm": "batch", "training": True, "pool": "sum", "strategy": "vertex"}
     gradients = run_emulated(random_inputs(random_batch(SIZES, 11), 16, 3, **options), dtype=torch.float64).gradients
     assert not gradients["convs.0.bias"].any()

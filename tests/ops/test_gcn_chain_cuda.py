@@ -1,4 +1,4 @@
-"""All layers with batch statistics in one launch, without a GPU: under emulation, clusters included, against the float64 oracle."""
+"""All layers with batch statistics in one launch agree with the float64 oracle, under emulation with clusters."""
 
 import pytest
 from stack_cases import H100, RTX, changed, random_batch, random_inputs
@@ -19,7 +19,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("num_multiprocessors", "options"), list(zip((8, 40, 8, 40), OPTIONS, strict=True)), ids=str)
 def test_every_option(emulate, num_multiprocessors, options):
-    """Bonds within blocks, to guests, to atoms beyond the guests' room; one cluster and several."""
+    """Bonds lead to atoms within blocks, to guests and to atoms beyond the guests' room, in one cluster and in several."""
     emulate.properties = Gpu(num_multiprocessors, H100, True)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **options))
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= emulate.sources
@@ -33,7 +33,7 @@ def test_backward_layer_by_layer_where_only_forward_finds_room(emulate):
 
 
 def test_plans():
-    """As small blocks as the GPU has room for, in the shared memory that there is; none where a launch of all layers cannot be."""
+    """A plan has the smallest blocks that fit on the GPU; there is none where one launch cannot hold all layers."""
     inputs = random_inputs(random_batch([23] * 128, 28), 172, 3, norm="batch", training=True)
     plan = next(chains(inputs, Gpu(132, H100, True)))
     assert (plan.tiles, plan.cluster, plan.num_blocks) == (3, 8, 128)

@@ -1,4 +1,4 @@
-"""All layers with batch statistics in one launch, on a GPU that has clusters: against float64, bit for bit. `pytest -m gpu`."""
+"""All layers with batch statistics in one launch are right on a GPU that has clusters. `pytest -m gpu`."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ OPTIONS = [
 
 @pytest.fixture
 def chained():
-    """Fails where layers were launched one by one."""
+    """Assert that layers were not launched one by one."""
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("no clusters")
     found = set()
@@ -39,7 +39,7 @@ def chained():
 @pytest.mark.parametrize(("hidden", "times"), [(172, 1), (172, 6), (208, 2), (100, 6), (32, 8), (64, 2)])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options(options, hidden, times):
-    """From one cluster to nearly all multiprocessors, from 8 to 32 atoms a block."""
+    """Cases range from one cluster to nearly all multiprocessors, with 8 to 32 atoms per block."""
 
     def make(seed):
         batch = random_batch(SIZES * times, 28, seed, 1.1)

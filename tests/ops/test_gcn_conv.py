@@ -1,4 +1,4 @@
-"""The layer operator against its float64 oracle; the layer against PyG's is in tests/nn/test_conv.py."""
+"""The layer operator agrees with its float64 oracle; tests/nn/any_graph compares the layer with PyG's."""
 
 import gc
 import weakref
@@ -37,12 +37,12 @@ def random_inputs(num_nodes, num_edges, in_channels, out_channels, *, seed=0, we
 
 
 def uneven(out):
-    """Weights of a sum over `out` that do not cancel."""
+    """Return weights of a sum over `out` whose terms do not cancel."""
     return (1.5 + torch.arange(out.numel(), dtype=torch.float64).cos()).to(out.dtype).reshape(out.shape)
 
 
 def run(function, inputs):
-    """Output and gradients of a weighted sum of it."""
+    """Return the output and the gradients of a weighted sum of it."""
     leaves = {name: getattr(inputs, name).detach().clone().requires_grad_() for name in DIFFERENTIABLE if getattr(inputs, name) is not None}
     out = function(inputs._replace(**leaves))
     gradients = torch.autograd.grad(out, list(leaves.values()), uneven(out))
@@ -50,7 +50,7 @@ def run(function, inputs):
 
 
 def worst(actual, expected):
-    """The largest relative L2 error; beside the largest of all where a gradient is nothing but cancellation."""
+    """Return the largest relative L2 error, relative to the largest gradient where a gradient cancels to rounding."""
     assert actual.keys() == expected.keys()
     floor = max(1e-3 * max((e.norm().item() for e in expected.values()), default=0.0), 1e-9)
     return max(((actual[k].double() - e).norm() / max(e.norm().item(), floor)).item() for k, e in expected.items())
@@ -83,7 +83,7 @@ def test_float64_and_float32(in_channels, out_channels, weighted, normalize, ins
     seed=st.integers(0, 2**20),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
 )
-@example(1, 1.0, (2, 1), 1, (True, True, False, False))  # one loop, whose weight has no effect
+@example(1, 1.0, (2, 1), 1, (True, True, False, False))  # one loop only, whose weight has no effect
 def test_random_graphs(num_nodes, degree, channels, seed, flags):
     weighted, normalize, loops, reverse = flags
     options = {"weighted": weighted, "normalize": normalize, "add_self_loops": loops, "reverse": reverse}
@@ -180,7 +180,7 @@ def test_views_of_any_stride():
 # --- the remembered graph ---
 @pytest.fixture
 def builds(monkeypatch):
-    """Counts the graphs that are made."""
+    """Count the graphs that are made."""
     made = []
     build = conv_graph.ConvGraph.build.__func__
     monkeypatch.setattr(conv_graph.ConvGraph, "build", classmethod(lambda cls, *args: made.append(args[1:]) or build(cls, *args)))
@@ -208,7 +208,7 @@ def test_made_again_after_the_edges_change(builds):
 
 
 def test_made_again_for_a_shorter_list_in_the_same_tensor(builds):
-    """`.data =` changes no version: the old graph would read beyond the weights' end."""
+    """Assigning `.data` does not change the version, and the old graph would read beyond the weights' end."""
     edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     for count in (4, 2):
         edge_index.data = edge_index.data[:, :count].clone()
@@ -251,7 +251,7 @@ def test_compiled_code_uses_the_same_graph(builds):
     assert len(builds) == 1
 
 
-# --- refused in words ---
+# --- errors ---
 @pytest.mark.parametrize("node", [-1, 30, 2**40])
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_node_that_is_not_there(node, row):

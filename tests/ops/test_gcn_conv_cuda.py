@@ -1,4 +1,4 @@
-"""The graph convolution's way on CUDA under emulation, against the oracle in float64."""
+"""The graph convolution on CUDA agrees with the oracle in float64 under emulation."""
 
 import pytest
 import torch

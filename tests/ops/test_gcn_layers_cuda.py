@@ -1,4 +1,4 @@
-"""The layer-at-a-time strategies without a GPU: Python and kernels run on CPU tensors under emulation, against the float64 oracle.
+"""The layer-at-a-time strategies agree with the float64 oracle without a GPU: kernels run on CPU tensors under emulation.
 
 What only a GPU shows is in test_gcn_layers_gpu.py.
 """
@@ -50,7 +50,7 @@ def test_widths(emulate, channels, hidden):
 
 @pytest.mark.parametrize("norm", [None, "batch"])
 def test_features_without_a_gradient(emulate, norm):
-    """As of most models: the backward's kernel is then another."""
+    """Most models need no gradient of the features, and backward then has another kernel."""
     inputs = random_inputs(random_batch(SIZES[:6], 11), 20, 3, residual=True, norm=norm, training=True)
     check(changed(inputs, x=inputs.graph.x.detach()))
 
@@ -68,12 +68,12 @@ def test_wide(emulate, monkeypatch, hidden, norm, limit):
 @pytest.mark.slow
 @pytest.mark.parametrize(("channels", "options"), [(300, {"dropout": 0.3, "residual": True}), (11, {"last_activation": True})])
 def test_first_and_last_layer_pulled_as_the_others(emulate, channels, options):
-    """From 256 features on, where other layers wait for their norm's statistics and these do not."""
+    """From 256 features on, other layers wait for their norm's statistics and these do not."""
     check(random_inputs(random_batch(SIZES[:6], channels), 256, 3, norm="batch", training=True, **options))
 
 
 def test_what_tensor_cores_cut_off_is_made_up_for(emulate):
-    """Else outputs are 5e-6 off and gradients 9e-6."""
+    """Otherwise outputs would be 5e-6 off and gradients 9e-6."""
     check(random_inputs(random_batch([9, 18, 5], 11, bonds_per_atom=1.2), 64, 28), 2e-6, 6e-6)
 
 
@@ -98,7 +98,7 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
 
 
 def test_padded_batches(emulate):
-    """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
+    """Padding for molecules, atoms and bonds gives zero outputs and has no effect on statistics and gradients."""
     options = {"norm": "batch", "training": True, "residual": True, "strategy": "vertex"}
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
@@ -118,7 +118,7 @@ def test_padded_batches(emulate):
 
 
 def test_statistics_far_from_zero(emulate):
-    """A mean a thousand times the deviation costs no more than rounding of the norm's inputs."""
+    """A mean of a thousand times the deviation costs no more than the rounding of the norm's inputs."""
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True)
     inputs = changed(inputs, biases=[(inputs.parameters.biases[0].detach() + 1e3).requires_grad_(), inputs.parameters.biases[1]])
     actual, expected = run_emulated(inputs), run(message_network_reference, converted(inputs, torch.float64))
@@ -128,7 +128,7 @@ def test_statistics_far_from_zero(emulate):
 
 @pytest.mark.parametrize("hidden", [1, 16, 32, 48, 64, 128, 172, 256, 400, 512])
 def test_plans(hidden):
-    """Blocks cover all columns and atoms, and fit the smallest shared memory."""
+    """Blocks cover all columns and atoms, and fit into the smallest shared memory."""
     inputs = random_inputs(random_batch([20] * 200, 300), hidden, 28)
     plan = blocks(inputs, Gpu(132, RTX))
     assert plan.shared_bytes <= RTX
@@ -146,7 +146,7 @@ SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_laye
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
-    """Options and widths take turns over the architectures, so that each architecture and each option is compiled; so does x's gradient."""
+    """Options, widths and x's gradient alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])

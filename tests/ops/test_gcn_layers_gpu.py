@@ -1,4 +1,4 @@
-"""Strategy `vertex` on a GPU: against float64 and PyG, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
+"""Strategy `vertex` is right on a GPU: against float64 and PyG, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
 
 import itertools
 
@@ -23,7 +23,7 @@ OPTIONS = [
 
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
-    """Outputs, statistics and gradients against float64; what is 0 but for rounding, against the largest gradient."""
+    """Check outputs, statistics and gradients against float64; a gradient that is 0 but for rounding is measured by the largest one."""
     actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy=strategy), gradient_of(inputs))
     expected = run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
     floor = 1e-4 * max(gradient.norm().item() for gradient in expected.gradients.values())
@@ -34,7 +34,7 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
 
 
 def check_one_of_three(make, *bounds, strategy="vertex"):
-    """An activation within rounding of zero may fall on its other side, which costs 1e-3 of a gradient: rare, and no error."""
+    """An activation within rounding of zero may fall on the other side, which rarely costs 1e-3 of a gradient and is not an error."""
     for seed in range(3):
         try:
             return check(make(seed), *bounds, strategy=strategy)
@@ -55,7 +55,7 @@ def test_options(number):
 
 @pytest.mark.parametrize(("channels", "options"), [(300, {"dropout": 0.3, "residual": True}), (11, {"last_activation": True})])
 def test_first_and_last_layer_pulled_as_the_others(channels, options):
-    """From 256 features on, where other layers wait for their norm's statistics and these do not."""
+    """From 256 features on, other layers wait for their norm's statistics and these do not."""
 
     def make(seed):
         return random_inputs(random_batch(SIZES, channels, seed), 256, 3, norm="batch", training=True, **options)
@@ -67,7 +67,7 @@ def test_first_and_last_layer_pulled_as_the_others(channels, options):
 @pytest.mark.parametrize("hidden", [32, 80, 256])
 @pytest.mark.parametrize("norm", [None, "batch"])
 def test_features_without_a_gradient(strategy, hidden, norm):
-    """As of most models: the backward's kernel is then another."""
+    """Most models need no gradient of the features, and backward then has another kernel."""
 
     def make(seed):
         inputs = random_inputs(random_batch(SIZES, 11, seed), hidden, 3, residual=True, norm=norm, training=strategy != "stack")
@@ -102,7 +102,10 @@ def test_float64(options):
 
 @pytest.mark.parametrize("hidden", [64, 128, 256, 512])
 def test_28_layers_of_every_width(hidden):
-    """What tensor cores cut off grows with the width. Outputs only: with so many activations some lie within rounding of zero."""
+    """Truncation by tensor cores grows with the width.
+
+    Only outputs are compared, since with so many activations some lie within rounding of zero.
+    """
     inputs = random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="vertex")
     with torch.no_grad():
         pooled, exact = message_network(on_gpu(inputs, torch.float32))[0], message_network_reference(on_gpu(inputs, torch.float64))[0]
@@ -126,7 +129,7 @@ def test_lower_precision_is_what_was_asked_for(precision, bound):
 @pytest.mark.parametrize("hidden", [32, 640])
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3)])
 def test_precision_does_not_depend_on_pytorchs_switch(precision, bound, hidden):
-    """Which the model reads, but which may be turned between forward and backward, and which stays as it is."""
+    """The model reads the switch, which may change between forward and backward and is left as it is."""
     torch.set_float32_matmul_precision("high")
     try:
         check_one_of_three(
@@ -163,7 +166,7 @@ def test_vertex_gives_the_same_bits_on_every_run(options):
 
 
 def test_large_batch():
-    """Many tiles in many groups, weight gradients in parts."""
+    """The batch has many tiles in many groups, and weight gradients in parts."""
     options = {"norm": "batch", "training": True, "residual": True}
     check_one_of_three(lambda seed: random_inputs(random_batch(SIZES * 300, 11, seed, 1.2), 32, 2, seed=seed, **options))
 
@@ -171,7 +174,7 @@ def test_large_batch():
 @pytest.mark.parametrize("norm", [None, "batch", "layer"])
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 def test_padding_weighs_nothing(norm, pool):
-    """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
+    """Padding filled with NaN and nonsense does not change outputs, statistics and gradients."""
     options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": "vertex"}
     inputs = on_gpu(random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, **options), torch.float32)
     expected = run(message_network, inputs, gradient_of(inputs))
@@ -213,7 +216,7 @@ def test_against_pyg_with_copied_weights(pool):
 
 @pytest.mark.parametrize("hidden", [32, 520])  # wider than the layers' kernels hold: PyTorch's products, whose capture may take others
 def test_captured_step(hidden):
-    """Replays see new inputs, draw new dropout, move running statistics; the replay's numbers are those of a plain run."""
+    """Replays see new inputs, draw new dropout and update running statistics, with the results of a plain run."""
     batch = random_batch(SIZES, 11).to("cuda")
     model = GCN(11, hidden, 3, 2, backend="fused", strategy="vertex", norm="batch", dropout=0.5).cuda()
     stream = torch.cuda.Stream()

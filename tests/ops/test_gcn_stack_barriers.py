@@ -1,4 +1,4 @@
-"""The CUDA operator under emulation, its warps at different speeds: what no barrier orders comes in another order."""
+"""The CUDA operator gives the same bits under emulation with warps at different speeds, since barriers order all accesses."""
 
 import emulated
 import pytest
@@ -23,7 +23,7 @@ LARGE = [5, 70, 3, 200, 1, 8]
     ids=str,
 )
 def test_same_bits_whichever_warps_run_ahead(emulate, hidden, options, sizes, slice_of_warps):
-    """So that a missing barrier shows."""
+    """A missing barrier would change the bits."""
     emulate.properties = emulate.properties._replace(num_barriers=3)  # two groups of several tiles each
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
     first = emulated.run_emulated(inputs)

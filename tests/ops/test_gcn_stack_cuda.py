@@ -1,4 +1,4 @@
-"""The CUDA operator without a GPU: its Python and its kernels run on CPU tensors under emulation, against the float64 oracle.
+"""The CUDA operator agrees with the float64 oracle without a GPU: its kernels run on CPU tensors under emulation.
 
 How tiles are laid out is in test_gcn_stack_tiles.py, what only a GPU shows in test_gcn_stack_gpu.py, plans alone in test_gcn_stack_plan.py.
 """
@@ -41,7 +41,7 @@ def run_emulated(inputs, grad_pooled=None):
 
 
 def check_with_masks(inputs, output_bound, gradient_bound):
-    """As `check`, backward beside one in float64 that makes forward's choices of relu. Gives the outputs' error."""
+    """Check like `check`, with a float64 backward that makes forward's choices of relu, and return the outputs' error."""
     inputs = converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes)), torch.float32)
     result = emulated.run_emulated(inputs)
     masks = kept_activations(inputs, result.saved, forward_plan(inputs, SMALL))
@@ -86,14 +86,14 @@ ROUNDINGS += [pytest.param(*other, marks=pytest.mark.slow) for other in (("float
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
 def test_28_layers(emulate, monkeypatch, num_multiprocessors):
-    """In groups of two warps, and of four, which a batch of few tiles gets."""
+    """Groups have two warps, or four in a batch of few tiles."""
     emulate.properties = Gpu(num_multiprocessors, H100)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 32, 28))
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_tensor_cores_cut_off_is_made_up_for(emulate, seed):
-    """Else outputs are 1e-5 off and gradients as much."""
+    """Otherwise outputs and gradients would be 1e-5 off."""
     check_with_masks(random_inputs(random_batch([9, 18, 5], 11, seed, 1.2), 64, 28, seed=seed), 3e-6, 8e-6)
 
 
@@ -117,7 +117,7 @@ NEIGHBOURLY = [
 
 @pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
 def test_a_molecule_does_not_depend_on_its_neighbours(emulate, options):
-    """Its features and its gradient bit for bit, beside atoms 1e6 times larger in the same tile and gradients 1e6 times larger."""
+    """Its results have the same bits beside atoms in the same tile, and gradients, that are 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12, **options)
     check_independence(emulated.run_emulated, inputs)
 
@@ -131,7 +131,7 @@ def test_float32_range(emulate):
 
 @pytest.mark.parametrize("tile_nodes", [pytest.param(64, marks=pytest.mark.slow), 96])
 def test_same_bits_in_any_number_of_rounds(emulate, tile_nodes):
-    """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""
+    """Gradients are added in the order of tiles and blocks, and groups of warps take turns."""
     inputs = random_inputs(random_batch([*SIZES, 130] * 3, 11), 32, 2, tile_nodes=tile_nodes)
     first = run_emulated(inputs)[1]
     emulate.properties = emulate.properties._replace(num_barriers=2)
@@ -154,7 +154,7 @@ def test_a_large_molecule_where_none_was_promised(emulate, hidden):
 
 @pytest.mark.slow
 def test_a_tile_wider_than_the_plan_is_no_broken_promise(emulate):
-    """Tiles of 128 atoms, of which 172 features leave place for 64."""
+    """Tiles have 128 atoms, but with 172 features there is room for 64."""
     inputs = random_inputs(random_batch([100, 20, 70], 11), 172, 2, strategy="stack", tile_nodes=128)
     assert not inputs.graph.large_molecules
     check(inputs)
@@ -170,7 +170,7 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
 
 @pytest.mark.parametrize(("with_tiles", "tile_nodes"), [(True, 64), (False, 64), (True, 96)])
 def test_padded_batches(emulate, with_tiles, tile_nodes):
-    """Room for molecules, atoms, bonds and tiles beyond those in use: zero in outputs, no weight in gradients."""
+    """Padding for molecules, atoms, bonds and tiles gives zero outputs and has no effect on gradients."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2, tile_nodes=tile_nodes)
     tiles = next_fit(inputs.graph.ptr, tile_nodes)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
@@ -234,7 +234,7 @@ def test_half_precision_is_an_error_in_words():
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
 def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
-    """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
+    """Exactly the kernels of forward and backward are compiled together with the first one."""
     inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
     inputs.graph.x.requires_grad_(needs_grad_x)
     emulated.run_emulated(inputs)
@@ -247,7 +247,7 @@ def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
 def test_compiles_for_every_architecture(source, arch):
-    """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
+    """Options and widths alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
     options = OPTIONS[number % len(OPTIONS)]
     hidden = (32, 64, 20, 128, 32, 172)[number]

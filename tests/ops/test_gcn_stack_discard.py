@@ -1,4 +1,4 @@
-"""What backward discards of the features that forward kept, and when it must not."""
+"""Backward discards features that forward saved, except when it must not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def example(sizes: list[int] = SIZES, **options: object) -> NetworkCall:
 
 
 def filled(plain: Gpu, inputs: NetworkCall) -> Gpu:
-    """A GPU whose cache holds not quite all layers, so that all but the first are discarded."""
+    """Return a GPU whose cache holds almost all layers, so that all but the first are discarded."""
     return plain._replace(cache_bytes=inputs.spec.num_layers * features_bytes(inputs) - 1)
 
 
 @pytest.fixture
 def fill_cache() -> Iterator[Callable[[NetworkCall], None]]:
-    """Gives the machine's GPU such a cache."""
+    """Return a function that gives the machine's GPU such a cache."""
 
     class SmallCache(Launcher):
         inputs: NetworkCall
@@ -46,7 +46,7 @@ def fill_cache() -> Iterator[Callable[[NetworkCall], None]]:
 @pytest.mark.parametrize("sizes", [SIZES, [5, 70, 3, 200, 1, 8]], ids=["small", "large"])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
-    """Of every layer but the first, and of no other array; the gradients do not change."""
+    """Lines of every layer but the first are discarded, of no other array, and the gradients do not change."""
     inputs = converted(example(sizes, precision=precision), torch.float32)
     emulate.properties = filled(Gpu(1, H100), inputs)
     expected, actual = run_emulated(inputs, keep_graph=True), run_emulated(inputs)
@@ -60,14 +60,14 @@ def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
         rows = [layer_begin + row_bytes * int(inputs.graph.ptr[graph]) for graph in inputs.graph.tile_ptr.tolist()]
         for begin, end in pairwise(rows):
             lines[-(-begin // LINE) * LINE : end // LINE * LINE] = True
-    arrivals = slice(0, 8)  # of the barrier, which counts on
+    arrivals = slice(0, 8)  # the barrier's counter, which keeps counting
     kept[arrivals] = discarded[arrivals]
     assert torch.equal(discarded, kept.masked_fill(lines, 0xFF))
     assert bool((kept[lines] != 0xFF).any())
 
 
 def test_layers_by_precision(monkeypatch):
-    """In bf16 those that a cache may still hold."""
+    """In bf16 the layers are discarded that a cache may still hold."""
     monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: False)
     inputs = converted(example(), torch.float32)
     bf16 = changed(inputs, precision="bf16")
@@ -77,14 +77,14 @@ def test_layers_by_precision(monkeypatch):
 
 
 def test_nothing_outside_autograd():
-    """Whoever calls the operator may call it again."""
+    """A caller outside of autograd may use the saved tensor again."""
     assert discard_from(example(), Gpu(1, H100)) == 4
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_autograd(fill_cache, precision):
-    """A graph that is kept gives the same gradients again, and a last time where it is not."""
+    """A retained graph gives the same gradients again, also at its last use."""
     inputs = on_gpu(example(precision=precision), torch.float32)
     fill_cache(inputs)
     pooled, grad = message_network(inputs).result, gradient_of(inputs).float()
@@ -96,7 +96,7 @@ def test_autograd(fill_cache, precision):
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_captured_backward(fill_cache, precision):
-    """A CUDA graph of backward alone may be replayed twice; one that holds both ways gives the same."""
+    """A CUDA graph of backward alone may be replayed twice, and one of both passes gives the same gradients."""
     inputs = on_gpu(example(precision=precision), torch.float32)
     fill_cache(inputs)
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()

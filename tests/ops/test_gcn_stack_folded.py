@@ -1,4 +1,4 @@
-"""Folded batches on the CUDA operator, under emulation and on a GPU: what the float64 oracle gives for all atoms."""
+"""The CUDA operator on batches with merged leaves gives the float64 oracle's results for all atoms, emulated and on a GPU."""
 
 import emulated
 import numpy as np
@@ -43,7 +43,7 @@ DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture(params=DEVICES)
 def operator(request):
-    """Runs the kernels in float32, and says which activations forward kept where that is asked for: see `with_masks`."""
+    """Return a function that runs the kernels in float32 and can return the activations that forward kept, see `with_masks`."""
     on_device = request.param == "cuda"
     request.getfixturevalue("poison" if on_device else "emulate")
 
@@ -116,7 +116,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(operator):
 
 
 def test_nothing_to_fold_gives_the_same_bits(emulate):
-    """Of a batch whose rows are all atoms a folded one is a copy."""
+    """Merging leaves copies a batch that has no equal leaves."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
     first, second = (emulated.run_emulated(changed(inputs, leaves_merged=folded)) for folded in (False, True))
     for name, tensor in (first.outputs | first.gradients).items():
@@ -165,7 +165,7 @@ def test_dropout_tells_atoms_apart():
 @pytest.mark.gpu
 @pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
 def test_many_tiles(poison, tiles):
-    """In groups of every size; against the same molecules with all their atoms on the same kernels, whose roundings they share."""
+    """Groups have every size; the same kernels compute the expected results on all atoms, with the same rounding."""
     folded, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
     actual, expected = (run(message_network, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-6
@@ -173,5 +173,5 @@ def test_many_tiles(poison, tiles):
 
 
 def uniform_gradient(inputs: NetworkCall) -> Tensor:
-    """A gradient of what is pooled whose sums do not cancel."""
+    """Return a gradient of the pooled rows whose sums do not cancel."""
     return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.graph.num_graphs, inputs.spec.hidden_channels))).cuda()

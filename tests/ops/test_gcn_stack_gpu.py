@@ -1,4 +1,4 @@
-"""The CUDA operator on a GPU: against float64 and PyG, captured, poisoned, bit for bit. `pytest -m gpu`."""
+"""The CUDA operator is right on a GPU: against float64 and PyG, captured, poisoned, bit for bit. `pytest -m gpu`."""
 
 import itertools
 
@@ -52,7 +52,7 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floo
 
 
 def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None):
-    """As `check`, with relu's choices taken from the operator's own forward: see `with_masks`."""
+    """Check like `check`, with relu's choices taken from the operator's own forward, see `with_masks`."""
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
     on_device = on_gpu(inputs, torch.float32)
@@ -108,7 +108,7 @@ def test_rows_in_bf16_whose_size_is_no_power_of_two(hidden):
 
 @pytest.mark.parametrize("hidden", [16, 64, 96, 128])
 def test_28_layers_of_every_width(hidden):
-    """What tensor cores cut off grows with the width."""
+    """Truncation by tensor cores grows with the width."""
     check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="stack"))
 
 
@@ -119,7 +119,7 @@ def test_widths_in_many_tiles(hidden, count):
 
 @pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
 def test_28_layers_in_groups_of_every_size(tiles):
-    """Batches of more tiles get fewer warps a tile."""
+    """Batches with more tiles get fewer warps per tile."""
     check_with_masks(random_inputs(random_batch([18] * 3 * tiles, 11, tiles), 32, 28, seed=tiles))
 
 
@@ -140,14 +140,14 @@ def test_tiles_of_128_places():
 @pytest.mark.parametrize("count", [3, 600, 2000])
 @pytest.mark.parametrize("hidden", [16, 32, 64])
 def test_tiles_of_48_places(hidden, count):
-    """Larger molecules are among them."""
+    """The batch also has molecules that are larger than a tile."""
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
 
 
 @pytest.mark.parametrize("count", [3, 600, 4200])
 @pytest.mark.parametrize("hidden", [16, 32])
 def test_tiles_of_96_places(hidden, count):
-    """Larger molecules are among them."""
+    """The batch also has molecules that are larger than a tile."""
     check_with_masks(random_inputs(random_batch([18, 90, 20, 1, 30, 160] * (count // 3), 11), hidden, 12, tile_nodes=96))
 
 
@@ -192,7 +192,7 @@ def test_nan_stays(strategy, count, precision, place):
 @pytest.mark.parametrize("hidden", [32, 128])
 @pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
 def test_a_molecule_does_not_depend_on_its_neighbours(options, hidden):
-    """Its features and its gradient bit for bit, beside atoms and gradients 1e6 times larger."""
+    """Its results have the same bits beside atoms and gradients that are 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), hidden, 12, **options)
     check_independence(lambda inputs, grad: run(message_network, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
 

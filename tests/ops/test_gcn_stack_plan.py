@@ -1,4 +1,4 @@
-"""How the CUDA operator lays out a batch: tiles, groups of warps and shared memory, all decided on the host."""
+"""The plan of the CUDA operator for a batch is right: tiles, groups of warps and shared memory, all decided on the host."""
 
 import itertools
 
@@ -51,7 +51,7 @@ def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
 def test_what_forward_keeps_has_room_for_its_masks(
     hidden, num_layers, tile_nodes, num_tiles, filled, precision, last_activation, large_molecules, more, limit
 ):
-    """As `mask_at` of cuda/gcn_stack.cuh places them, behind everything else."""
+    """`mask_at` of cuda/gcn_stack.cuh places the masks after everything else."""
     num_nodes = round(num_tiles * tile_nodes * filled)
     shapes = ((num_nodes, 11), (4 * num_tiles + 1,), (num_nodes + 1,), (2 * num_nodes,), (num_tiles + 1,))
     arrays, seed = [torch.empty(shape, device="meta") for shape in shapes], torch.empty(1, device="meta")
@@ -81,7 +81,7 @@ def test_sums_in_shared_memory_leave_room_for_enough_groups(num_tiles, groups, s
 
 @pytest.mark.parametrize(("num_multiprocessors", "warps"), [(4, 1), (6, 1), (8, 1), (28, 4)])
 def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, warps):
-    """How many of its tiles are filled is not known on the host: each of so many gets a group, if they fit."""
+    """The host does not know how many tiles are filled, and plans a group for each of half of them if they fit."""
     inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
     tiles = next_fit(inputs.graph.ptr)
     padded = changed(

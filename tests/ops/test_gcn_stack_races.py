@@ -1,4 +1,4 @@
-"""Whether barriers, and the turns in which tiles add up, order all accesses to shared memory: under emulation, by `races.cpp`."""
+"""Barriers, and the turns in which tiles add up, order all accesses to shared memory; `races.cpp` checks this in emulation."""
 
 import emulated
 import pytest

@@ -1,4 +1,4 @@
-"""What the host expects tiles to take."""
+"""The host's estimate of the time of tiles is plausible."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The CUDA operator under emulation in every layout of a tile: places, warps, row tiles; against the float64 oracle."""
+"""The CUDA operator agrees with the float64 oracle under emulation in every layout of a tile: places, warps and row tiles."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_64_features_in_one_warp_a_tile_or_two(emulate, num_tiles, forward, prec
 @pytest.mark.parametrize(("hidden", "channels"), [(32, 43), pytest.param(16, 70, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sizes", [[40] * 3, [40, 70, 30]], ids=["tiles", "large"])
 def test_more_warps_than_ins_of_one_piece_in_bf16(emulate, hidden, channels, sizes):
-    """Those without ins take turns for column sums alone, also where several pieces of the input follow each other."""
+    """Warps without a piece only take turns for column sums, also if the input has several pieces."""
     inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 2, precision="bf16")
     assert warps_of(inputs, SMALL)[1] == 4
     check(inputs, 3e-2, 1e-1)
@@ -42,7 +42,7 @@ def test_more_warps_than_ins_of_one_piece_in_bf16(emulate, hidden, channels, siz
 
 @pytest.mark.parametrize("hidden", [72, *(pytest.param(other, marks=pytest.mark.slow) for other in (160, 224))])
 def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
-    """In several groups of warps, whose rows lie side by side."""
+    """Several groups of warps have rows that lie side by side."""
     inputs = random_inputs(random_batch([40] * 5, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack")
     check(inputs, 3e-2, 1e-1)
 
@@ -62,7 +62,7 @@ SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger t
 )
 @pytest.mark.parametrize("hidden", [32, *(pytest.param(other, marks=pytest.mark.slow) for other in (16, 50))])
 def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
-    """In one warp of three row tiles, or three warps of one."""
+    """A tile has one warp with three row tiles, or three warps with one each."""
     emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, tile_nodes=48, **options)
     check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
@@ -84,7 +84,7 @@ MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
     ids=str,
 )
 def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
-    """In two warps, each with turns of its own; those of a large molecule take them between its strips."""
+    """A tile has two warps with their own turns; warps of a large molecule take them between its strips."""
     inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 3, tile_nodes=96, **options)
     planned = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 96))
     layouts = {(plan.warps, plan.row_tiles) for plan in (forward_plan(planned, SMALL), backward_plan(planned, SMALL))}
@@ -95,7 +95,7 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
 @pytest.mark.parametrize("tile_nodes", [pytest.param(48, marks=pytest.mark.slow), 96])
 @pytest.mark.parametrize("bonds_per_atom", [0.1, *(pytest.param(other, marks=pytest.mark.slow) for other in (0.4, 0.7)), 2.5])
 def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
-    """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""
+    """Atoms of a row tile have one, two, three, four or more neighbours, beside row tiles with other numbers."""
     inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
     check(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes)))
 
@@ -107,7 +107,7 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
 
 @pytest.mark.parametrize(("hidden", "layers", "warps"), [(64, 3, 4), (96, 8, 8)])
 def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
-    """In eight the lanes' masks fill one and a half words; deep enough that two a lane need more than the room of the largest molecules."""
+    """In eight warps a lane's masks fill one and a half words; in deep networks they exceed the room of the largest molecules."""
     inputs = random_inputs(random_batch([120, 128, 100, 90], 11), hidden, layers, tile_nodes=128, last_activation=True)
     assert warps_of(inputs, SMALL) == [warps, warps]
     check(inputs)
@@ -116,7 +116,7 @@ def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
 @pytest.mark.parametrize("tile_nodes", [64, 96])
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
 def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_nodes):
-    """As a padded batch has them: a block may get none but such."""
+    """A padded batch has empty tiles, and a block may get only such tiles."""
     emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, tile_nodes=tile_nodes)
     tiles = next_fit(inputs.graph.ptr, tile_nodes)

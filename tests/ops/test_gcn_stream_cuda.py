@@ -1,4 +1,4 @@
-"""Blocks that go through many tiles, without a GPU: under emulation, against the float64 oracle."""
+"""Blocks that go through many tiles agree with the float64 oracle under emulation."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def make(num_layers=3, channels=11, **options):
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *(pytest.param(options, marks=pytest.mark.slow) for options in OPTIONS[1:])], ids=str)
 def test_every_option(emulate, options):
-    """Bonds within tiles, to guests, to atoms beyond the guests' room; two blocks of several tiles."""
+    """Bonds lead to atoms within tiles, to guests and to atoms beyond the guests' room, in two blocks of several tiles."""
     check(make(2, **options))
     assert {"gcn_stream_forward.cu", "gcn_stream_backward.cu"} <= emulate.sources
     assert not {"gcn_layer_forward.cu", "gcn_layer_backward.cu"} & emulate.sources
@@ -34,7 +34,7 @@ def test_every_option(emulate, options):
 
 @pytest.mark.slow
 def test_features_without_a_gradient(emulate):
-    """As of most models: the backward's kernel is then another."""
+    """Most models need no gradient of the features, and backward then has another kernel."""
     inputs = make(residual=True)
     check(changed(inputs, x=inputs.graph.x.detach()))
     assert "gcn_stream_backward.cu" in emulate.sources
@@ -42,7 +42,7 @@ def test_features_without_a_gradient(emulate):
 
 @pytest.mark.slow
 def test_padded_batches(emulate):
-    """Room for atoms beyond those in use, so much that one block has none: no weight in outputs, statistics and gradients."""
+    """Padding that leaves one block without atoms has no effect on outputs, statistics and gradients."""
     inputs, more = changed(make(2), strategy="vertex"), 400
     grad = torch.sin(torch.arange(float(HIDDEN) * len(SIZES), dtype=torch.float64)).view(-1, HIDDEN)
     expected = run_emulated(inputs, grad)
@@ -60,7 +60,7 @@ def test_padded_batches(emulate):
 
 @pytest.mark.slow
 def test_no_atoms(emulate):
-    """Room for many, none in use: zeros, and running statistics as they were."""
+    """A batch of padding alone gives zeros and leaves the running statistics unchanged."""
     inputs = changed(make(2), strategy="vertex")
     none = {name: torch.zeros_like(getattr(inputs.graph, name)) for name in ("ptr", "rowptr")}
     result = run_emulated(changed(inputs, x=torch.full_like(inputs.graph.x.detach(), torch.nan).requires_grad_(), **none))
@@ -69,7 +69,7 @@ def test_no_atoms(emulate):
 
 
 def test_plans():
-    """Where batches are large and shared memory has room for two blocks with the next tile's rows; all others as they were."""
+    """Only large batches are streamed, if shared memory has room for two blocks with the next tile's rows."""
     molecules = random_batch([23] * 1500, 28)
     options = {"norm": "batch", "training": True}
 

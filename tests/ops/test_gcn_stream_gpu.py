@@ -1,4 +1,4 @@
-"""Blocks that go through many tiles on a GPU that has room for them: against float64, bit for bit. `pytest -m gpu`."""
+"""Blocks that go through many tiles are right on a GPU that has room for them. `pytest -m gpu`."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
 
 def make(seed=0, **options):
-    """Two layers: with more, activations within rounding of zero cost more than the bounds."""
+    """Return inputs with two layers; with more, activations within rounding of zero would cost more than the bounds."""
     inputs = random_inputs(random_batch([23] * 1700, 11, seed, 1.1), 172, 2, seed=seed, norm="batch", training=True, **options)
     if not blocks(inputs, gpu(torch.device("cuda"))).streams:
         pytest.skip("the batch has too few tiles, or a multiprocessor too little shared memory")
@@ -35,7 +35,7 @@ def test_every_option(options):
 
 
 def test_same_bits_on_every_run():
-    """Some tiles have more bonds to others than room for their atoms."""
+    """Some tiles have more bonds to other tiles than room for the atoms at their ends."""
     inputs = on_gpu(make(residual=True, last_activation=True), torch.float32)
     first, second = (run(message_network, inputs, gradient_of(inputs)) for _ in range(2))
     for left, right in ((first.outputs, second.outputs), (first.gradients, second.gradients)):

@@ -1,4 +1,4 @@
-"""GINE's sums on every device, and its kernels under emulation, against plain PyTorch."""
+"""GINE's sums agree with plain PyTorch on every device, and its kernels under emulation."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The head with its loss: on the CPU in every instruction set, under emulation and on a GPU, against float64; and what does not fit."""
+"""The head with its loss agrees with float64 in every instruction set, in emulation and on a GPU, and refuses what does not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN = [(1, (2,)), (37, (2,)), (1500, (2,))]
 
 @pytest.fixture
 def emulated_operator(emulate: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """CUDA's implementation for CPU tensors."""
+    """Use CUDA's implementation for CPU tensors."""
     monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
     library = torch.library.Library("molgcn", "IMPL")
     library.impl("head_loss", head_loss_cuda.forward, "CPU")
@@ -43,7 +43,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def example(count: int, widths: tuple[int, ...], dtype: torch.dtype = torch.float32, device: str = "cpu") -> Inputs:
-    """x, weights, biases, and the objective's target, mean and std."""
+    """Return x, weights, biases, and the objective's target, mean and std."""
     generator = torch.Generator().manual_seed(count)
 
     def draw(*shape: int) -> Tensor:
@@ -57,7 +57,7 @@ def example(count: int, widths: tuple[int, ...], dtype: torch.dtype = torch.floa
 
 
 def differentiated(function, inputs: Inputs, loss: str) -> tuple[Tensor, ...]:
-    """Loss, sums and three times the gradients."""
+    """Return loss, sums and three times the gradients."""
     x, weights, biases, targets = inputs
     parameters = [tensor.clone().requires_grad_() for tensor in (x, *weights, *biases)]
     k = 1 + len(weights)
@@ -66,7 +66,7 @@ def differentiated(function, inputs: Inputs, loss: str) -> tuple[Tensor, ...]:
 
 
 def check(inputs: Inputs, loss: str) -> None:
-    """Compare with float64."""
+    """Compare the operator with float64."""
     x, weights, biases, targets = inputs
     exact = x.double(), [weight.double() for weight in weights], [bias.double() for bias in biases], tuple(t.double() for t in targets)
     tolerance = 2e-6 if x.dtype == torch.float32 else 1e-14
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused(device):
         (x, [weight[:, :3]], [bias], target, mean, std),
         (x, [weight], [], target, mean, std),
         (x, [weight], [bias], target[:3], mean, std),
-        (x, [weight], [bias[:1]], target, mean, std),  # which PyTorch would spread over the targets
+        (x, [weight], [bias[:1]], target, mean, std),  # which PyTorch would broadcast over the targets
         (x, [weight], [bias], target, mean[:1], std),
         (x, [weight], [bias], target, mean, std[:, None]),
         (x, [], [], target, mean, std),

@@ -1,4 +1,4 @@
-"""The kernel that sums losses: compiled for every architecture, run under emulation and on a GPU."""
+"""The kernel that sums losses compiles for every architecture, and is right under emulation and on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean of a loss counts what is known and nothing else."""
+"""The mean of a loss counts known targets only."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Products in a precision asked for, beside PyTorch's switch: the switch's own products need a GPU (test_gcn_layers_gpu.py)."""
+"""Products have the requested precision, whatever PyTorch's switch says; test_gcn_layers_gpu.py tests the switch's own products."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_float32_stays_float32(switch):
 
 
 def test_float32_stays_float32_beside_the_newer_switch(tf32_by_the_newer_switch):
-    assert error("float32") < 1e-7  # by way of float64
+    assert error("float32") < 1e-7  # computed in float64
     assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
@@ -55,7 +55,7 @@ def test_float64_is_always_float64(switch):
 
 
 def test_tf32_keeps_what_is_no_number():
-    """CUDA's own NaN has all bits set, so that rounding up would make it -0."""
+    """CUDA's NaN has all bits set, so that rounding it up would give -0."""
     left = torch.tensor([[0x7FFFFFFF], [0x7F800000], [-0x800000], [0x7F7FFFFF]], dtype=torch.int32).view(torch.float32)
     product = matmul_in("tf32", torch.float32)(left, torch.ones(1, 1))[:, 0]
     assert product[0].isnan()

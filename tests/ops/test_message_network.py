@@ -1,4 +1,4 @@
-"""Numbers of the stack operator on the CPU against its float64 oracle; the layers against PyG are in tests/nn/test_fused.py."""
+"""The message network on the CPU agrees with its float64 oracle; tests/nn/test_fused.py compares the layers with PyG's."""
 
 import itertools
 
@@ -98,7 +98,7 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True}, {"norm": "layer"}, {"add_self_loops": False}], ids=str)
 @pytest.mark.parametrize("pool", ["mean", "max"])
 def test_twins(options, pool):
-    """Leaves of three kinds around one atom: the gradients of equal leaves are equal, and add up to what the oracle gives them."""
+    """One atom has leaves of three kinds; gradients of equal leaves are equal, and sum to the oracle's."""
     leaf_kinds = torch.tensor([0, 1, 0, 2, 0, 1, 2, 0])
     nodes = len(leaf_kinds) + 2
     source = torch.cat([torch.arange(2, nodes), torch.tensor([1])])
@@ -118,7 +118,7 @@ def test_twins(options, pool):
 
 
 def _mutants(inputs: NetworkCall):
-    """Mistakes that the comparison must notice, as the oracle run on altered inputs or with altered results."""
+    """Yield mistakes that the comparison must notice: the oracle on altered inputs, or with altered results."""
 
     def transposed(i: NetworkCall):
         return message_network_reference(changed(i, weights=[i.parameters.weights[0], *(w.T for w in i.parameters.weights[1:])]))
@@ -149,7 +149,7 @@ def test_mutants_are_caught(mutant):
 
 
 def test_a_molecule_does_not_depend_on_its_neighbours():
-    """Bit for bit, beside atoms 1e6 times larger."""
+    """Its results have the same bits beside atoms that are 1e6 times larger."""
     batch = random_batch([9, 9, 9, 9], 11)
     inputs = random_inputs(batch, 32, 12, torch.float32)
     large = inputs.graph.x.detach().clone()
@@ -206,7 +206,7 @@ def test_molecule_without_atoms_pools_to_zero(pool):
 @pytest.mark.parametrize("norm", [None, "batch", "layer"])
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 def test_padding_weighs_nothing(norm, pool):
-    """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
+    """Padding filled with NaN and nonsense does not change outputs, statistics and gradients."""
     inputs = random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, norm=norm, pool=pool, training=True, residual=True, last_activation=True)
     expected = run(message_network, inputs)
     nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs

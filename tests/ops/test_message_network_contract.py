@@ -1,4 +1,4 @@
-"""What PyTorch and callers may rely on in the stack operator: schema, derivatives, compilation, strides, and what is refused."""
+"""The message network keeps its contract: schema, derivatives, compilation, strides and errors."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_backward_needs_what_forward_kept():
 
 
 def test_what_forward_kept_may_come_back_from_anywhere():
-    """A hook of saved tensors gives backward memory of its own, here 16 bytes from a whole line."""
+    """A hook on saved tensors gives backward other memory, here 16 bytes from the start of a cache line."""
 
     def elsewhere(tensor):
         room = torch.empty(tensor.numel() * tensor.element_size() + 80, dtype=torch.uint8)

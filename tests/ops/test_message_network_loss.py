@@ -1,4 +1,4 @@
-"""Layers, head and loss as one: under emulation and on a GPU, against float64 and against the operators one by one."""
+"""Layers, head and loss as one operator agree with float64 and with separate operators, in emulation and on a GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture
 def emulate_loss(emulate, monkeypatch):
-    """The kernels as the operator's implementation for CPU tensors."""
+    """Use the kernels as the operator's implementation for CPU tensors."""
     monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
     library = torch.library.Library("molgcn", "IMPL")
     library.impl("message_network", message_network_cuda.forward, "CPU")
@@ -42,12 +42,12 @@ def emulate_loss(emulate, monkeypatch):
 
 
 def with_loss(inputs: NetworkCall, head: list[Tensor], loss: str, delta: float = 1.0) -> NetworkCall:
-    """The call with weight, bias, target, mean and std."""
+    """Return the call with weight, bias, target, mean and std."""
     return inputs._replace(epilogue=Epilogue(head[:2], head[2:], loss, delta))
 
 
 def loss_of(inputs: NetworkCall, head: list[Tensor], loss: str, delta: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Loss and sums."""
+    """Return loss and sums."""
     outputs = message_network(with_loss(inputs, head, loss, delta))
     return outputs.result, outputs.of_loss[0]
 
@@ -59,7 +59,7 @@ def device(request):
 
 
 def head_of(inputs: NetworkCall, num_targets: int, missing: float = 0.3) -> list[Tensor]:
-    """Weight, bias, targets, means and deviations."""
+    """Return weight, bias, targets, means and deviations."""
     generator = torch.Generator().manual_seed(num_targets)
 
     def draw(*shape: int) -> Tensor:
@@ -84,7 +84,7 @@ def check(
     missing: float = 0.3,
     folded_from: tuple[NetworkCall, Tensor] | None = None,
 ) -> None:
-    """`folded_from` is all atoms, for the oracle, and the row of each."""
+    """Check against float64; `folded_from` has the inputs with all atoms, for the oracle, and the row of each atom."""
     head = head_of(inputs, num_targets, missing)
     exact, exact_head = converted(folded_from[0] if folded_from else inputs, torch.float64), [tensor.clone() for tensor in head]
     mine = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
@@ -118,7 +118,7 @@ def test_against_float64(device, sizes, options):
 
 @pytest.mark.parametrize(("loss", "num_targets"), list(zip(LOSSES, (19, 3, 1), strict=True)))
 def test_losses_and_targets(device, loss, num_targets):
-    """The derivatives of L1 and huber jump where a prediction is its target; none is near."""
+    """The derivatives of L1 and huber jump where a prediction equals its target, which none does here."""
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 2), device, num_targets, loss)
 
 
@@ -138,7 +138,7 @@ def test_bf16(device):
 
 
 def test_room_of_a_padded_batch(device):
-    """Molecules without atoms, in no tile, whose targets are missing."""
+    """Padding has molecules without atoms that are in no tile and have missing targets."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2)
     count, nodes = inputs.graph.num_graphs, inputs.graph.x.shape[0]
     tile_ptr = torch.tensor([0, 4, 5, 8, 9, 10, *[count] * 9], dtype=torch.int32)
@@ -161,7 +161,7 @@ def test_room_of_a_padded_batch(device):
 
 
 def example(device: str, num_targets: int = 2, **options: object) -> tuple[NetworkCall, list[Tensor]]:
-    """Inputs, and the head's as :func:`with_loss` takes them."""
+    """Return inputs and the head's tensors, as :func:`with_loss` takes them."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2, **options)
     head = [tensor.float().to(device) for tensor in head_of(inputs, num_targets)]
     inputs = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
@@ -175,7 +175,7 @@ def test_many_targets_in_several_blocks(device, request):
 
 
 def test_opcheck(device, request):
-    """On a GPU what forward keeps has gaps, in which anything may be: two calls' differ. Elsewhere nothing of it is discarded."""
+    """On a GPU the saved tensor has gaps with arbitrary contents, which differ between calls; elsewhere nothing is discarded."""
     if device == "cpu":
         request.getfixturevalue("emulate").properties = Gpu(1, H100, cache_bytes=2**30)
     inputs, head = example(device)
@@ -228,7 +228,7 @@ def test_three_launches_forward_and_backward(device, request, options):
 
 @pytest.mark.parametrize("num_targets", [1, 3])
 def test_forward_knows_all_that_follows(emulate_loss, emulate, num_targets):
-    """All kernels of a step compile at once, so that its first one takes as long as the slowest."""
+    """All kernels of a step compile at once, so that the first step waits only for the slowest."""
     check(random_inputs(random_batch([5, 9], 11), 16, 2), "cpu", num_targets)
     assert sorted(emulate.prefetched, key=str) == sorted(emulate.used[1:], key=str)
 

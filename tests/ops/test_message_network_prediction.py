@@ -1,4 +1,4 @@
-"""Predictions in one launch: under emulation and on a GPU against float64, and as a model takes them."""
+"""Predictions in one launch agree with float64 under emulation and on a GPU, and a model uses them."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def predicted(inputs):
 
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def predict(request):
-    """The CUDA operator, of inputs and a head in float64."""
+    """Return a function that runs the CUDA operator on inputs and a head in float64."""
     if request.param == "cuda":
         return lambda inputs, *head: predicted(on_gpu(with_head(inputs, *head), torch.float32)).cpu()
     request.getfixturevalue("emulate")
@@ -69,7 +69,7 @@ def test_strategies_without_a_launch_for_it(predict):
 
 
 def test_padded_batch(predict):
-    """What is not there is the head's bias, as it is of a molecule without atoms."""
+    """Padding molecules get the head's bias, as molecules without atoms do."""
     inputs, head = inference(SIZES, 32, 3)
     tiles = next_fit(inputs.graph.ptr)
     padded = changed(

@@ -3,7 +3,7 @@ import torch
 
 from molgcn.ops.philox import keep_mask, philox
 
-# Known answers published with Random123 (kat_vectors, philox4x32 10).
+# Known answers that Random123 publishes (kat_vectors, philox4x32 10).
 KNOWN = [
     (0, 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     (0xFFFFFFFF, 0xFFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),

@@ -1,4 +1,4 @@
-"""Reverse Cuthill-McKee order of nodes."""
+"""Nodes are put into reverse Cuthill-McKee order."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ def bandwidth(edge_index):
 
 
 def test_neighbours_get_close_numbers():
-    """A path of 100 nodes with shuffled numbers has a bandwidth of 1 again."""
+    """Renumbering gives a shuffled path of 100 nodes a bandwidth of 1."""
     number = torch.randperm(100, generator=torch.Generator().manual_seed(0))
     edge_index = torch.stack([number[:-1], number[1:]])
     order = renumber(edge_index, 100)

@@ -1,4 +1,4 @@
-"""Networks small enough for compute-sanitizer, one for each kind of kernel, several tiles a block: benchmarks/results/sanitizer.md."""
+"""Networks small enough for compute-sanitizer, one per kind of kernel, with several tiles per block: benchmarks/results/sanitizer.md."""
 
 import pytest
 import torch

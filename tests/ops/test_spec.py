@@ -1,4 +1,4 @@
-"""The spec of a network: its string form, the order of its parameters, and what it refuses."""
+"""The spec of a network has the right string form and order of parameters, and refuses wrong values."""
 
 from __future__ import annotations
 

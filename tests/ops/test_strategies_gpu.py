@@ -1,4 +1,4 @@
-"""What holds for every strategy: any thread, any device, any layout of the inputs, no growth of memory. `pytest -m gpu`."""
+"""Every strategy works on any thread and device and with any layout of the inputs, and leaks no memory. `pytest -m gpu`."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ STRATEGIES = ("stack", "vertex")
 
 
 def moved(inputs, device):
-    """The same leaves on another device."""
+    """Return the inputs' leaf tensors on another device."""
     return mapped(inputs, lambda tensor: tensor.detach().to(device).requires_grad_(tensor.requires_grad))
 
 
@@ -30,7 +30,7 @@ def small(strategy, **options):
 
 
 def assert_same(actual, expected):
-    """Bit for bit."""
+    """Assert equality bit for bit."""
     for name, tensor in (expected.outputs | expected.gradients).items():
         found = (actual.outputs | actual.gradients)[name].to(tensor.device)
         torch.testing.assert_close(found, tensor, rtol=0, atol=0, msg=name)
@@ -46,7 +46,7 @@ def test_a_new_thread_runs_both_ways(strategy):
     inputs = small(strategy)
     grad, leaves = gradient_of(inputs).float(), (inputs.graph.x, *inputs.parameters.weights, *inputs.parameters.biases)
     pooled, _, saved, _ = torch.ops.molgcn.message_network(*inputs.arguments)
-    expected = torch.autograd.grad(pooled, leaves, grad, retain_graph=True)  # else `saved` is no longer there
+    expected = torch.autograd.grad(pooled, leaves, grad, retain_graph=True)  # otherwise `saved` would be freed
 
     def backward():
         with torch.no_grad():
@@ -105,14 +105,14 @@ def test_the_loss_and_a_model_on_the_second_device():
 
 
 def strided(tensor):
-    """The same numbers in every second place, from an odd address on."""
+    """Return the same numbers in every second place, starting at an odd address."""
     memory = tensor.new_zeros(2 * tensor.numel() + 1)[1:]
     view = memory.view(*tensor.shape[:-1], 2 * tensor.shape[-1])[..., ::2]
     return view.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 def shifted(tensor):
-    """The same numbers side by side, from an odd address on."""
+    """Return the same numbers side by side, starting at an odd address."""
     memory = tensor.new_zeros(tensor.numel() + 1)[1:].view(tensor.shape)
     return memory.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
 
@@ -164,4 +164,4 @@ def test_1000_steps_without_drift_in_memory(strategy):
         for _ in range(steps):
             run(message_network, inputs, gradient_of(inputs))
         seen.append(allocated())
-    assert any(after <= before for before, after in pairwise(seen)), seen  # a drift would go on
+    assert any(after <= before for before, after in pairwise(seen)), seen  # a leak would grow every time

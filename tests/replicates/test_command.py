@@ -1,4 +1,4 @@
-"""A run of several trainings from the command line: one command, one folder, one table."""
+"""A run of several trainings takes one command, and gives one folder and one table."""
 
 import json
 import subprocess

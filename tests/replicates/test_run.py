@@ -1,4 +1,4 @@
-"""Cross-validation, repeats and ensembles as one run: what lies in its folder, and that an interrupted one ends as the others do."""
+"""Cross-validation, repeats and ensembles are one run with a complete folder, which ends the same after an interruption."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ CV = {"split": "cv", "folds": 3}
 
 
 class InterruptedAfter(Callback):
-    """As Ctrl-C does, after so many batches of all trainings together."""
+    """A callback that interrupts as Ctrl-C does, after a number of batches of all trainings together."""
 
     def __init__(self, batches):
         self.left = batches
@@ -49,7 +49,7 @@ def split_of(folder):
 
 @pytest.fixture(scope="module")
 def folds(small_config, tmp_path_factory):
-    """Three folds in one go: the run's configuration, folder and result."""
+    """Return configuration, folder and result of an uninterrupted run of three folds."""
     config = small_config(dataset=CV, training={"checkpoint_seconds": 0})
     folder = tmp_path_factory.mktemp("runs") / "folds"
     return config, folder, train_all(config, folder)
@@ -144,7 +144,7 @@ def test_a_mistake_names_the_fold(small_config, tmp_path):
 
 @pytest.fixture(scope="module")
 def models(small_config, tmp_path_factory):
-    """Two models on one split with a report: the folder and the result."""
+    """Return folder and result of two models on one split with a report."""
     folder = tmp_path_factory.mktemp("runs") / "models"
     result = train_all(small_config(training={"ensemble": 2, "report": True}), folder)
     return folder, result
@@ -180,7 +180,7 @@ def test_predict_and_evaluate_take_the_run_s_folder(models, tmp_path):
 
 @pytest.fixture(scope="module")
 def calibrated(small_config, tmp_path_factory):
-    """Two models on one split with a calibration part: the configuration, the folder and the result."""
+    """Return configuration, folder and result of two models on one split with a calibration part."""
     folder = tmp_path_factory.mktemp("runs") / "calibrated"
     training = {"ensemble": 2, "calibration": "conformal", "report": True, "baseline": "rf"}
     config = small_config(dataset={"calibration_fraction": 0.25}, training=training, trainer={"max_epochs": 1})
@@ -188,7 +188,7 @@ def calibrated(small_config, tmp_path_factory):
 
 
 def test_the_mean_of_an_ensemble_has_a_calibration_of_its_own(calibrated, tmp_path):
-    """By hand: of n calibration molecules the ceil(0.9 (n + 1))-th smallest error of the mean."""
+    """The threshold is the ceil(0.9 (n + 1))-th smallest error of the mean over n calibration molecules."""
     config, folder, result = calibrated
     models = load_models(config, folder)
     found, predictions = models.average("calibration", 32)

@@ -1,4 +1,4 @@
-"""The page about a classifier, and its pictures."""
+"""The page about a classifier has its tables and pictures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_classes_are_called_by_their_names(tmp_path, count):
-    """In the table of labels, in decisions, on cards and in the pictures; a class without a name by its number."""
+    """Tables, decisions, cards and pictures show the names; a class without a name is shown by its number."""
     text = page(tmp_path, LABELS, probabilities(count), "y", titles=("<i>no", "yes & so", "2"))
     heads = "".join(f'<th class="right">class {title}</th>' for title in ("&lt;i&gt;no", "yes &amp; so", "2")[:count])
     assert f"<tr><th>labels</th>{heads}" in text

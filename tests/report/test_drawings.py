@@ -1,4 +1,4 @@
-"""Molecules are drawn where RDKit can."""
+"""Molecules are drawn if RDKit can draw."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_what_cannot_be_read_is_not_drawn(smiles):
 
 
 def test_without_the_libraries_of_x11():
-    """As on a server, where the import fails: said once, with the remedy."""
+    """The import fails on such a server, which is reported once, with the remedy."""
     program = (
         "import sys; sys.modules['rdkit.Chem.Draw'] = None; from molgcn.report.drawings import draw; "
         "print([draw(smiles) for smiles in ('CCO', 'CCO')])"

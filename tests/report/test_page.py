@@ -1,4 +1,4 @@
-"""The page says what was measured, needs nothing beside it and runs nothing of anybody's."""
+"""The page shows what was measured, needs no other file and runs no foreign code."""
 
 import base64
 import re
@@ -19,7 +19,7 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Tags, addresses and text of a page, and whether its tags close in order."""
+    """A parser that collects tags, addresses and text of a page, and checks that its tags close in order."""
 
     def __init__(self, text):
         super().__init__()

@@ -16,7 +16,7 @@ def no_warnings():
 
 
 def pixels(path):
-    """A picture [height, width, 3] after the checks that every picture passes: a sensible size, something drawn, white margins."""
+    """Return a picture [height, width, 3], after checking that it has a sensible size, contents and white margins."""
     image = imread(path)[..., :3]
     height, width = image.shape[:2]
     assert 300 <= height <= 4000 and 300 <= width <= 4000
@@ -27,7 +27,7 @@ def pixels(path):
 
 
 def count(image, color):
-    """Pixels of about that color."""
+    """Return the number of pixels of about this color."""
     return int((np.abs(image - np.array(color)) < 0.12).all(axis=2).sum())
 
 
@@ -65,7 +65,7 @@ def test_learning_curve_without_validation(tmp_path):
 
 
 def test_the_training_curve_is_the_mean_of_each_epoch():
-    """Of rows that stand for 50 steps and for the last one of the epoch."""
+    """Rows for 50 steps and for the last one of an epoch are weighted by their steps."""
     rows = [(0, 50, 1.0), (0, 51, 11.0), (1, 101, 0.5), (1, 102, 0.5 + 51)]
     table = pd.DataFrame(rows, columns=["epoch", "step", "train/loss"]).assign(**{"val/loss": [np.nan, 2.0, np.nan, 3.0]})
     curves = loss_curves(table)

@@ -1,4 +1,4 @@
-"""Molecules, files and predictions by hand that the tests of prediction share."""
+"""Molecules, files and predictions computed by hand, which the tests of prediction share."""
 
 import csv
 import gzip
@@ -25,7 +25,7 @@ def rows_of(path):
 
 
 def expected(run, smiles=SMILES):
-    """The predictions by hand: features, float64 weights, PyG's layers, and the scaling written out."""
+    """Return the predictions computed by hand, from features, float64 weights, PyG's layers and the scaling."""
     module = load_regressor(run.folder, BackendConfig(name="pyg")).double()
     molecules = PackedMolecules.from_smiles(smiles, features="qm9")
     batch = molecules.batch(slice(None))

@@ -1,4 +1,4 @@
-"""NumPy files that grow are what NumPy itself would have written."""
+"""NumPy files that grow equal those that NumPy itself writes."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Passes with dropout: their spread in closed form, seeds, and what stays as in evaluation."""
+"""Passes with dropout have the spread of the closed form, follow seeds and leave all else as in evaluation."""
 
 import csv
 
@@ -20,7 +20,7 @@ RATE = 0.2
 
 @pytest.fixture(scope="module")
 def folder(trained_config, tmp_path_factory):
-    """A run of one layer with dropout and batch norm and a linear head, without hydrogens."""
+    """Return a run of one layer with dropout, batch norm and a linear head, without hydrogens."""
     folder = tmp_path_factory.mktemp("dropout")
     changes = {
         "dataset": {**trained_config["dataset"], "features": "general"},
@@ -33,7 +33,7 @@ def folder(trained_config, tmp_path_factory):
 
 @pytest.mark.parametrize("backend", ["fused", "pyg", "reference"])
 def test_mean_and_spread_of_one_layer_in_closed_form(folder, backend):
-    """Of a single atom each channel h_c is zeroed, or divided by 1 - p: the variance of w h is p / (1 - p) sum (w_c h_c)^2."""
+    """For a single atom each channel h_c is zeroed or divided by 1 - p, so that w h has the variance p / (1 - p) sum (w_c h_c)^2."""
     module = load_regressor(folder)
     states = []
     module.model.head.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
@@ -55,11 +55,11 @@ def test_the_seed_decides_and_batches_differ(folder):
     assert np.array_equal(first.values, again.values) and np.array_equal(first.deviation, again.deviation)
     assert not np.allclose(first.values, other.values)
     small = predicted(1, batch_size=2).values
-    assert len(np.unique(small[:, 0])) == 6  # no two rows share what is left out
+    assert len(np.unique(small[:, 0])) == 6  # no two rows share a dropout mask
 
 
 def test_only_dropout_is_active(folder):
-    """Batch norms keep their statistics, and torch's own generator stays where it was."""
+    """Batch norms keep their statistics, and torch's own generator keeps its state."""
     ensemble = Ensemble.load([folder], dropout_samples=2)
     before = {key: value.clone() for key, value in ensemble.members[0].state_dict().items()}
     torch.manual_seed(3)

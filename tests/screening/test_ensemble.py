@@ -1,4 +1,4 @@
-"""Members, their mean and deviation, and which weights they predict with."""
+"""An ensemble gives its members' predictions, their mean and deviation, with the right weights."""
 
 import math
 import subprocess
@@ -19,7 +19,7 @@ from molgcn.training.train import train
 
 @pytest.fixture
 def other_run(trained_config, tmp_path):
-    """A second run, of another seed, and its folder."""
+    """Return a second run with another seed, and its folder."""
     return train(parse(Config, {**trained_config, "seed": 1, "training": {"report": False}}), tmp_path / "other run")
 
 

@@ -15,14 +15,14 @@ from molgcn.training.train import train
 
 @pytest.fixture(scope="module")
 def deep_run(trained_config, tmp_path_factory):
-    """A run whose head has hidden layers of 6 and 4, and its folder."""
+    """Return a run whose head has hidden layers of 6 and 4, and its folder."""
     model = {**trained_config["model"], "head_channels": [6, 4]}
     values = {**trained_config, "model": model, "training": {"report": False}, "trainer": {**trained_config["trainer"], "max_epochs": 1}}
     return train(parse(Config, values), tmp_path_factory.mktemp("deep"))
 
 
 def states(run):
-    """The vector before the head and those after its hidden layers, by hand: PyG's layers, the mean over atoms, the head's own maps."""
+    """Return the states before the head and after its hidden layers, computed by PyG's layers, the mean and the head's maps."""
     module = Ensemble.load([run.folder], BackendConfig(name="pyg")).members[0]
     before = []
     module.model.head.register_forward_pre_hook(lambda _, inputs: before.append(inputs[0]))
@@ -63,5 +63,5 @@ def test_several_networks_stand_side_by_side(trained_run, deep_run):
 
 @pytest.mark.parametrize("layer", [3, -2])
 def test_a_layer_that_is_not_there(deep_run, layer):
-    with pytest.raises(UserError, match=rf"layer={layer} is not there: the head has 2 hidden layers"):
+    with pytest.raises(UserError, match=rf"layer={layer} does not exist: the head has 2 hidden layers"):
         Fingerprints(Ensemble.load([deep_run.folder]), layer)

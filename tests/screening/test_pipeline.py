@@ -35,7 +35,7 @@ def test_memory_does_not_grow_with_the_stream(ensemble):
 
 
 def test_long_records_come_few_at_a_time(ensemble):
-    """As many characters as one record may have, or two of them, so that a thousand long ones do not fill memory."""
+    """A piece has as many characters as one or two records may have, so that a thousand long ones do not fill the memory."""
     long = (Record(["CO", "x" * 9_000_000], "CO") for _ in range(5))
     parts = list(predict_records(ensemble, long, "smiles", 1024, 0))
     assert [(part.start, len(part.records)) for part in parts] == [(0, 2), (2, 2), (4, 1)]
@@ -43,7 +43,7 @@ def test_long_records_come_few_at_a_time(ensemble):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_little_is_read_ahead(workers):
-    """An endless stream, of which the workers take no more than they need."""
+    """Workers take no more from an endless stream than they need."""
     taken = []
 
     def endless():

@@ -6,7 +6,7 @@ from molgcn.overrides import parse_override
 
 @pytest.fixture
 def compose(small_config):
-    """Composes as the command line does: overrides onto the small configuration."""
+    """Return a function that applies overrides to the small configuration as the command line does."""
 
     def make(overrides):
         values = small_config().to_dict()

@@ -1,4 +1,4 @@
-"""What the tests of searches share: a space, a training that takes no time, and what a search left in its folder."""
+"""A search space, a training that takes no time and a search's results, which the tests of searches share."""
 
 import csv
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ SPACE = {"optimizer": {"lr": [1e-3, 1e-2, 3e-2]}}
 
 
 def trained(config, folder, watchers):
-    """In place of a training: one validation, whose loss is the rate."""
+    """Replace a training by one validation, whose loss is the learning rate."""
     loss = config.optimizer.lr
     trainer = SimpleNamespace(callback_metrics={"val/loss": loss}, current_epoch=0, sanity_checking=False, should_stop=False)
     for watcher in watchers:

@@ -1,4 +1,4 @@
-"""sweep=optuna on a few hundred molecules: failures, interrupts, continuing, and what lies in the folder."""
+"""sweep=optuna on a few hundred molecules survives failures and interrupts, continues, and leaves a complete folder."""
 
 import os
 import signal
@@ -148,7 +148,7 @@ def test_without_optuna(tmp_path, compose, monkeypatch):
 
 @pytest.fixture
 def handlers():
-    """A command's own, whatever started the tests."""
+    """Install the signal handlers of a command, whatever started the tests."""
     before = [
         (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
         (signal.SIGTERM, signal.signal(signal.SIGTERM, terminate)),
@@ -166,7 +166,7 @@ COMPOSED = {"before the training": 3, "after it": 4}  # first for a look at all 
     ("moment", "states"), [("before the training", ["FAIL"]), ("in the training", ["FAIL"]), ("after it", ["COMPLETE"])]
 )
 def test_an_end_at_any_moment_is_recorded(number, code, moment, states, tmp_path, compose, handlers):
-    """In the midst of Optuna's own work a trial would be left as if it still ran."""
+    """Within Optuna's own work a trial could be left in the state of a running one."""
     composed = []
 
     def composing(overrides):
@@ -186,7 +186,7 @@ def test_an_end_at_any_moment_is_recorded(number, code, moment, states, tmp_path
     assert [trial.state.name for trial in study_in(tmp_path).trials] == states
 
 
-# --- as it is typed ---
+# --- on the command line ---
 @pytest.mark.slow
 def test_from_the_command_line_and_its_best_again(run_cli, tmp_path):
     command = ["sweep=optuna", "sweep.n_trials=2", "+sweep.params.scheduler=[cosine,plateau]", "~sweep.params.model.dropout", *FAST]

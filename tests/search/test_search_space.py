@@ -1,4 +1,4 @@
-"""sweep.params: what is accepted, what is refused, and what becomes of it."""
+"""sweep.params accepts right values, refuses wrong ones and becomes a search space."""
 
 import optuna
 import pytest

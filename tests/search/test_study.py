@@ -1,4 +1,4 @@
-"""A study is one of settings and data: what cannot be compared with its trials is refused."""
+"""A study belongs to its settings and data, and refuses what cannot be compared with its trials."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,7 +35,7 @@ def test_a_study_of_other_settings_is_refused(tmp_path, compose, small_config):
 
 @pytest.fixture
 def on_a_file(tmp_path, compose):
-    """Composes for a CSV that may be changed in place."""
+    """Return a function that composes a configuration for a CSV that may be changed in place."""
     path = tmp_path / "x.csv"
 
     def write(sign=1, copies=False):
@@ -48,7 +48,7 @@ def on_a_file(tmp_path, compose):
 
 
 def test_a_study_of_other_data_is_refused(tmp_path, on_a_file):
-    """Labels negated in place: the old trials say nothing of them."""
+    """The labels are negated in place, so that old trials say nothing about them."""
     composed, write = on_a_file
     search(SearchConfig(n_trials=1, params=SPACE), composed, tmp_path / "a")
     write(sign=-1)
@@ -62,7 +62,7 @@ def test_a_study_of_other_data_is_refused(tmp_path, on_a_file):
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_a_study_of_an_earlier_version_continues_with_its_split(tmp_path, on_a_file, copies):
-    """It noted neither its data nor the keys that came later, and drew splits without regard to copies."""
+    """Such a study recorded neither its data nor later keys, and drew splits without regard to copies."""
     composed, write = on_a_file
     write(copies=copies)
     divided = lambda overrides: composed(["dataset.group_duplicates=false", *overrides])  # noqa: E731

@@ -69,7 +69,7 @@ def test_a_multirun_is_gathered(tmp_path, capsys):
 
 
 def test_a_job_without_a_result_is_shown_and_makes_the_exit_code(tmp_path, capsys):
-    """Whichever process or machine it ran in."""
+    """The process or machine of the job does not matter."""
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
     for job in range(2):
         (tmp_path / str(job)).mkdir()
@@ -98,7 +98,7 @@ def test_a_job_that_was_killed_is_shown(tmp_path, capsys):
     ("number", "to_a_job", "code"), [(signal.SIGTERM, False, 143), (signal.SIGKILL, False, -signal.SIGKILL), (signal.SIGKILL, True, 2)]
 )
 def test_jobs_side_by_side_that_are_killed(tmp_path, number, to_a_job, code):
-    """None goes on when their sweep is ended, and none is lost from the table when one of them is."""
+    """No job goes on when the sweep is ended, and no job is missing in the table when another one is ended."""
     small = ["dataset.subset=200", "dataset.features=zinc", "model.hidden_channels=8", "model.num_layers=2", "logger=csv"]
     endless = ["trainer.max_epochs=1000000", "trainer.accelerator=cpu", "launcher=joblib", "seed=0,1,2", "hydra.sweep.dir=sweep"]
     command = [sys.executable, str(Path(__file__).parents[2] / "train.py"), "--multirun", *small, *endless]

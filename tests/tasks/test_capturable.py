@@ -1,4 +1,4 @@
-"""What tasks compute within a step can be captured as a CUDA graph: it waits for no value and copies none from the host."""
+"""Computations of tasks within a step can be captured as a CUDA graph: they never wait for a value or copy one from the host."""
 
 import pytest
 import torch

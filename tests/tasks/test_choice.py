@@ -1,4 +1,4 @@
-"""Which task is learned of which values, and what is said of values that cannot be."""
+"""The task follows from the targets' values, and wrong values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses of classes over the labels that are there, against PyTorch's own of those alone."""
+"""Losses of classes over known labels agree with PyTorch's losses of these alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ M, T = 300, 3
 
 
 def case(count, dtype, device):
-    """Outputs, labels of which some are missing, and shares of classes."""
+    """Return outputs, labels of which some are missing, and shares of classes."""
     torch.manual_seed(0)
     outputs = 3 * torch.randn(M, T if count == 2 else T * count, dtype=dtype, device=device)
     labels = torch.randint(count, (M, T), device=device).double()
@@ -27,7 +27,7 @@ def case(count, dtype, device):
 
 
 def expected(name, gamma, weights, outputs, labels, shares):
-    """The mean over known labels, one by one."""
+    """Return the mean loss over known labels, computed one by one."""
     known = ~labels.isnan()
     each = []
     for target in range(T):

@@ -1,4 +1,4 @@
-"""Classification with two classes and with more, from training to every command."""
+"""Classification with two and more classes works from training to every command."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_shares_of_classes():
 
 @pytest.fixture(scope="module", params=TASKS)
 def run(request, small_config, tmp_path_factory):
-    """A task, its result, folder, copies of the run at its checkpoints, and the configuration."""
+    """Return a task, its result, folder, copies of the run at its checkpoints, and the configuration."""
     folder = tmp_path_factory.mktemp(request.param)
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = [(row["smiles"], float(row["logp"]), float(row["tpsa"])) for row in csv.DictReader(file)]
@@ -122,7 +122,7 @@ def test_a_run_learns_and_says_its_task(run):
 
 
 def test_metrics_stand_beside_intervals_baselines_means_and_thresholds(run):
-    """In `result.json`, in what `evaluate` writes, and in the report."""
+    """They are in `result.json`, in the files of `evaluate` and in the report."""
     name, result, folder, _, _ = run
     result.save([])
     evaluate(parse(EvaluateConfig, {"ckpt": str(folder / "run"), "dataset": {"cache_dir": str(folder / "cache")}, "device": "cpu"}))
@@ -190,7 +190,7 @@ def test_exports_are_probabilities(run, tmp_path, ending):
 
 
 def test_checkpoints_lead_to_the_same_end(run):
-    """Bit for bit, from one in the middle; `auto` stays what the run made of it."""
+    """A run resumed in the middle ends bit for bit the same, and `auto` stays what the run made of it."""
     _, finished, folder, copies, config = run
     copy = copies[len(copies) // 2]
     resumed = train(replace(config, resume=str(copy)), copy)
@@ -239,14 +239,14 @@ def test_labels_of_another_file_are_checked(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained_number(small_config, tmp_path_factory):
-    """A run of regression."""
+    """Return a run of regression."""
     folder = tmp_path_factory.mktemp("number")
     train(small_config(dataset={"features": "general"}, trainer={"max_epochs": 1}), folder)
     return folder
 
 
 def test_a_run_of_before_there_were_tasks_goes_on(tmp_path, small_config):
-    """Even of zeros and ones: neither its configuration nor its checkpoint names a task."""
+    """This holds even for zeros and ones, though neither its configuration nor its checkpoint names a task."""
     lines = [f"{'C' * (1 + number % 30)},{number % 2}" for number in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(["smiles,y", *lines]))
     dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "targets": ["y"], "subset": None, "cache_dir": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""Evidential regression against Student's t of PyTorch and the normal distribution of SciPy."""
+"""Evidential regression agrees with Student's t of PyTorch and the normal distribution of SciPy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from uncertain_cases import T, case, options, softplus, task_of
 
 
 def parameters(outputs):
-    """Gamma, nu, alpha and beta as published, with the floor."""
+    """Return gamma, nu, alpha and beta as published, with the floor."""
     gamma, nu, alpha, beta = outputs.detach().unflatten(1, (T, 4)).unbind(-1)
     return gamma, softplus(nu), softplus(alpha) + 1, softplus(beta)
 
@@ -41,7 +41,7 @@ def test_columns_are_aleatoric_and_epistemic_and_together_the_spread():
 
 
 def test_much_evidence_keeps_its_digits_in_float32():
-    """With alpha = 1e5 both logarithms of the gamma function are a million, and their difference is six."""
+    """With alpha = 1e5 both logarithms of the gamma function are about a million, and their difference is six."""
     outputs = torch.tensor([[0.3, 2.0, 1e5, 1.0]]).repeat(1, T)
     targets, statistics = torch.ones(1, T), (torch.zeros(T), torch.ones(T))
     values, gradients = [], []

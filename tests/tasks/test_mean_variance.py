@@ -1,4 +1,4 @@
-"""Mean-variance estimation against the normal distribution of SciPy."""
+"""Mean-variance estimation agrees with the normal distribution of SciPy."""
 
 import numpy as np
 import pytest

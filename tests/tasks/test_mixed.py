@@ -1,4 +1,4 @@
-"""Numbers and classes learned by one network, from training to every command."""
+"""One network learns numbers and classes, from training to every command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def targets_of(count, generator):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_the_loss_is_the_mean_over_the_known_terms_of_all_targets(known):
-    """Against single molecules and targets in float64, from the definition."""
+    """The loss equals the definition in float64, computed for single molecules and targets."""
     generator = torch.Generator().manual_seed(0)
     targets = targets_of(9, generator) if known else torch.full((9, 4), math.nan, dtype=torch.double)
     task = task_of()
@@ -116,7 +116,7 @@ def test_options_go_to_the_parts_that_have_them():
 
 @pytest.fixture(scope="module")
 def run(small_config, tmp_path_factory):
-    """A result, its folder, copies of the run at its checkpoints, and the configuration."""
+    """Return a result, its folder, copies of the run at its checkpoints, and the configuration."""
     folder = tmp_path_factory.mktemp("mixed")
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = [(row["smiles"], float(row["logp"]), float(row["tpsa"])) for row in csv.DictReader(file)]
@@ -212,7 +212,7 @@ def test_what_a_resumed_run_may_say_of_its_tasks(run, tmp_path, tasks, message):
 
 @pytest.mark.slow
 def test_direct_and_plain_steps_are_the_same(run, tmp_path):
-    """The part of numbers goes through the same loss whether autograd is asked or not."""
+    """Numbers have the same loss with and without autograd."""
     result, _, _, config = run
     plain = train(replace(config, training=replace(config.training, captured=False, report=False)), tmp_path / "plain")
     assert plain.metrics == pytest.approx(result.metrics, rel=1e-6, nan_ok=True)

@@ -1,4 +1,4 @@
-"""Quantile regression against the pinball loss of scikit-learn."""
+"""Quantile regression agrees with the pinball loss of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from uncertain_cases import T, case, options, softplus, task_of
 
 
 def pinball(targets, columns, levels):
-    """The mean over the levels of one target [M], NaN where missing, and its columns [M, 3]."""
+    """Return the mean loss over the levels for one target [M], NaN where missing, and its columns [M, 3]."""
     known = ~np.isnan(targets)
     return np.mean([mean_pinball_loss(targets[known], one[known], alpha=level) for one, level in zip(columns.T, levels, strict=True)])
 
@@ -43,7 +43,7 @@ def test_quantiles_do_not_cross_and_coverage_is_their_share():
 
 
 def test_the_best_constants_are_the_quantiles():
-    """Of an exponential distribution: -ln(1 - level)."""
+    """The quantiles of an exponential distribution are -ln(1 - level)."""
     task, loss = task_of("quantile", quantile_alpha=0.2), task_of("quantile", quantile_alpha=0.2).loss(options("quantile"), fused=True)
     targets = -torch.log1p(-(torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000)[:, None].repeat(1, T)
     statistics = torch.zeros(T, dtype=torch.float64), torch.ones(T, dtype=torch.float64)

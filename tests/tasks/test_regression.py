@@ -1,4 +1,4 @@
-"""Regression: files and tables, and targets of any magnitude, of which the same network is learned and the same numbers told everywhere."""
+"""Regression learns the same network from targets of any magnitude, and shows the same numbers everywhere."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_plain_predictions_say_nothing_of_their_spread_and_members_are_averaged(
     [(torch.float32, torch.float32, 0.0), (torch.float64, torch.float32, 1e8), (torch.float64, torch.float64, 1e8)],
 )
 def test_outputs_are_standardised_targets(wide, dtype, offset):
-    """What the loss compares with outputs, `(target - mean) / std`, is what `decode` turns back into targets."""
+    """The loss compares outputs with `(target - mean) / std`, which `decode` turns back into targets."""
     task = Regression(("y",), ("",))
     targets = (offset + torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)).to(wide)
     mean, std = targets.mean(0), targets.std(0)
@@ -107,7 +107,7 @@ def test_outputs_are_standardised_targets(wide, dtype, offset):
 
 @pytest.fixture(scope="module")
 def runs(small_config, tmp_path_factory):
-    """By how logP was shifted and scaled: its values, and the result and folder of a run on them."""
+    """Return the values, result and folder of a run for each way to shift and scale logP."""
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = [(row["smiles"], float(row["logp"])) for row in csv.DictReader(file)][:200]
     found = {}
@@ -157,7 +157,7 @@ def test_every_place_tells_the_same(runs, name):
 
 @pytest.mark.parametrize("ending", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_exports_keep_the_digits(runs, tmp_path, ending):
-    """Relative to a value of 1e8 any difference would be small: it is counted by the distance from the mean."""
+    """Differences are measured relative to the distance from the mean, since relative to 1e8 any difference would be small."""
     assert export(ExportConfig(str(runs["large"][4] / "run"), str(tmp_path / f"m.{ending}"))) < 1e-5
 
 

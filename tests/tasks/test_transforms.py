@@ -1,4 +1,4 @@
-"""What is learned in place of a target's values, against SciPy, and that every number shown is in the target's own unit."""
+"""Transforms of targets agree with SciPy, and every number shown is in the target's own unit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_normal_quantiles_are_those_of_the_ranks():
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=300), st.booleans())
 def test_normal_quantiles_keep_order_and_come_back(values, repeated):
-    """Of values of the training part; between knots values come back to a knot's distance."""
+    """Values of the training part come back exactly, values between knots within a knot's distance."""
     values = np.array(sorted(values * 2 if repeated else values))[:, None]
     transforms = Transforms(("quantile_normal",))
     curve = transforms.fit(values)
@@ -98,7 +98,7 @@ def test_deviations_have_no_unit_under_a_transform(loss):
 
 
 def test_quantiles_are_taken_back_to_the_unit():
-    """Each column as its target's transform takes a value back, so that as many values lie below a quantile as before."""
+    """Each column is taken back by its target's transform, so that as many values lie below a quantile as before."""
     targets = np.random.default_rng(0).lognormal(size=(300, 3))
     plain, task = (task_of("log10", "standardize", "quantile_normal") for _ in range(2))
     task = learned_with(task, TrainingConfig(loss="quantile"))

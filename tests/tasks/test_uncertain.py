@@ -1,4 +1,4 @@
-"""What all regression that says how sure it is has in common: losses over known targets, columns, ensembles."""
+"""All regression tasks with uncertainty have the same rules for losses over known targets, columns and ensembles."""
 
 from __future__ import annotations
 

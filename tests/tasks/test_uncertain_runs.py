@@ -1,4 +1,4 @@
-"""Runs that learn how sure a value is, and what every command makes of them."""
+"""Runs that learn an uncertainty work in every command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
 
 @pytest.fixture(scope="module", params=["evidential", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mve", "quantile"))])
 def run(request, small_config, tmp_path_factory):
-    """A loss, the result and folder of a run with it, copies of the run at its checkpoints, and the configuration."""
+    """Return a loss, the result and folder of a run with it, copies of the run at its checkpoints, and the configuration."""
     folder = tmp_path_factory.mktemp(request.param)
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = [(row["smiles"], row["logp"], row["tpsa"]) for row in csv.DictReader(file)]
@@ -128,7 +128,7 @@ def test_a_checkpoint_whose_loss_has_other_outputs_is_refused(run, tmp_path):
 
 
 def test_checkpoints_lead_to_the_same_end(run):
-    """Bit for bit, from one in the middle."""
+    """A run resumed in the middle ends bit for bit the same."""
     _, finished, folder, copies, config = run
     copy = copies[len(copies) // 2]
     resumed = train(replace(config, resume=str(copy)), copy)

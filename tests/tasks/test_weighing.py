@@ -1,4 +1,4 @@
-"""Weights of targets and molecules, and bounds, through every loss: against the definition in float64, molecule by molecule."""
+"""Every loss with weights of targets and molecules, and with bounds, agrees with its definition in float64."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learned(loss, names=NAMES, weights=None):
 
 
 def case(loss, bounded):
-    """Outputs, targets with some missing, bounds and weights."""
+    """Return outputs, targets with some missing, bounds and weights."""
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(7, 3 * OUTPUTS.get(loss, 1), generator=generator, dtype=torch.double, requires_grad=True)
     targets = torch.randn(7, 3, generator=generator, dtype=torch.double)
@@ -135,7 +135,7 @@ def test_negative_weights_are_refused():
 
 @pytest.fixture(scope="module")
 def run(small_config, tmp_path_factory):
-    """A run with bounds and weights."""
+    """Return a run with bounds and weights."""
     folder = tmp_path_factory.mktemp("weighing")
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = [(row["smiles"], float(row["logp"]), float(row["tpsa"])) for row in csv.DictReader(file)]

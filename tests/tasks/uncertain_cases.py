@@ -1,4 +1,4 @@
-"""The kinds of regression that say how sure they are, as tests of all of them take them."""
+"""The kinds of regression with uncertainty, for the tests that all of them share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def options(name, **changes):
 
 
 def task_of(name, **changes):
-    """The task of a loss, with targets a in eV, b without a unit and c in kJ/mol."""
+    """Return the task of a loss, with targets a in eV, b without a unit and c in kJ/mol."""
     return learned_with(Regression(("a", "b", "c"), ("eV", "", "kJ/mol")), options(name, **changes))
 
 
 def case(name, dtype=torch.float64, device="cpu"):
-    """Outputs, targets of which some are missing, and their means and standard deviations."""
+    """Return outputs, targets of which some are missing, and their means and standard deviations."""
     torch.manual_seed(0)
     outputs = 2 * torch.randn(M, task_of(name).num_outputs, dtype=dtype, device=device)
     mean = torch.tensor([0.1, 50.0, -2.0], dtype=torch.float64, device=device)
@@ -40,5 +40,5 @@ def case(name, dtype=torch.float64, device="cpu"):
 
 
 def softplus(values):
-    """The floor beside it is that of the networks' outputs."""
+    """Return the softplus of values plus the floor of the networks' outputs."""
     return torch.logaddexp(values, torch.zeros_like(values)) + 1e-6

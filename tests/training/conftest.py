@@ -1,4 +1,4 @@
-"""Weights & Biases without its service."""
+"""Replace the service of Weights & Biases."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from fake_wandb import FakeRun
 
 @pytest.fixture
 def no_wandb(no_wandb_key: None) -> Iterator[None]:
-    """Forgets what the client keeps in the process, before and after."""
+    """Reset the client's state in the process, before and after a test."""
     import wandb
 
     wandb.teardown()  # forgets credentials that another test has loaded
@@ -18,7 +18,7 @@ def no_wandb(no_wandb_key: None) -> Iterator[None]:
 
 @pytest.fixture
 def wandb_runs(no_wandb: None, monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
-    """In place of `wandb.init`, which would start a process: the list fills with the runs it started."""
+    """Replace `wandb.init`, which would start a process, and return the list of started runs."""
     import wandb
 
     started: list[FakeRun] = []

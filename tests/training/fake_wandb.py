@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 
 class FakeRun:
-    """Stands for `wandb.Run`: keeps what it is told, and fails from the `fail_from`-th call to `log` on."""
+    """A replacement of `wandb.Run` that keeps its calls, and fails from the `fail_from`-th call to `log` on."""
 
     def __init__(self, options, fail_from=None):
         self.options = options

@@ -1,4 +1,4 @@
-"""What two runs left behind, compared, and runs that are killed after every checkpoint."""
+"""Compare the folders of two runs, and make runs that are killed after every checkpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from molgcn.training.train import train
 
 
 def log_of(folder: Path) -> list[dict[str, str]]:
-    """The rows of metrics.csv without the timings."""
+    """Return the rows of metrics.csv without the timings."""
     with open(folder / "metrics.csv", newline="") as file:
         return [{key: value for key, value in row.items() if not key.startswith("throughput/")} for row in csv.DictReader(file)]
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """The same weights, bit for bit, after the same steps, and the same log."""
+    """Assert that runs have the same weights, bit for bit, after the same steps, and the same log."""
     for name in ("last.ckpt", "best.ckpt"):
         mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
         assert mine["global_step"] == theirs["global_step"] > 0
@@ -36,7 +36,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 class CheckpointsBy(Callback):
-    """Has a run's checkpoints written by a plugin of the test's own."""
+    """A callback that has a run's checkpoints written by a test's plugin."""
 
     def __init__(self, io: AtomicCheckpointIO) -> None:
         self.io = io
@@ -46,10 +46,10 @@ class CheckpointsBy(Callback):
 
 
 class KeepCopies(AtomicCheckpointIO):
-    """Keeps a copy of the run's folder after every `last.ckpt`: what a kill at that moment leaves.
+    """A checkpoint plugin that copies the run's folder after every `last.ckpt`, as a kill at that moment would leave it.
 
     Attributes:
-        copies: of the folder, in order.
+        copies: copies of the folder, in order.
     """
 
     def __init__(self) -> None:
@@ -66,6 +66,6 @@ class KeepCopies(AtomicCheckpointIO):
 
 
 def train_and_copy(config: Config, folder: Path) -> tuple[RunResult, list[Path]]:
-    """The run in `folder`, and copies of it as it was after every checkpoint, which is how a run that is killed there leaves it."""
+    """Train in `folder`, and return the result and copies of the folder after every checkpoint, as a kill would leave it."""
     io = KeepCopies()
     return train(config, folder, [CheckpointsBy(io)]), io.copies

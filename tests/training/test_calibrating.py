@@ -1,4 +1,4 @@
-"""Calibration from the end of a training to every command: what it is fitted on, where it is kept, and what it says."""
+"""Calibration is fitted at the end of training on the right molecules, kept, and used by every command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS = {
 
 
 def config_of(kind, small_config, folder, **training):
-    """On the built-in molecules; classes are whether logp is large."""
+    """Return a configuration on the built-in molecules, where classes are whether logp is large."""
     dataset = {"calibration_fraction": 0.25, "batch_size": 90}
     if kind == "classes":
         with open(resource("data") / "molecules.csv", newline="") as file:
@@ -52,7 +52,7 @@ def config_of(kind, small_config, folder, **training):
 
 @pytest.fixture(scope="module", params=["absolute", "mve", pytest.param("quantile", marks=pytest.mark.slow), "classes"])
 def run(request, small_config, tmp_path_factory):
-    """A kind, its configuration, result, folder, and the folders of copies at its checkpoints."""
+    """Return a kind, its configuration, result, folder, and the folders of copies at its checkpoints."""
     folder = tmp_path_factory.mktemp(request.param)
     config = config_of(request.param, small_config, folder, report=True, checkpoint_seconds=0)
     result, copies = train_and_copy(config, folder / "run")

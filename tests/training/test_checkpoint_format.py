@@ -1,4 +1,4 @@
-"""Checkpoints say what they are; older ones are brought up to date, newer ones refused in words."""
+"""Checkpoints describe themselves; older ones are converted, newer ones refused with an error."""
 
 import json
 
@@ -62,7 +62,7 @@ def test_every_older_format_has_a_step():
 
 @pytest.mark.parametrize("version", [0, 7, "1:1", None])
 def test_a_version_of_the_featuriser_that_is_not_here_is_refused(saved, tmp_path, version):
-    """Its rows mean something else, so that the same weights would predict nonsense."""
+    """The rows of another version have another meaning, with which the same weights would predict nonsense."""
     saved["molgcn"]["features_version"] = version
     with pytest.raises(
         UserError, match=rf"version {version} of features=qm9, .* \(its newest is version 1\).*Use molgcn \S+, which wrote it"

@@ -1,4 +1,4 @@
-"""A checkpoint holds what was written, or is refused."""
+"""A checkpoint is read as it was written, or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def content():
 
 
 def parts(value):
-    """Nested values as they are, tensors as their bytes."""
+    """Return nested values with tensors replaced by their bytes."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.numpy().tobytes()
     return [(key, parts(item)) for key, item in value.items()] if isinstance(value, dict) else value
@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_refused_or_does_not_matter(tmp_path):
 
 
 def damage(path):
-    """Flips a bit in the middle of the largest tensor."""
+    """Flip a bit in the middle of the largest tensor."""
     with zipfile.ZipFile(path) as archive:
         entry = max(archive.infolist(), key=lambda entry: entry.file_size)
     data = bytearray(path.read_bytes())
@@ -88,7 +88,7 @@ def test_every_reader_refuses_it(tmp_path, small_config):
 
 
 def test_a_compressed_file_is_refused(tmp_path):
-    """It could fill the memory from a few bytes."""
+    """A few compressed bytes could fill the memory."""
     with zipfile.ZipFile(tmp_path / "x.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/data.pkl", bytes(10_000_000))
     with pytest.raises(UserError, match="compressed"):

@@ -22,7 +22,7 @@ def threads():
 
 
 class SlowDisk:
-    """Writes when it is told to go, and lists what it wrote."""
+    """A disk that writes when it is told to, and lists what it wrote."""
 
     def __init__(self):
         self.go, self.written = threading.Event(), []
@@ -34,7 +34,7 @@ class SlowDisk:
 
 
 def everything(device):
-    """A checkpoint with all that may be in one, as functions of how its tensors are to change."""
+    """Return a checkpoint with all kinds of values, and functions that change its tensors."""
     norm = nn.BatchNorm1d(3).to(device)
     long = torch.arange(12, device=device)
     return {
@@ -48,7 +48,7 @@ def everything(device):
 
 
 def tensors(checkpoint):
-    """The tensors of :func:`everything`."""
+    """Return the tensors of :func:`everything`."""
     double, step = checkpoint["nested"][0]
     others = [checkpoint["nested"][1], checkpoint["strided"], *checkpoint["twice"], checkpoint["bytes"]]
     return [*checkpoint["state_dict"].values(), double, step["step"], *others]
@@ -121,7 +121,7 @@ def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
 
 
 def write_more(writer, path):
-    """Until the first has to be on disk."""
+    """Write until the first checkpoint has to be on disk."""
     for _ in range(2):
         writer.write({}, path)
 
@@ -142,7 +142,7 @@ def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp
 
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
 def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path, full_disk):
-    """A limit on files, which PyTorch's own writer meets with a RuntimeError."""
+    """PyTorch's own writer raises a RuntimeError at a limit on the size of files."""
     large, path = {"molgcn": {}, "value": torch.zeros(100_000)}, tmp_path / "a run" / "checkpoints" / name
     for continues in (False, True):
         if continues:
@@ -165,7 +165,7 @@ def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path):
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
 def test_a_run_that_breaks_off_has_its_checkpoints_on_disk(tmp_path, small_config, error):
-    """Its first epoch is over, the disk being slow."""
+    """The run breaks off after its first epoch, and the disk is slow."""
     disk = SlowDisk()
 
     def break_off(trainer, *_):

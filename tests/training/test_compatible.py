@@ -1,4 +1,4 @@
-"""What a resumed run cannot change is refused before anything is read or written."""
+"""Keys that a resumed run cannot change are refused before anything is read or written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from molgcn.training.train import train
 
 @pytest.fixture
 def files():
-    """Lists a run's files with their contents."""
+    """Return a function that lists a run's files with their contents."""
     return lambda folder: {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_changed_leaves_the_run_as_it_was(tmp_path, small_config,
 
 
 def test_a_run_goes_on_with_the_split_that_it_saved(tmp_path, small_config):
-    """Even where an earlier version drew another one from the same keys, or did not have all of today's."""
+    """This holds even if an earlier version drew another split from the same keys, or lacked some of today's keys."""
     config, split = small_config(trainer={"max_epochs": 1}), tmp_path / "splits.json"
     train(config, tmp_path)
     saved = json.loads(split.read_text())
@@ -70,7 +70,7 @@ def test_a_run_goes_on_with_the_split_that_it_saved(tmp_path, small_config):
 
 @pytest.fixture
 def csv_config(tmp_path, small_config):
-    """A configuration of a CSV file that a test may change."""
+    """Return a configuration of a CSV file that a test may change."""
     lines = [f"{'C' * (1 + n % 30)},{n % 30}" for n in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(["smiles,y", *lines]))
     data = {"name": "csv", "path": str(tmp_path / "a.csv"), "targets": ["y"], "subset": None, "cache_dir": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""Runs on rows of two molecules: trained, predicted, evaluated and exported."""
+"""Runs on rows of two molecules are trained, predicted, evaluated and exported."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""A run with descriptors: trained, resumed, evaluated, exported, and its predictions of files."""
+"""A run with descriptors is trained, resumed, evaluated and exported, and predicts files."""
 
 import csv
 import json
@@ -128,7 +128,7 @@ def test_missing_and_wrong_values_name_row_and_column(run, folder, tmp_path):
 
 
 def test_semicolons_and_decimal_commas_in_training_and_prediction(run, config, folder, tmp_path, caplog):
-    """As a German Excel writes them: the same numbers, and one line says it each time."""
+    """A German Excel writes such files; the numbers are the same, and one line reports it each time."""
     rows = [[cell.replace(".", ",") for cell in row] for row in table(folder / "a.csv")]
     table(folder / "german.csv", rows, ";")
     caplog.set_level(logging.INFO)

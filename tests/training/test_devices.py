@@ -1,4 +1,4 @@
-"""Two processes train the network that one trains on batches of twice the size."""
+"""Two processes train the same network as one process with batches of twice the size."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
         weights.append(load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"])
     assert [step for step, _ in losses[0]] == [step for step, _ in losses[1]] == ["5", "5", "10", "10"]
     assert [loss for _, loss in losses[1]] == pytest.approx([loss for _, loss in losses[0]], rel=1e-5)
-    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4)  # of the parts as a whole, though each process has seen a half
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4)  # over the whole parts, though each process has seen half
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
 
@@ -43,7 +43,7 @@ def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 def test_two_processes_go_on_as_if_never_stopped(backend, run_cli, tmp_path):
-    """Each has generators of its own: PyG's dropout draws as many numbers as the process has atoms."""
+    """Each process has its own generators, since PyG's dropout draws as many numbers as the process has atoms."""
     several = ["trainer.devices=2", "trainer.strategy=ddp", "model.dropout=0.3", "scheduler=constant", f"backend={backend}"]
     ends = {}
     for name, parts in (("whole", [2]), ("in two", [1, 2])):

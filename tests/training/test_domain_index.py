@@ -1,4 +1,4 @@
-"""The index of a run's training molecules, from training to prediction."""
+"""The index of a run's training molecules is written in training and used in prediction."""
 
 import csv
 import shutil
@@ -28,13 +28,13 @@ NAMES = ["nearest similarity", "unseen atoms", "unseen bonds", "size outside"]
 
 @pytest.fixture
 def run(trained_run, tmp_path):
-    """A copy of the short run that may be written to."""
+    """Return a copy of the short run that may be written to."""
     return shutil.copytree(trained_run.folder, tmp_path / "run")
 
 
 @pytest.fixture
 def trained_on(trained_config):
-    """The molecules that it was trained on."""
+    """Return the molecules that the run was trained on."""
     return load_dataset(parse(Config, trained_config).dataset).part("train")
 
 

@@ -23,7 +23,7 @@ PREDICTED = json.loads((FOLDER / "predictions.json").read_text())
 @pytest.mark.parametrize("backend", ["auto", "pyg"])
 @pytest.mark.parametrize("name", ["general", "qm9"])
 def test_they_predict_what_they_did(name, backend):
-    """To a millionth: targets were unscaled in float32 then."""
+    """Predictions agree to a millionth, since targets were unscaled in float32 then."""
     ensemble = Ensemble.load([FOLDER / f"{name}.ckpt"], BackendConfig(name=backend))
     predictions = predict_smiles(ensemble, PREDICTED["smiles"])
     np.testing.assert_allclose(predictions.values, PREDICTED[name], rtol=1e-6, atol=1e-6)

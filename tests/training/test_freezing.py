@@ -18,7 +18,7 @@ FEATURES = {"features": "general", "targets": ["logp"]}
 
 @pytest.fixture(scope="module")
 def first(small_config, tmp_path_factory):
-    """Runs by the names of their networks, made when they are asked for."""
+    """Return a function that gives the run of a network by its name, trained on first use."""
     folders = {}
 
     def run(name):
@@ -74,7 +74,7 @@ def test_frozen_weights_and_statistics_stay_bit_for_bit(first, small_config, tmp
 
 @pytest.mark.parametrize("freeze", ["encoder", 1, 2])
 def test_backends_train_what_is_left_alike(first, small_config, tmp_path, caplog, freeze):
-    """By fused where all batch norms are frozen, else by reference, which a line says."""
+    """The backend is fused if all batch norms are frozen, otherwise reference, which a line reports."""
     caplog.set_level("INFO")
     options = {"optimizer": {"name": "sgd", "lr": 0.01}, "training": {"freeze": freeze}, "ckpt_path": str(first("gcn")), "model": GCN}
     for backend in ("auto", "reference"):
@@ -102,7 +102,7 @@ def test_a_resumed_run_is_the_same(first, small_config, tmp_path, freeze, head_l
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 @pytest.mark.parametrize("scheduler", ["warmup", "onecycle"])
 def test_the_head_steps_by_its_own_rate(first, small_config, tmp_path, backend, scheduler):
-    """One step of plain gradient descent is proportional to the rate, of the head by ten times as much."""
+    """A step of plain gradient descent is proportional to the rate, which is ten times as large for the head."""
     shape = {"name": "constant", "warmup_epochs": 2} if scheduler == "warmup" else {"name": scheduler}
     steps = {}
     for head_lr in (None, 1e-3):
@@ -154,7 +154,7 @@ def test_values_that_mean_nothing(small_config, value):
 
 
 def test_modes_set_by_hand_leave_frozen_norms_as_they_are(first):
-    """As loops of one's own set them."""
+    """Users' own training loops set modes like this."""
     from dataclasses import replace
 
     from molgcn.training.restore import load_regressor

@@ -1,4 +1,4 @@
-"""Jobs side by side take GPUs in turn."""
+"""Jobs that run at the same time take GPUs in turn."""
 
 import os
 
@@ -32,7 +32,7 @@ def test_in_turn(count, visible, devices, expected, monkeypatch):
 
 
 def test_a_process_that_takes_a_second_job_stays_on_its_gpu(monkeypatch):
-    """CUDA would not follow: it reads the variable once."""
+    """CUDA would ignore a change, since it reads the variable once."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for job in (1, 2):

@@ -38,7 +38,7 @@ def test_an_existing_file_is_continued_and_can_be_cut_back(tmp_path):
 
 
 def test_every_row_of_a_run(small_config, tmp_path):
-    """240 molecules, 32 a batch: 8 steps an epoch, a row after steps 3, 6 and 8 and one of validation."""
+    """240 molecules in batches of 32 give 8 steps per epoch, with rows after steps 3, 6 and 8 and one of validation."""
     result = train(small_config(), tmp_path)
     rows = rows_of(tmp_path / "metrics.csv")
     assert [int(row["step"]) for row in rows if row["train/loss"]] == [3, 6, 8, 11, 14, 16]

@@ -1,4 +1,4 @@
-"""Runs on a set without validation or test, from training to evaluation."""
+"""Runs on a set without validation or test work from training to evaluation."""
 
 import json
 from dataclasses import replace

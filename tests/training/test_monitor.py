@@ -1,4 +1,4 @@
-"""What chooses the best weights, and in which direction."""
+"""The right metric chooses the best weights, in the right direction."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def config(small_config, table, cache, features):
 
 
 def as_it_was_written_then(folder: Path) -> None:
-    """Names the featuriser in the run as a molgcn did that had one version of it."""
+    """Rename the featuriser in the run as a molgcn wrote it that had only one version of it."""
     saved = OmegaConf.load(folder / "config.yaml")
     assert saved.dataset.features == "general:1"
     saved.dataset.features = "general"
@@ -55,7 +55,7 @@ def as_it_was_written_then(folder: Path) -> None:
 
 @pytest.fixture
 def runs(small_config, table, tmp_path):
-    """A run of the first version of "general", and copies of it as it was when it was interrupted."""
+    """Return a run of the first version of "general", and copies of it at interruptions."""
     changed = replace(
         config(small_config, table, tmp_path / "cache", "general:1"), training=TrainingConfig(checkpoint_seconds=0, report=False)
     )
@@ -112,7 +112,7 @@ BEFORE = {
 
 @pytest.mark.parametrize("features", BEFORE)
 def test_data_and_hash_are_those_of_before(features, tmp_path):
-    """Computed when the first version was the only one."""
+    """The expected values were computed when the first version was the only one."""
     (tmp_path / "x.csv").write_text("smiles,y\n[2H]OC,1\nCCO,2\nc1ccccc1,3\n")
     options = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"], "on_error": "skip", "cache_dir": str(tmp_path)}
     molecules, _, data_hash = load_molecules(DatasetConfig(**options, features=f"{features}:1"))

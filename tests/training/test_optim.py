@@ -28,7 +28,7 @@ def test_cosine_with_warmup():
 
 
 def test_exponential_is_chemprop_s_schedule():
-    """Its docstring's formula, with rates a hundred times its defaults: 10 steps from 0.01 to 0.1, then 100 that fall back to 0.01."""
+    """The rates follow Chemprop's docstring: 10 steps from 0.01 to 0.1, a hundred times its defaults, then 100 that fall back to 0.01."""
     values = rates(SchedulerConfig(name="exponential", warmup_epochs=1.0, start_lr=0.01, min_lr=0.01), 120, 110)
     assert values[:10] == pytest.approx([0.01 + 0.09 * i / 10 for i in range(10)], rel=1e-12)
     assert values[10:110] == pytest.approx([0.1 * 0.1 ** (i / 100) for i in range(100)], rel=1e-12)
@@ -51,7 +51,7 @@ def test_onecycle_peaks_once_and_survives_extra_steps():
 
 @pytest.mark.parametrize(("share", "total"), [(0.5, 2), (0.1, 10), (0.01, 100)])
 def test_onecycle_may_rise_for_one_step(share, total):
-    """PyTorch's own divides by zero there."""
+    """PyTorch's own schedule divides by zero in this case."""
     values = rates(SchedulerConfig(name="onecycle", pct_start=share), total, total)
     assert all(0 < value <= 0.1 for value in values)
     assert values[-1] < 0.02

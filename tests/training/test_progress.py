@@ -6,7 +6,7 @@ from molgcn.training.train import train
 
 
 def test_people_count_epochs_from_1(small_config, tmp_path, monkeypatch, capsys):
-    """The line of an epoch, the bar of a terminal, the result's table and result.json; metrics.csv counts as Lightning does."""
+    """Epochs count from 1 in lines, bars, the result's table and result.json; metrics.csv counts as Lightning does."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     result = train(small_config(dataset={"subset": 100}), tmp_path)

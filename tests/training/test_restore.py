@@ -12,7 +12,7 @@ from molgcn.training.restore import choose_device, find_checkpoint, load_regress
 
 @pytest.fixture
 def altered(trained_run, tmp_path):
-    """Writes a copy of the run's checkpoint after a change to its contents."""
+    """Return a function that writes a changed copy of the run's checkpoint."""
 
     def make(change):
         checkpoint = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
@@ -109,7 +109,7 @@ ABSURD = [None, True, -1, 0, 10**9, 10**30, 0.5, float("nan"), float("inf"), "",
 
 
 def places(value, path=()):
-    """Where something stands within nested dicts."""
+    """Yield the paths of all values within nested dicts."""
     yield path
     for key, item in value.items() if isinstance(value, dict) else ():
         yield from places(item, (*path, key))

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment and resumed is, bit for bit, the run that was not."""
+"""A run that is killed at any moment and resumed is bit for bit the same as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_checkpoint_leads_to_the_same_end(variant, tmp_path, small_config)
 
 
 class StopsAfter(Callback):
-    """As Lightning's timer of `trainer.max_time` does, after so many batches."""
+    """A callback that stops after a number of batches, as Lightning's timer of `trainer.max_time` does."""
 
     def __init__(self, batches: int) -> None:
         self.left = batches
@@ -227,7 +227,7 @@ def test_another_architecture_is_refused(tmp_path, small_config):
 
 @pytest.mark.slow
 def test_a_set_whose_molecules_are_drawn_goes_on_with_the_same(tmp_path, small_config):
-    """ZINC's 12,000 of a list, which are drawn by the name of the split that the run began with."""
+    """ZINC's 12,000 molecules are drawn from a list by the name of the split that the run began with."""
     (tmp_path / "zinc.smi").write_text("\n".join("C" * (number % 9 + 2) for number in range(12_500)))
     dataset = {"name": "zinc", "path": str(tmp_path / "zinc.smi"), "targets": None, "subset": "12k", "batch_size": 1024}
     config = small_config(dataset=dataset, trainer={"max_epochs": 1})

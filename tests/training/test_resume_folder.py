@@ -1,4 +1,4 @@
-"""Which run `resume=` goes on with, and what it says of folders that hold none."""
+"""`resume=` continues the right run, and refuses folders that hold none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_resume_finds_the_last_run(tmp_path, monkeypatch):
 
 
 def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
-    """An older one is not taken in its place."""
+    """An older run is not taken in its place."""
     monkeypatch.chdir(tmp_path)
     for age, path in ((100, "runs/old/config.yaml"), (90, "runs/old/checkpoints/last.ckpt"), (10, "multirun/new/0/config.yaml")):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
 
 
 def test_a_fold_is_part_of_its_run(tmp_path, monkeypatch):
-    """Which counts as the last one by what any of its trainings has written, and goes on as a whole."""
+    """The run counts as the last one by what any of its trainings has written, and goes on as a whole."""
     monkeypatch.chdir(tmp_path)
     ages = {"alone/checkpoints/last.ckpt": 50, "several/fold_0/member_0/checkpoints/last.ckpt": 90}
     ages |= {"several/fold_0/member_1/checkpoints/last.ckpt": 10, "several/config.yaml": 100}
@@ -98,7 +98,7 @@ def test_resume_mistakes(tmp_path, monkeypatch):
 
 
 def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
-    """No shell replaces `~` behind a `=`."""
+    """Shells do not replace `~` after a `=`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
     assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_paths(["resume=~/first"]))

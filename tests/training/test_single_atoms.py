@@ -1,4 +1,4 @@
-"""Molecules of one atom under batch norm: trained on where a batch can hold two of them, refused before the first step where it cannot."""
+"""Single atoms under batch norm are trained on if a batch can hold two of them, and refused before the first step otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAYS = ["plain", pytest.param("direct", marks=needs_extension), pytest.param("ca
 
 @pytest.fixture
 def single_atoms(tmp_path, small_config):
-    """A configuration of nine training molecules without a bond."""
+    """Return a configuration of nine training molecules without a bond."""
     train_part = [f"{'CNO'[n % 3]},{n},train" for n in range(9)]
     (tmp_path / "atoms.csv").write_text(
         "\n".join(["smiles,y,part", *train_part, "CCO,1,val", "C,2,val", "N,3,val", "CC,1,test", "O,1,test"])

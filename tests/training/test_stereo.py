@@ -1,4 +1,4 @@
-"""A run that was told not to see stereochemistry goes on, predicts and is evaluated so."""
+"""A run without stereochemistry is resumed, predicts and is evaluated without it."""
 
 from __future__ import annotations
 

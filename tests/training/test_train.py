@@ -1,4 +1,4 @@
-"""Whole training runs on a few hundred molecules."""
+"""Whole training runs work on a few hundred molecules."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_double_precision(tmp_path, small_config):
 
 
 def test_overfits_a_few_molecules(tmp_path, small_config):
-    """The whole path can learn: 24 molecules by heart."""
+    """The whole path can learn 24 molecules by heart."""
     config = small_config(
         dataset={"subset": 30, "split_fractions": [24, 3, 3], "batch_size": 8, "features": "general"},
         model={"hidden_channels": 64, "num_layers": 3, "norm": None},
@@ -189,7 +189,7 @@ def test_config_survives_its_file(tmp_path, small_config):
 @pytest.mark.parametrize("first", [None, 0.5])
 @pytest.mark.parametrize("second", [None, 0.999])
 def test_another_run_s_weights_are_those_it_was_chosen_for(first, second, tmp_path, small_config):
-    """Its moving average where it has one, for the model and for the average that it goes on with."""
+    """If the other run has a moving average, it becomes the model's weights and the start of the new average."""
     train(small_config(training={"ema_decay": first}, optimizer={"lr": 0.01}), tmp_path / "first")
     best = tmp_path / "first" / "checkpoints" / "best.ckpt"
     still = {"optimizer": {"name": "sgd", "lr": 1e-12}, "scheduler": {"name": "constant"}, "trainer": {"max_steps": 1}}

@@ -32,7 +32,7 @@ def test_refusals_name_the_alternative(options, message, tmp_path):
 
 
 def test_several_nodes_need_a_launcher(tmp_path, monkeypatch):
-    """Lightning's own process would wait for the others for ever."""
+    """Otherwise Lightning's process would wait for the others forever."""
     for name in ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match=r"trainer\.num_nodes=2, but nothing started .* torchrun"):
@@ -59,7 +59,7 @@ def test_hooks_are_timed_by_the_profiler_that_was_asked_for(given, measures, tmp
 
 @pytest.mark.parametrize("deterministic", [True, "warn", False])
 def test_determinism_fills_no_memory(deterministic, tmp_path):
-    """Nothing is read before it is written: the operators' tests poison what is uninitialised."""
+    """PyTorch need not fill memory, since operators never read it before writing; their tests poison uninitialised memory."""
     build_trainer({"accelerator": "cpu", "deterministic": deterministic}, [], [], tmp_path)
     assert torch.are_deterministic_algorithms_enabled() == bool(deterministic)
     assert torch.utils.deterministic.fill_uninitialized_memory == (not deterministic)

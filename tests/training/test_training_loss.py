@@ -1,4 +1,4 @@
-"""A run in which a loss or a weight is not finite ends with the step at which that began, and leaves good checkpoints only."""
+"""A run in which a loss or a weight is not finite names the step at which that began, and leaves good checkpoints only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCHES, EPOCHS = 8, 3
 
 
 class Spoil(Callback):
-    """Makes the loss of the optimiser step after `steps` NaN, or the weights that this step leaves, in place."""
+    """A callback that makes the loss of the optimiser step after `steps` NaN, or the weights after this step, in place."""
 
     def __init__(self, steps: int, what: str) -> None:
         self.steps = steps
@@ -123,7 +123,7 @@ def test_a_validation_loss_alone_is_not_the_best_and_no_improvement(patience, tm
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_batches_before_the_first_bad_one_are_counted_wherever_it_happened(bad, device, fused):
-    """What follows may be finite again; another rank may have seen it earlier, which the reduction finds."""
+    """Later losses may be finite again, and the reduction finds a rank that saw a bad one earlier."""
     alone = SimpleNamespace(reduce=lambda value, reduce_op: value, root_device=device)
     loss = TrainingLoss(fused)
     assert loss.first_not_finite(alone) is None

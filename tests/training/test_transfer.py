@@ -1,4 +1,4 @@
-"""A run that starts from another's weights: which are taken, which not, and what must be the same."""
+"""A run that starts from another run's weights takes the right ones, and checks what must be the same."""
 
 import logging
 
@@ -14,7 +14,7 @@ STILL = {"optimizer": {"name": "sgd", "lr": 1e-12}, "scheduler": {"name": "const
 
 @pytest.fixture(scope="module")
 def first(small_config, tmp_path_factory):
-    """A run on logp, and its folder."""
+    """Return a run on logp, and its folder."""
     folder = tmp_path_factory.mktemp("first")
     train(small_config(optimizer={"lr": 0.01}), folder)
     return folder
@@ -26,7 +26,7 @@ def weights(folder, name="last"):
 
 
 def taken(first, folder):
-    """The keys of the weights that a run which hardly moves has from the first one."""
+    """Return the keys of the weights that a run, which hardly changes them, took from the first one."""
     before, after = weights(first, "best"), weights(folder)
     same = {key for key in after if key in before and torch.allclose(after[key], before[key], rtol=0, atol=1e-9)}
     return {key for key in same if "num_batches" not in key and "running" not in key}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("no_wandb")
 
 @pytest.fixture
 def logged_in(monkeypatch):
-    """A key that the client takes, without the process that it starts to look at one."""
+    """Set a key that the client accepts without the process that would check it."""
     monkeypatch.setattr(wandb, "login", lambda **_: True)
 
 
@@ -131,7 +131,7 @@ def test_a_service_that_does_not_start_does_not_stop_training(logged_in, monkeyp
 
 
 def test_runs_of_one_process_are_apart_and_finished(wandb_runs, small_config, tmp_path):
-    """As in a multirun: the first is finished before the second starts, a failed one as failed."""
+    """In a multirun the first run is finished before the second starts, a failed one as failed."""
     config = small_config(logger={"name": "wandb"}, trainer={"max_epochs": 1})
     train(config, tmp_path / "0")
     assert wandb_runs[0].exit_code == 0

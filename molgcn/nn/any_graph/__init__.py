@@ -1,4 +1,4 @@
-"""PyG's layers for any graph, with the same interface and numbers, computed by this project's operators where these can."""
+"""PyG's layers for any graph, with the same interface and the same results, computed by this project's operators where possible."""
 
 from molgcn.nn.any_graph.gat import FusedGATConv
 from molgcn.nn.any_graph.gatv2 import FusedGATv2Conv

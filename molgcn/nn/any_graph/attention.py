@@ -1,4 +1,4 @@
-"""What GAT and GATv2 share: the attributes of added self-loops, dropout's seed, and what comes after the attention."""
+"""What GAT and GATv2 share: the attributes of added self-loops, the seed of dropout, and the steps after the attention."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AttentionConv(AnyGraphConv):
         return min(num_sources, num_targets) if self.add_self_loops else 0
 
     def _attributes(self, edge_attr: Tensor, edge_index: Tensor, num_sources: int, num_loops: int) -> Tensor:
-        """The edges' attributes [E + num_loops, D], those of the added self-loops as PyG fills them in."""
+        """Return the edges' attributes [E + num_loops, D], with those of the added self-loops as PyG fills them in."""
         if edge_attr.dim() == 1:
             edge_attr = edge_attr.view(-1, 1)
         if num_loops == 0:
@@ -65,12 +65,12 @@ class AttentionConv(AnyGraphConv):
         return torch.cat([edge_attr, loops])
 
     def _drop(self, device: torch.device) -> tuple[Tensor | None, float]:
-        """Dropout's seed, which PyTorch's generator draws, and its rate."""
+        """Return the seed of dropout, drawn by PyTorch's generator, and its rate."""
         rate = float(self.dropout) if self.training else 0.0
         return (dropout_seed(device, rate) if rate > 0 else None), rate
 
     def _finished(self, out: Tensor, x: Any) -> Tensor:
-        """The heads side by side or their mean, with residual and bias."""
+        """Return the heads side by side, or their mean, with residual and bias."""
         if not self.concat:
             out = out.view(-1, self.heads, self.out_channels).mean(dim=1)
         if self.res is not None:
@@ -79,21 +79,21 @@ class AttentionConv(AnyGraphConv):
 
 
 def folded(weight: Tensor, att: Tensor) -> Tensor:
-    """Return the weights [H, F] of scores, att . (W x) head by head, of W [H * C, F] and att [1, H, C]."""
+    """Return the weights [H, F] that give the scores att . (W x) of each head directly from x, for W [H * C, F] and att [1, H, C]."""
     _, heads, channels = att.shape
     with torch.autocast(weight.device.type, enabled=False):
         return torch.bmm(att.view(heads, 1, channels), weight.view(heads, channels, -1)).squeeze(1)
 
 
 def merged_linear(x: Tensor, *weights: Tensor) -> Tensor:
-    """Return x times all weights side by side, with as many columns of zeros as make rows begin where vectors do."""
+    """Return x times all weights side by side, padded with columns of zeros so that every row is aligned for vector loads."""
     spare = -sum(weight.shape[0] for weight in weights) % 4
     zeros = [weights[0].new_zeros(spare, x.shape[1])] if spare else []
     return F.linear(x, torch.cat([*weights, *zeros]))
 
 
 def _filled(edge_attr: Tensor, edge_index: Tensor, num_sources: int, num_loops: int, mean: bool) -> Tensor:
-    """The sum or mean of the attributes of each node's incoming edges, without its own."""
+    """Return the sum or mean of the attributes of each node's incoming edges, self-loops left out."""
     counted = (edge_index[0] != edge_index[1]).to(edge_attr)[:, None]
     rows = torch.cat([edge_attr * counted, counted], dim=1)
     sums = aggregate(rows.new_ones(num_sources, rows.shape[1]), edge_index, rows, num_nodes=num_loops)

@@ -1,4 +1,4 @@
-"""What the fused layers for any graph share: what they leave to PyG's own path, and why."""
+"""The base of the fused layers for any graph, which decides what is left to PyG's own path, and why."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class AnyGraphConv(MessagePassing):
 
     Attributes:
         original: PyG's layer.
-        aggregations: those that the layer accelerates.
-        merged: attributes that hold linear maps without bias whose weights the layer takes itself, past their `forward`.
-        smallest: arguments of the smallest layer that there is.
+        aggregations: the aggregations that the layer accelerates.
+        merged: names of attributes that hold linear maps without bias. The layer reads their weights and does not call their `forward`.
+        smallest: constructor arguments of the smallest possible layer.
     """
 
     original: ClassVar[type[MessagePassing]] = MessagePassing
@@ -37,8 +37,8 @@ class AnyGraphConv(MessagePassing):
     merged: ClassVar[tuple[str, ...]] = ()
     smallest: ClassVar[tuple[Any, ...]] = (1, 1)
     _overridden: ClassVar[str | None] = None
-    # PyG takes a class's `propagate` as the general one when the class is first used; an inherited one may be PyG's layer's specialised
-    # form by then, which sees no explanation's mask.
+    # PyG keeps the `propagate` that a class has at its first use as the general one. An inherited one may by then be the form that PyG
+    # specialised for its own layer, which ignores an explanation's mask.
     propagate = MessagePassing.propagate
     edge_updater = MessagePassing.edge_updater
 
@@ -55,17 +55,17 @@ class AnyGraphConv(MessagePassing):
         """Return why a call with these arguments takes PyG's own path; None where it is accelerated.
 
         Args:
-            *args: those of the layer's call.
-            **kwargs: likewise.
+            *args: positional arguments of the layer's call.
+            **kwargs: keyword arguments of the layer's call.
         """
         return self._why_not_layer() or self._why_not_inputs(*args, **kwargs)
 
     def is_fused(self, *args: Any, **kwargs: Any) -> bool:
-        """Whether a call with these arguments is accelerated; else PyG computes it."""
+        """Return whether a call with these arguments is accelerated; otherwise PyG computes it."""
         return self.why_not(*args, **kwargs) is None
 
     def _why_not_layer(self) -> str | None:
-        """What of the layer itself wants to see or change what happens between PyG's steps."""
+        """Return what in the layer itself, such as a hook, has to see or change the steps of PyG's path; None if nothing does."""
         if self._overridden is not None:
             return f"a subclass has a {self._overridden}() of its own"
         if self.aggr not in self.aggregations:
@@ -91,17 +91,17 @@ class AnyGraphConv(MessagePassing):
         return super().__repr__().replace(self.__class__.__name__, self.original.__name__, 1)
 
     def __prepare_scriptable__(self) -> MessagePassing:
-        twin = self.original(*self.smallest)  # makes the class's own scriptable methods
-        vars(twin).update(copy.copy(vars(self)))
-        return twin
+        scriptable = self.original(*self.smallest)  # the constructor makes the methods that TorchScript compiles
+        vars(scriptable).update(copy.copy(vars(self)))
+        return scriptable
 
 
 def why_not_graph(x: Any, edge_index: Any) -> str | None:
-    """Return why kernels do not take these nodes' features and edges; None where they do.
+    """Return why kernels do not take these node features and edges; None where they do.
 
     Args:
-        x: features [N, F], or a pair of those of sources and targets.
-        edge_index: should be int64 [2, E].
+        x: features [N, F], or a pair with the features of the sources and of the targets.
+        edge_index: the edges, which kernels take as int64 [2, E].
     """
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return "edge_index is a sparse matrix"
@@ -136,7 +136,7 @@ def why_not_rows(name: str, rows: Tensor, device: torch.device) -> str | None:
 
 
 def wide(rows: Tensor) -> Tensor:
-    """Return rows as kernels take them: what autocast left in 16 bits as float32."""
+    """Return rows in a dtype that kernels take: float32 in place of the 16-bit dtypes of autocast."""
     return rows.float() if rows.dtype in _AUTOCAST else rows
 
 

@@ -23,25 +23,25 @@ class FusedGATConv(AttentionConv, GATConv):
         \alpha_{i \cdot} = \mathrm{softmax}_j \left( \mathrm{leaky} \left( a_s^T W_s x_j + a_t^T W_t x_i + a_e^T W_e e_{ij} \right) \right)
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GATConv`, and so
-    are the numbers. Dropout drops other weights than PyG's for the same seed, at the same rate. Nothing of size E x H x C is made.
+    are the results. For the same seed dropout drops other weights than PyG's, at the same rate. No tensor of size E x H x C is made.
 
     Dense float32 or float64 `x` with int64 `edge_index` [2, E] is accelerated, on CPU and CUDA, under autocast too. For the rest
     (sparse matrices, `return_attention_weights`, `torch.func`, hooks, explanations, other fills of self-loops than numbers, tensors, "mean"
     and "add") the layer takes PyG's own path, and :meth:`why_not` says why.
 
     Args:
-        in_channels: F, or those of sources and targets; -1 takes them from the first input.
+        in_channels: F, or a pair with the widths of sources and targets; -1 takes a width from the first input.
         out_channels: C.
         heads: H.
-        concat: heads side by side, else their mean.
-        negative_slope: of the leaky relu.
-        dropout: of the attention weights.
-        add_self_loops: every node attends to itself.
+        concat: put the heads side by side; otherwise take their mean.
+        negative_slope: slope of the leaky relu below zero.
+        dropout: probability that an attention weight is dropped in training.
+        add_self_loops: let every node attend to itself.
         edge_dim: D, width of `edge_attr`.
-        fill_value: attributes of added self-loops, as PyG.
+        fill_value: attributes of added self-loops, as in PyG.
         bias: learn a bias.
         residual: add a linear map of the targets' features.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F], or [M, F_s] of sources and [N, F_t] of targets; **edge_index:** [2, E]; **edge_attr:** [E, D], optional
@@ -54,10 +54,10 @@ class FusedGATConv(AttentionConv, GATConv):
     def forward(
         self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None, return_attention_weights: bool | None = None
     ) -> Any:
-        """Node features, see the class.
+        """Return the new node features; the shapes are in the class's docstring.
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.why_not(x, edge_index, edge_attr, size, return_attention_weights) is not None:
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)

@@ -22,25 +22,25 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
         \alpha_{i \cdot} = \mathrm{softmax}_j \left( a^T \mathrm{leaky} \left( W_l x_j + W_r x_i + W_e e_{ij} \right) \right)
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GATv2Conv`, and so
-    are the numbers. Dropout drops other weights than PyG's for the same seed, at the same rate. Of size E x H x C is only
+    are the results. For the same seed dropout drops other weights than PyG's, at the same rate. The only tensors of size E x H x C are
     :math:`W_e e_{ij}`, where there are edge attributes, and its gradient.
 
-    What is accelerated, and what takes PyG's own path, is as in :class:`molgcn.nn.FusedGATConv`.
+    The same inputs are accelerated, and the same ones take PyG's own path, as in :class:`molgcn.nn.FusedGATConv`.
 
     Args:
-        in_channels: F, or those of sources and targets; -1 takes them from the first input.
+        in_channels: F, or a pair with the widths of sources and targets; -1 takes a width from the first input.
         out_channels: C.
         heads: H.
-        concat: heads side by side, else their mean.
-        negative_slope: of the leaky relu.
-        dropout: of the attention weights.
-        add_self_loops: every node attends to itself.
+        concat: put the heads side by side; otherwise take their mean.
+        negative_slope: slope of the leaky relu below zero.
+        dropout: probability that an attention weight is dropped in training.
+        add_self_loops: let every node attend to itself.
         edge_dim: D, width of `edge_attr`.
-        fill_value: attributes of added self-loops, as PyG.
+        fill_value: attributes of added self-loops, as in PyG.
         bias: learn biases.
-        share_weights: :math:`W_r = W_l`.
+        share_weights: use one matrix for both maps, :math:`W_r = W_l`.
         residual: add a linear map of the targets' features.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F], or [M, F_s] of sources and [N, F_t] of targets; **edge_index:** [2, E]; **edge_attr:** [E, D], optional
@@ -50,10 +50,10 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
     original = GATv2Conv
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, return_attention_weights: bool | None = None) -> Any:
-        """Node features, see the class.
+        """Return the new node features; the shapes are in the class's docstring.
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.why_not(x, edge_index, edge_attr, return_attention_weights=return_attention_weights) is not None:
             return super().forward(x, edge_index, edge_attr, return_attention_weights)

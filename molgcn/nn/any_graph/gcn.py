@@ -23,21 +23,21 @@ class FusedGCNConv(AnyGraphConv, GCNConv):
         X' = \hat A X W^T + b, \qquad \hat A = D^{-1/2} (A + I) D^{-1/2}
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GCNConv`, and so
-    are the numbers, with these exceptions:
+    are the results, with these exceptions:
 
-    - `improved=True` gives :math:`A + 2I` as PyG documents it, also without `edge_weight`, where PyG (2.7, 2.8) computes :math:`A + I`.
-    - Of several self-loops at one node the last one counts, as in PyG, and only its weight has a gradient. PyG gives all of them the
+    - `improved=True` gives :math:`A + 2I` as PyG documents it. PyG (2.7, 2.8) computes :math:`A + I` without `edge_weight`.
+    - If a node has several self-loops, the last one counts, as in PyG, and only its weight has a gradient. PyG gives all of them the
       same gradient.
     - With `edge_weight`, `normalize` and no self-loops, PyG's gradient of `edge_weight` is NaN where a node has no incoming edge. Here
       it is finite.
 
-    A node without edges whose features are NaN keeps them to itself, as in PyG: the outputs of other nodes stay finite, and the gradient
-    of the weight is NaN. Existing self-loops are not doubled.
+    If a node without edges has NaN features, the outputs of other nodes stay finite and the gradient of the weight is NaN, as in PyG.
+    Existing self-loops are not doubled.
 
-    The edges may be in any order. They are sorted when a tensor `edge_index` is first seen, and the result serves all layers and epochs
-    that are given the same tensor, until it is freed or written to through PyTorch (writing through NumPy or `.data` goes unnoticed). On a
-    CPU it takes 20 bytes an edge, and 8 more for float32 weights of the entries, 16 for float64. On CUDA it takes 41 bytes an edge and
-    self-loop, with float32 weights and without weights that are given.
+    The edges may be in any order. They are sorted when a tensor `edge_index` is first seen. The sorted edges serve all layers and epochs
+    that are given the same tensor, until it is freed or written to through PyTorch. Writing through NumPy or `.data` goes unnoticed. The
+    sorted edges take memory. On a CPU it is 20 bytes per edge, plus 8 for float32 edge weights or 16 for float64. On CUDA it is 41
+    bytes per edge and self-loop in float32 without `edge_weight`.
 
     Dense float32 or float64 `x` [N, F] with int64 `edge_index` [2, E] and sum aggregation is accelerated, on CPU and CUDA, under autocast
     too. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, hooks on messages, explanations,
@@ -46,12 +46,12 @@ class FusedGCNConv(AnyGraphConv, GCNConv):
     Args:
         in_channels: F, or -1 to take it from the first input.
         out_channels: C.
-        improved: self-loops weigh 2.
-        cached: keep the normalised graph of the first call, as PyG.
-        add_self_loops: as PyG; default: `normalize`.
-        normalize: symmetric normalisation.
+        improved: give added self-loops the weight 2.
+        cached: keep the normalised graph of the first call, as in PyG.
+        add_self_loops: add self-loops, as in PyG. The default is the value of `normalize`.
+        normalize: normalise the adjacency by the degrees of both ends.
         bias: learn a bias.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F]; **edge_index:** [2, E] or a sparse matrix [N, N]; **edge_weight:** [E], optional
@@ -63,10 +63,10 @@ class FusedGCNConv(AnyGraphConv, GCNConv):
     _cached_edge_index: Any
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """Node features [N, C].
+        """Return the new node features [N, C].
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.improved and self.normalize and edge_weight is None and _is_edge_list(edge_index):
             edge_weight = x.new_ones(edge_index.shape[1])

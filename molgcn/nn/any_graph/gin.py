@@ -12,7 +12,7 @@ from molgcn.nn.any_graph.neighbours import NeighbourConv
 
 
 class FusedGINConv(NeighbourConv, GINConv):
-    r"""PyG's `GINConv` with sums over the neighbours that make nothing of the size of the edges, forward and backward.
+    r"""PyG's `GINConv` with the sum over the neighbours as one operator, which makes no tensor of the size of the edges.
 
     It is the graph isomorphism layer of `"How Powerful are Graph Neural Networks?" <https://arxiv.org/abs/1810.00826>`_:
 
@@ -20,31 +20,31 @@ class FusedGINConv(NeighbourConv, GINConv):
         x'_i = h \left( (1 + \epsilon) x_i + \sum_{j \in N(i)} x_j \right)
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GINConv`, and so
-    are the numbers, for `aggr` "add", "mean" and "max" alike. Equal largest neighbours share the gradient of `max` equally.
+    are the results, for `aggr` "add", "mean" and "max" alike. Equal largest neighbours share the gradient of "max" equally.
 
     Dense float32 or float64 `x` with int64 `edge_index` [2, E] is accelerated, on CPU and CUDA, under autocast too. For the rest
     (sparse matrices, other aggregations, `torch.func`, hooks on messages, explanations) the layer takes PyG's own path, and
     :meth:`why_not` says why.
 
     Args:
-        nn: h.
+        nn: the module h.
         eps: initial :math:`\epsilon`.
-        train_eps: learn it.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        train_eps: learn :math:`\epsilon`.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F], or [M, F] of sources and [N, F] of targets; **edge_index:** [2, E]
-        - **output:** what h makes of [N, F]
+        - **output:** the result of h on [N, F]
     """
 
     original = GINConv
     smallest = (torch.nn.Identity(),)
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """Node features, see the class.
+        """Return the new node features; the shapes are in the class's docstring.
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.why_not(x, edge_index, size) is not None:
             return super().forward(x, edge_index, size)

@@ -23,20 +23,20 @@ class FusedGINEConv(NeighbourConv, GINEConv):
         x'_i = h \left( (1 + \epsilon) x_i + \sum_{j \in N(i)} \mathrm{relu}(x_j + e_{ij}) \right)
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GINEConv`, and so
-    are the numbers. Of size E x F is only `edge_attr`, as it is given or as the layer's linear map makes it, and its gradient.
+    are the results. The only tensors of size E x F are `edge_attr`, after the layer's linear map if it has one, and its gradient.
 
-    What is accelerated, with `aggr` "add", and what takes PyG's own path, is as in :class:`molgcn.nn.FusedGINConv`.
+    With `aggr` "add" the same inputs are accelerated as in :class:`molgcn.nn.FusedGINConv`. Everything else takes PyG's own path.
 
     Args:
-        nn: h.
+        nn: the module h.
         eps: initial :math:`\epsilon`.
-        train_eps: learn it.
-        edge_dim: D, width of `edge_attr`, which a linear map then makes F wide; None for F.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        train_eps: learn :math:`\epsilon`.
+        edge_dim: D, width of `edge_attr`, which a linear map brings to width F. None means that it has width F already.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F], or [M, F] of sources and [N, F] of targets; **edge_index:** [2, E]; **edge_attr:** [E, D]
-        - **output:** what h makes of [N, F]
+        - **output:** the result of h on [N, F]
     """
 
     original = GINEConv
@@ -44,10 +44,10 @@ class FusedGINEConv(NeighbourConv, GINEConv):
     smallest = (torch.nn.Identity(),)
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None) -> Tensor:
-        """Node features, see the class.
+        """Return the new node features; the shapes are in the class's docstring.
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.why_not(x, edge_index, edge_attr, size) is not None:
             return super().forward(x, edge_index, edge_attr, size)

@@ -11,7 +11,7 @@ from molgcn.ops.aggregate import aggregate
 
 
 class NeighbourConv(AnyGraphConv):
-    """Base of the fused layers that reduce what comes from the neighbours."""
+    """Base of the fused layers that reduce messages from the neighbours."""
 
     aggregations: ClassVar[tuple[str, ...]] = ("add", "sum", "mean", "max")
 
@@ -28,6 +28,6 @@ class NeighbourConv(AnyGraphConv):
         return None if size is None or tuple(size) == (x[0].shape[0], x[1].shape[0]) else "size is not that of x"
 
     def _aggregated(self, rows: Tensor, edge_index: Tensor, num_targets: int) -> Tensor:
-        """The reduced rows of every target's neighbours."""
+        """Return the reduction of the rows of every target's neighbours."""
         reduce = "sum" if self.aggr == "add" else str(self.aggr)
         return aggregate(rows, edge_index, None, reduce, num_nodes=num_targets, reverse=self.flow == "target_to_source")

@@ -12,7 +12,7 @@ from molgcn.nn.any_graph.neighbours import NeighbourConv
 
 
 class FusedSAGEConv(NeighbourConv, SAGEConv):
-    r"""PyG's `SAGEConv` with means over the neighbours that make nothing of the size of the edges, forward and backward.
+    r"""PyG's `SAGEConv` with the mean over the neighbours as one operator, which makes no tensor of the size of the edges.
 
     It is the layer of `"Inductive Representation Learning on Large Graphs" <https://arxiv.org/abs/1706.02216>`_:
 
@@ -20,19 +20,19 @@ class FusedSAGEConv(NeighbourConv, SAGEConv):
         x'_i = W_r x_i + W_l \cdot \mathrm{mean}_{j \in N(i)} x_j + b
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.SAGEConv`, and so
-    are the numbers, for `aggr` "mean", "add" and "max" alike. Equal largest neighbours share the gradient of `max` equally.
+    are the results, for `aggr` "mean", "add" and "max" alike. Equal largest neighbours share the gradient of "max" equally.
 
-    What is accelerated, and what takes PyG's own path, is as in :class:`molgcn.nn.FusedGINConv`.
+    The same inputs are accelerated, and the same ones take PyG's own path, as in :class:`molgcn.nn.FusedGINConv`.
 
     Args:
-        in_channels: F, or those of sources and targets; -1 takes them from the first input.
+        in_channels: F, or a pair with the widths of sources and targets; -1 takes a width from the first input.
         out_channels: C.
-        aggr: "mean", "add" or "max"; others take PyG's path.
-        normalize: outputs have length one.
+        aggr: "mean", "add" or "max"; other aggregations take PyG's path.
+        normalize: scale every output row to length 1.
         root_weight: add :math:`W_r x_i`.
-        project: sources go through a linear map and relu first.
+        project: pass the sources through a linear map and relu first.
         bias: learn a bias.
-        **kwargs: of `torch_geometric.nn.MessagePassing`.
+        **kwargs: arguments of `torch_geometric.nn.MessagePassing`.
 
     Shapes:
         - **x:** [N, F], or [M, F_s] of sources and [N, F_t] of targets; **edge_index:** [2, E]
@@ -42,10 +42,10 @@ class FusedSAGEConv(NeighbourConv, SAGEConv):
     original = SAGEConv
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """Node features, see the class.
+        """Return the new node features; the shapes are in the class's docstring.
 
         Raises:
-            IndexError: for an edge whose node `x` does not have.
+            IndexError: for an edge to or from a node that `x` does not have.
         """
         if self.why_not(x, edge_index, size) is not None:
             return super().forward(x, edge_index, size)

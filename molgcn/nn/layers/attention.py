@@ -1,4 +1,4 @@
-"""What `gat` and `gatv2` share: every atom attends to its neighbours and to itself, with several heads side by side."""
+"""The part that `gat` and `gatv2` share: every atom attends to its neighbours and to itself, with several heads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from molgcn.nn.layers.propagate import mean_incoming, softmax_incoming, sum_inco
 
 SETTINGS = {
     "heads": 1,  # attention heads
-    "concat": True,  # heads side by side, each out_channels / heads wide; False averages heads of out_channels each
-    "negative_slope": 0.2,  # of the leaky relu within the scores
+    "concat": True,  # put heads of out_channels / heads side by side; False averages heads of out_channels
+    "negative_slope": 0.2,  # slope below zero of the leaky relu in the scores
     "attention_dropout": 0.0,  # probability that an atom leaves out a neighbour or itself in training
     "bias": True,  # whether a bias is added at the end
     "linear_residual": False,  # whether a linear map of the atom's own state is added at the end, PyG's `residual`
@@ -25,13 +25,14 @@ SETTINGS = {
 
 
 class Bonds(NamedTuple):
-    """A batch's bonds, followed by one from each atom to itself.
+    """The bonds of a batch, followed by one self-loop per atom.
 
     Attributes:
-        source: int64 [E + N].
-        target: int64 [E + N].
-        replaced: bool [E + N], the given self-loops, which the added ones replace.
-        edge_attr: [E + N, D], where an added self-loop has the mean of the bonds that end at its atom, 0 if there are none; or None.
+        source: int64 [E + N], the atom that each bond starts at.
+        target: int64 [E + N], the atom that each bond ends at.
+        replaced: bool [E + N], marks the given self-loops, which the added ones replace.
+        edge_attr: [E + N, D], features of the bonds, or None. An added self-loop has the mean of the bonds that end at its atom, or 0 if
+            there are none.
     """
 
     source: Tensor
@@ -41,9 +42,9 @@ class Bonds(NamedTuple):
 
 
 def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int) -> Bonds:
-    """Return the bonds and one from each atom to itself, in place of PyG's `remove_self_loops` and `add_self_loops`.
+    """Return the bonds and one self-loop per atom, in place of PyG's `remove_self_loops` and `add_self_loops`.
 
-    PyG's number of bonds depends on how many self-loops there are; here they stay and are marked as replaced.
+    PyG's number of bonds depends on how many self-loops there are. Here the given self-loops stay and are marked as replaced.
     """
     source, target = edge_index[0], edge_index[1]
     atoms = torch.arange(num_atoms, device=edge_index.device)
@@ -56,10 +57,10 @@ def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int)
 
 
 class AttentionLayer(nn.Module):
-    """What both attention layers are made of, but for the maps and vectors that make their scores.
+    """Base of both attention layers, which add the maps and vectors that make their scores.
 
     Args:
-        arguments: see :func:`pyg_arguments`.
+        arguments: arguments of PyG's layer, see :func:`pyg_arguments`.
     """
 
     bias: Tensor | None
@@ -70,7 +71,7 @@ class AttentionLayer(nn.Module):
         self.negative_slope, self.dropout = arguments["negative_slope"], arguments["dropout"]
 
     def vector(self) -> nn.Parameter:
-        """Return an attention vector for each head, not drawn yet."""
+        """Return an uninitialised attention vector for each head."""
         return nn.Parameter(torch.empty(1, self.heads, self.head_channels))
 
     def add_shared_parameters(self, arguments: Mapping[str, Any]) -> None:
@@ -82,7 +83,10 @@ class AttentionLayer(nn.Module):
         self.register_parameter("bias", nn.Parameter(torch.empty(out_channels)) if arguments["bias"] else None)
 
     def draw(self, linears: Sequence[nn.Linear], vectors: Sequence[Tensor | None]) -> None:
-        """Draw these and the shared parameters as PyG does, in its order: maps and vectors by Glorot's rule, the bias 0."""
+        """Draw the given maps and vectors and the shared parameters as PyG does, in its order.
+
+        Maps and vectors are drawn by Glorot's rule, and the bias is set to 0.
+        """
         for linear in (*linears, self.lin_edge, self.res):
             if linear is not None:
                 linear.reset_parameters()
@@ -100,13 +104,13 @@ class AttentionLayer(nn.Module):
         """Return the atoms' new states [N, out_channels].
 
         Args:
-            x: the atoms' states that came in, [N, in_channels].
-            scores: of each bond and head, [E + N, heads].
-            states: what each bond carries, [E + N, heads, head_channels].
-            bonds: the E bonds and each atom's own.
+            x: the layer's input, [N, in_channels].
+            scores: the score of each bond and head, [E + N, heads].
+            states: the state that each bond carries, [E + N, heads, head_channels].
+            bonds: the E bonds and one self-loop per atom.
         """
         weights = softmax_incoming(scores.masked_fill(bonds.replaced[:, None], -torch.inf), bonds.target, x.shape[0])
-        # Where there are self-loops PyG's dropout draws fewer numbers: the masks then differ for the same seed.
+        # PyG drops given self-loops, so its dropout draws fewer numbers: the masks then differ for the same seed.
         weights = F.dropout(weights, self.dropout, self.training)
         out = sum_incoming((weights[:, :, None] * states).flatten(1), bonds.target, x.shape[0])
         if not self.concat:
@@ -120,14 +124,14 @@ def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[st
     """Return the arguments of PyG's layer, whose `out_channels` is the width of one head.
 
     Raises:
-        UserError: for heads that the width cannot be shared among, or a dropout that is no probability.
+        UserError: for a number of heads that does not divide the width, or a dropout that is not a probability.
     """
     settings = options.settings_over(defaults)
     heads, dropout, concat = settings["heads"], settings.pop("attention_dropout"), settings["concat"]
     if heads < 1 or (concat and options.out_channels % heads != 0):
         raise UserError(
             f"model.heads={heads} does not fit a layer of {options.out_channels} channels: expected a divisor of {options.out_channels}, "
-            "for the heads stand side by side; or any number of at least 1 with model.concat=false, which averages them."
+            "since the heads stand side by side. With model.concat=false, which averages the heads, any number of at least 1 is possible."
         )
     if not 0 <= dropout < 1:
         raise UserError(f"model.attention_dropout={dropout}: expected a probability of at least 0 and below 1.")

@@ -1,4 +1,4 @@
-"""What a layer of the family is: the options it is built from, and its entry in the registry."""
+"""The description of a message-passing layer: the options that it is built from, and its entry in the registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-# Options of the network by the names that they have among the settings of a layer that is not stacked.
+# Maps options of the network to their names among the settings of a layer that is not stacked.
 INNER = {"depth": "num_layers", "activation": "activation", "dropout": "dropout"}
 
 
@@ -17,10 +17,10 @@ class LayerOptions:
     """The options from which one message-passing layer is built.
 
     Attributes:
-        in_channels: width of the atoms' states that come in.
-        out_channels: width of the atoms' states that go out.
+        in_channels: width of the atoms' states before the layer.
+        out_channels: width of the atoms' states after the layer.
         edge_channels: width of the bonds' states, or None where the network sees no bonds.
-        settings: the layer's own options by name, such as `heads` or `train_eps`; those of :attr:`LayerKind.settings`.
+        settings: the layer's own options by name, such as `heads` or `train_eps`; :attr:`LayerKind.settings` lists them.
     """
 
     in_channels: int
@@ -39,22 +39,22 @@ class LayerKind:
 
     Both builders give a module whose `forward(x, edge_index, edge_attr=None)` returns the atoms' new states [N, out_channels], before
     norm, activation, dropout and residual. A layer with `edge_states` returns these and the bonds' new states [E, out_channels]. Both
-    modules have the same parameters under the same names, those of PyG's layer where there is one, and so exchange state dicts.
+    modules can load each other's state dict: their parameters have the same names, those of PyG's layer where there is one.
 
     Attributes:
-        name: the name.
-        reference: builds the layer in plain PyTorch: the oracle, what runs where no kernel does, and what is exported.
+        name: name of the layer, which `model.name` takes.
+        reference: builds the layer in plain PyTorch. Kernels are checked against it, it runs where no kernel does, and it is exported.
         pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none. None leaves the layer without
             backend=pyg.
-        bonds: whether the layer sees bonds: never, if asked to, or always.
+        bonds: whether the layer sees the features of bonds: "never", "optional" or "always".
         edge_states: whether the layer gives bonds new states.
-        stacked: whether a network has `num_layers` of it, each followed by norm, activation, dropout and residual. If not, it has one,
-            which gets the network's options :data:`INNER` among its settings.
-        counts_atoms: whether the reference's `forward` also takes `count`, the number of a padded batch's real atoms (0-dim integer tensor,
-            or None where all are real), since the layer has batch norm or several rounds of sums inside.
+        stacked: whether a network has `num_layers` of this layer, each followed by norm, activation, dropout and residual. If False, the
+            network has one, which gets the network's options :data:`INNER` among its settings.
+        counts_atoms: whether the reference's `forward` also takes `count`, the number of real atoms of a padded batch (integer [], or None
+            where all are real). A layer with batch norm or several rounds of sums inside needs it.
         settings: the layer's own options with their defaults.
-        without: options of the network that the layer cannot have, of those in :data:`molgcn.nn.options.PLAIN`, with the reason, for errors
-            and for the docs.
+        without: options in :data:`molgcn.nn.options.PLAIN` that a network of this layer cannot have, each with the reason, which errors and
+            docs show.
     """
 
     name: str
@@ -69,5 +69,5 @@ class LayerKind:
 
     @property
     def own_settings(self) -> dict[str, Any]:
-        """The settings that are no options of the network."""
+        """The settings that are not options of the network."""
         return {name: value for name, value in self.settings.items() if self.stacked or name not in INNER}

@@ -1,4 +1,4 @@
-"""`dmpnn`: Chemprop's network, whose messages go along directed bonds and do not come straight back."""
+"""`dmpnn`: Chemprop's network, which passes messages between directed bonds and never straight back along a bond."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from molgcn.nn.layers.reverse import reverse_bonds
 from molgcn.nn.padding import without_padding
 
 SETTINGS = {
-    "depth": 3,  # rounds of messages; the first one is the bonds' own features
-    "dropout": 0.0,  # probability that a number of a state is zeroed in training
+    "depth": 3,  # rounds of messages; the first one computes the bonds' first states
+    "dropout": 0.0,  # probability that an element of a state is zeroed in training
     "activation": "relu",  # relu, gelu, silu, leaky_relu or elu
     "undirected": False,  # average the two states of a bond before every round
 }
 
 
 class DMPNN(nn.Module):
-    r"""The directed message-passing network, twin of Chemprop's `BondMessagePassing`: all rounds in one module.
+    r"""The directed message-passing network with all rounds in one module, equal to Chemprop's `BondMessagePassing`.
 
     .. math::
         h^0_{vw} &= W_i [x_v, e_{vw}], \qquad h_{vw} = \tau(h^0_{vw}) \\
         h_{vw} &\leftarrow \tau\big(h^0_{vw} + W_h (\textstyle\sum_u h_{uv} - h_{wv})\big), \qquad \text{depth} - 1 \text{ times} \\
         h_v &= \tau\big(W_o [x_v, \textstyle\sum_u h_{uv}] + b\big)
 
-    All rounds share :math:`W_h`. Dropout follows every activation but the first. Every bond needs its reverse; of several between two atoms
-    each has its own, see :func:`reverse_bonds`. Without bond features :math:`W_i` sees the atom alone.
+    All rounds share :math:`W_h`. Dropout follows every activation but the first. Every directed bond needs its own reverse, also if there
+    are several between two atoms, see :func:`reverse_bonds`. Without bond features :math:`W_i` sees the atom alone.
 
     Source: Yang et al., "Analyzing Learned Molecular Representations for Property Prediction", JCIM 2019, equations 1 to 5.
 
@@ -41,7 +41,7 @@ class DMPNN(nn.Module):
         - **x:** [N, in_channels]
         - **edge_index:** int64 [2, E]
         - **edge_attr:** [E, edge_channels], or None if built without
-        - **count:** integer [], the real atoms of a padded batch, or None where all are real
+        - **count:** integer [], number of real atoms of a padded batch, or None where all are real
         - **output:** [N, out_channels]
 
     Raises:
@@ -64,12 +64,12 @@ class DMPNN(nn.Module):
         self.dropout = nn.Dropout(settings["dropout"])
 
     def reset_parameters(self) -> None:
-        """Draw the linear maps as torch draws them."""
+        """Draw the linear maps as `torch.nn.Linear` does."""
         for linear in (self.W_i, self.W_h, self.W_o):
             linear.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, count: Tensor | None = None) -> Tensor:
-        """Return the atoms' states [N, out_channels] after all rounds; of a padded batch the first `count` atoms are real."""
+        """Return the atoms' states [N, out_channels] after all rounds; the first `count` atoms of a padded batch are real."""
         source, target = edge_index[0], edge_index[1]
         reverse = reverse_bonds(edge_index, x.shape[0])
         first = self._first(x, source, edge_attr)
@@ -84,7 +84,7 @@ class DMPNN(nn.Module):
         return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
 
     def _first(self, x: Tensor, source: Tensor, edge_attr: Tensor | None) -> Tensor:
-        """Return W_i [x_v, e_vw] of every bond: the atoms' part is multiplied once an atom, not once a bond."""
+        """Return W_i [x_v, e_vw] of every bond; the atoms' part of the product is computed once per atom, not once per bond."""
         if edge_attr is None:
             return self.W_i(x).index_select(0, source)
         atoms, bonds = self.W_i.weight.split([x.shape[1], edge_attr.shape[1]], dim=1)

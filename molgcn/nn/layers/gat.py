@@ -1,4 +1,4 @@
-"""`gat`: a sum over the neighbours and the atom itself, weighed by a softmax of scores that add up from both ends and the bond."""
+"""`gat`: a sum over the neighbours and the atom itself, weighted by a softmax of scores of both atoms and the bond."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from molgcn.nn.layers.base import LayerKind, LayerOptions
 
 
 class GATLayer(AttentionLayer):
-    r"""Graph attention, twin of PyG's `GATConv`.
+    r"""Graph attention, equal to PyG's `GATConv`.
 
     .. math::
         h_i' = \sum_j \alpha_{ij} W h_j + b, \qquad
         \alpha_{ij} = \mathrm{softmax}_j(\mathrm{leaky\_relu}(a_s^T W h_j + a_t^T W h_i + a_e^T W_e e_{ij}))
 
-    where j runs over the neighbours and i itself. An atom's bond to itself has the mean of the rows of the bonds that end at the atom.
+    where j runs over the neighbours and i itself. The features of an atom's self-loop are the mean over the bonds that end at the atom.
 
     Source: Veličković et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
 

@@ -1,4 +1,4 @@
-"""`gated_gcn`: the convolution whose bonds have states of their own, of which the gates are made."""
+"""`gated_gcn`: the convolution with gates, which are computed from the states of bonds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class GatedGCNLayer(nn.Module):
     Source: Bresson and Laurent, "Residual Gated Graph ConvNets", 2017; Dwivedi et al., "Benchmarking Graph Neural Networks", JMLR 2023.
 
     Args:
-        options: widths; there are no settings.
+        options: widths of the layer, which has no settings.
 
     Shapes:
         - **x:** [N, in_channels]
         - **edge_index:** int64 [2, E]
         - **edge_attr:** [E, edge_channels]
-        - **output:** atoms [N, out_channels] and bonds [E, out_channels]
+        - **output:** states of the atoms [N, out_channels] and of the bonds [E, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -42,7 +42,7 @@ class GatedGCNLayer(nn.Module):
         self.E = nn.Linear(in_channels, out_channels)
 
     def reset_parameters(self) -> None:
-        """Draw the linear maps as torch draws them."""
+        """Draw the linear maps as `torch.nn.Linear` does."""
         for linear in (self.A, self.B, self.C, self.D, self.E):
             linear.reset_parameters()
 

@@ -1,4 +1,4 @@
-"""`gatv2`: attention like `gat`, whose scores pass the leaky relu before the attention vector, so that neighbours rank by atom."""
+"""`gatv2`: attention whose scores apply the leaky relu before the attention vector, so that each atom ranks its neighbours differently."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from molgcn.nn.layers.base import LayerKind, LayerOptions
 
 SETTINGS = {
     **attention.SETTINGS,
-    "share_weights": False,  # whether the atom itself passes the same map as its neighbours
+    "share_weights": False,  # whether one map serves the atom itself and its neighbours
 }
 
 
 class GATv2Layer(AttentionLayer):
-    r"""Graph attention of the second version, twin of PyG's `GATv2Conv`.
+    r"""Graph attention of the second version, equal to PyG's `GATv2Conv`.
 
     .. math::
         h_i' = \sum_j \alpha_{ij} W_l h_j + b, \qquad
         \alpha_{ij} = \mathrm{softmax}_j(a^T \mathrm{leaky\_relu}(W_l h_j + W_r h_i + W_e e_{ij}))
 
-    where j runs over the neighbours and i itself. An atom's bond to itself has the mean of the rows of the bonds that end at the atom.
+    where j runs over the neighbours and i itself. The features of an atom's self-loop are the mean over the bonds that end at the atom.
 
     Source: Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
 

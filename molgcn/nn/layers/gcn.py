@@ -1,4 +1,4 @@
-"""`gcn`: the mean over an atom and its neighbours, normalised by the degrees of both ends, then a linear map."""
+"""`gcn`: the sum over an atom and its neighbours, normalised by the degrees of both ends, then a linear map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 class GCNLayer(nn.Module):
-    r"""The graph convolution :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`, twin of PyG's `GCNConv`.
+    r"""The graph convolution :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`, equal to PyG's `GCNConv`.
 
     Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017, equation 2.
 

@@ -13,12 +13,12 @@ from molgcn.nn.layers.propagate import sum_incoming
 class GCNEdgeLayer(nn.Module):
     r"""The layer :math:`h_i' = \sum_j \mathrm{relu}(W h_j + e_{ij}) + b`, without normalisation and without self-loops.
 
-    A linear map `lin_edge` brings the bonds' rows to the width of `out_channels` where theirs is another.
+    A linear map `lin_edge` brings the bonds' rows to the width `out_channels` where they have another width.
 
     Source: Luo, Shi and Wu, "Unlocking the Potential of Classic GNNs for Graph-level Tasks", ICML 2025, code.
 
     Args:
-        options: widths; there are no settings.
+        options: widths of the layer, which has no settings.
 
     Shapes:
         - **x:** [N, in_channels]
@@ -36,7 +36,7 @@ class GCNEdgeLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
-        """Draw the weight by Glorot's rule and the bonds' map as torch draws it; the bias starts at 0."""
+        """Draw the weight by Glorot's rule and the bonds' map as `torch.nn.Linear` does, and set the bias to 0."""
         self.lin.reset_parameters()
         if self.lin_edge is not None:
             self.lin_edge.reset_parameters()

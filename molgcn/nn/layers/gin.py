@@ -12,21 +12,22 @@ from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.nn.norms import BatchNorm
 
 SETTINGS = {
-    "eps": 0.0,  # how much more than a neighbour the atom itself counts
+    "eps": 0.0,  # the atom itself has weight 1 + eps
     "train_eps": False,  # whether eps is learnt
-    "mlp_norm": False,  # batch norm before the activation of the MLP
+    "mlp_norm": False,  # whether the MLP has batch norm before its activation
     "mlp_activation": "relu",  # relu, gelu, silu, leaky_relu or elu
 }
 
 
 class MLP(nn.Sequential):
-    """Linear, batch norm where `mlp_norm` asks for it, activation, Linear.
+    """A linear map, batch norm if `mlp_norm` is set, an activation and another linear map.
 
     Args:
         options: the layer's widths and settings.
 
     Shapes:
-        - **x:** [N, in_channels]; **count:** integer [], the real rows of a padded batch, or None where all are real
+        - **x:** [N, in_channels]
+        - **count:** integer [], number of real rows of a padded batch, or None where all are real
         - **output:** [N, out_channels]
 
     Raises:
@@ -42,20 +43,20 @@ class MLP(nn.Sequential):
         super().__init__(first, *([BatchNorm(channels)] if settings["mlp_norm"] else []), ACTIVATIONS[name](), last)
 
     def reset_parameters(self) -> None:
-        """Draw the linear maps as torch draws them, and set the batch norm back."""
+        """Draw the linear maps as `torch.nn.Linear` does, and reset the batch norm."""
         for part in self:
             if isinstance(part, nn.Linear | BatchNorm):
                 part.reset_parameters()
 
     def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
-        """Return the rows behind the last map."""
+        """Return the output of the last map [N, out_channels]."""
         for part in self:
             x = part(x, count) if isinstance(part, BatchNorm) else part(x)
         return x
 
 
 class GINUpdate(nn.Module):
-    """The update that `gin` and `gine` share: the MLP of (1 + eps) times the atom's state plus what comes in."""
+    """The update that `gin` and `gine` share: an MLP of (1 + eps) times the atom's state plus the sum of its messages."""
 
     eps: Tensor
 
@@ -70,20 +71,23 @@ class GINUpdate(nn.Module):
             self.register_buffer("eps", torch.empty(1))
 
     def reset_parameters(self) -> None:
-        """Draw the MLP, and set eps to where it starts."""
+        """Draw the MLP, and set eps to its initial value."""
         self.nn.reset_parameters()
         nn.init.constant_(self.eps, self.initial_eps)
 
     def update(self, x: Tensor, incoming: Tensor, count: Tensor | None) -> Tensor:
-        """Return the new states [N, out_channels] of atoms with states x and the sum of messages `incoming`, both [N, in_channels].
+        """Return the atoms' new states [N, out_channels].
 
-        Of a padded batch the first `count` atoms are real.
+        Args:
+            x: the atoms' states [N, in_channels].
+            incoming: the sum of the messages to each atom [N, in_channels].
+            count: integer [], number of real atoms of a padded batch, or None where all are real.
         """
         return self.nn(incoming + (1 + self.eps) * x, count)
 
 
 class GINLayer(GINUpdate):
-    r"""The graph isomorphism layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j h_j)`, twin of PyG's `GINConv`.
+    r"""The graph isomorphism layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j h_j)`, equal to PyG's `GINConv`.
 
     Source: Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, equation 4.1.
 

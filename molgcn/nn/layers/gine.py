@@ -1,4 +1,4 @@
-"""`gine`: GIN with bonds, whose rows are added to the neighbours' states before they are summed."""
+"""`gine`: GIN with bonds, whose features are added to the neighbours' states before these are summed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from molgcn.nn.layers.propagate import sum_incoming
 
 
 class GINELayer(GINUpdate):
-    r"""The layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j \mathrm{relu}(h_j + e_{ij}))`, twin of PyG's `GINEConv`.
+    r"""The layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j \mathrm{relu}(h_j + e_{ij}))`, equal to PyG's `GINEConv`.
 
-    A linear map `lin` brings the bonds' rows to the atoms' width where it differs from theirs.
+    A linear map `lin` brings the bonds' rows to the atoms' width where they have another width.
 
     Source: Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020, appendix A.
 
@@ -33,7 +33,7 @@ class GINELayer(GINUpdate):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the MLP and the bonds' map as torch draws its parts, and set eps to where it starts."""
+        """Draw the MLP and the bonds' map as `torch.nn.Linear` does, and set eps to its initial value."""
         super().reset_parameters()
         if self.lin is not None:
             self.lin.reset_parameters()
@@ -46,7 +46,7 @@ class GINELayer(GINUpdate):
 
 
 def _mapped_width(options: LayerOptions) -> int | None:
-    """Return the width of the bonds' rows where they need a map to the atoms' width, PyG's `edge_dim`."""
+    """Return the width of the bonds' rows if they need a map to the atoms' width, else None: PyG's `edge_dim`."""
     return None if options.edge_channels == options.in_channels else options.edge_channels
 
 

@@ -1,4 +1,4 @@
-"""The layers that PyTorch Geometric does not have, as its users would write them: each takes over a reference layer's parameters."""
+"""The layers that PyTorch Geometric lacks, written as its users would write them, with the parameters of the reference layers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from molgcn.nn.layers.gcn_edge import GCNEdgeLayer
 
 
-class _Twin(MessagePassing):
-    """A `MessagePassing` that takes over the parameters of a reference layer, and draws them as it does."""
+class _ReferenceConv(MessagePassing):
+    """Base of a `MessagePassing` that takes the parameters of a reference layer and draws them as that layer does."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__(aggr="add")
@@ -29,8 +29,8 @@ class _Twin(MessagePassing):
         self._reference.reset_parameters(self)
 
 
-class GCNEdgeConv(_Twin):
-    """`gcn_edge` as a `MessagePassing`; formula and shapes: :class:`molgcn.nn.layers.gcn_edge.GCNEdgeLayer`."""
+class GCNEdgeConv(_ReferenceConv):
+    """`gcn_edge` as a `MessagePassing`; :class:`molgcn.nn.layers.gcn_edge.GCNEdgeLayer` has formula and shapes."""
 
     def __init__(self, layer: GCNEdgeLayer) -> None:
         super().__init__(layer)
@@ -46,8 +46,8 @@ class GCNEdgeConv(_Twin):
         return (x_j + edge_attr).relu()
 
 
-class GatedGCNConv(_Twin):
-    """`gated_gcn` as a `MessagePassing`; formula and shapes: :class:`molgcn.nn.layers.gated_gcn.GatedGCNLayer`."""
+class GatedGCNConv(_ReferenceConv):
+    """`gated_gcn` as a `MessagePassing`; :class:`molgcn.nn.layers.gated_gcn.GatedGCNLayer` has formula and shapes."""
 
     def __init__(self, layer: GatedGCNLayer) -> None:
         super().__init__(layer)
@@ -68,8 +68,8 @@ class GatedGCNConv(_Twin):
         return gates / (total.index_select(0, index) + 1e-6) * x_j
 
 
-class DMPNNConv(_Twin):
-    """`dmpnn` as a `MessagePassing` of bonds' states; formula and shapes: :class:`molgcn.nn.layers.dmpnn.DMPNN`."""
+class DMPNNConv(_ReferenceConv):
+    """`dmpnn` as a `MessagePassing` of bonds' states; :class:`molgcn.nn.layers.dmpnn.DMPNN` has formula and shapes."""
 
     def __init__(self, layer: DMPNN) -> None:
         super().__init__(layer)

@@ -1,7 +1,7 @@
-"""What atoms gather along the bonds that point at them: the pieces of which the layers' formulas are made.
+"""Reductions over the bonds that end at each atom, from which the layers are built.
 
 Every shape follows from the arguments' shapes, never from their values, so that a layer can be captured in a CUDA graph and exported.
-All functions can be differentiated twice. An atom that no bond points at gets 0, as in PyG.
+All functions can be differentiated twice. An atom that no bond ends at gets 0, as in PyG.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from torch import Tensor
 
 
 def sum_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return each atom's sum of the messages [E, ...] along the bonds that end at it: [N, ...]."""
+    """Return the sum [N, ...] of the messages [E, ...] along the bonds that end at each atom."""
     return messages.new_zeros(num_atoms, *messages.shape[1:]).index_add_(0, target, messages)
 
 
 def mean_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return each atom's mean of the messages [E, H] along the bonds that end at it: [N, H]."""
+    """Return the mean [N, H] of the messages [E, H] along the bonds that end at each atom."""
     count = sum_incoming(torch.ones_like(target, dtype=messages.dtype), target, num_atoms)
     return sum_incoming(messages, target, num_atoms) / count.clamp(min=1)[:, None]
 
 
 def max_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return each atom's largest message [E, H] along the bonds that end at it, channel by channel: [N, H].
+    """Return the maximum [N, H], channel by channel, of the messages [E, H] along the bonds that end at each atom.
 
-    Equally large messages share the gradient in equal parts, as they do in PyG without `torch_scatter`.
+    Equally large messages share the gradient equally, as in PyG without `torch_scatter`.
     """
     place = target[:, None].expand_as(messages)
     return messages.new_zeros(num_atoms, messages.shape[1]).scatter_reduce(0, place, messages, "amax", include_self=False)
 
 
 def softmax_incoming(scores: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return the softmax of the scores [E, K] over the bonds that end at the same atom; a score of -inf takes no part.
+    """Return the softmax [E, K] of the scores [E, K] over the bonds that end at the same atom.
 
-    Every atom needs at least one finite score.
+    A bond with a score of -inf gets weight 0. Every atom needs at least one finite score.
     """
     highest = max_incoming(scores.detach(), target, num_atoms)
     weights = (scores - highest.index_select(0, target)).exp()

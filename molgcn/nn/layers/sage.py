@@ -1,4 +1,4 @@
-"""`sage`: the mean, sum or maximum over the neighbours and the atom itself, each through a linear map of its own."""
+"""`sage`: a linear map of the mean, sum or maximum over the neighbours, plus a linear map of the atom itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, sum_incoming
 
 SETTINGS = {
-    "aggr": "mean",  # mean, sum or max over the neighbours
-    "project": False,  # whether the neighbours pass a linear map and relu first
+    "aggr": "mean",  # aggregation over the neighbours: mean, sum or max
+    "project": False,  # whether the neighbours pass through a linear map and relu first
     "normalize": False,  # whether every atom's new state is scaled to length 1
     "root_weight": True,  # whether the atom itself counts
 }
@@ -21,7 +21,7 @@ _AGGREGATIONS = {"mean": mean_incoming, "sum": sum_incoming, "max": max_incoming
 
 
 class SAGELayer(nn.Module):
-    r"""The GraphSAGE layer :math:`h_i' = W_l \, \mathrm{aggr}_j(h_j) + b + W_r h_i`, twin of PyG's `SAGEConv`.
+    r"""The GraphSAGE layer :math:`h_i' = W_l \, \mathrm{aggr}_j(h_j) + b + W_r h_i`, equal to PyG's `SAGEConv`.
 
     Source: Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017, algorithm 1.
 
@@ -48,7 +48,7 @@ class SAGELayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all maps as torch's `Linear` is drawn."""
+        """Draw all maps as `torch.nn.Linear` does."""
         for linear in (self.lin, self.lin_l, self.lin_r):
             if linear is not None:
                 linear.reset_parameters()

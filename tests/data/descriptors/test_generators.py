@@ -24,7 +24,7 @@ def test_they_are_rdkits():
 
 @pytest.mark.parametrize("features", ["qm9", "general", "zinc"])
 def test_they_are_the_smiles_s_whatever_the_features(features):
-    """From SMILES and from mol blocks, in worker processes too, with hydrogens or stereochemistry in the graph or not."""
+    """Descriptors are the same from SMILES and mol blocks and in worker processes, whatever the graph contains."""
     smiles = [text for text in SMILES if features == "general" or "Cl" not in text]
     done = featurize_items(smiles, features=features, generators=("maccs", "rdkit2d"), num_workers=0)
     calculate = calculator(["maccs", "rdkit2d"])

@@ -1,4 +1,4 @@
-"""Descriptors of columns and files, from the configuration to the packed set."""
+"""Descriptors of columns and files get from the configuration into the packed set."""
 
 import numpy as np
 import pytest

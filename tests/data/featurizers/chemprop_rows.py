@@ -1,4 +1,4 @@
-"""Print Chemprop's default features of SMILES: run by the Python that has it, where molgcn is not."""
+"""Print Chemprop's default features of SMILES, in the Python that has Chemprop, where molgcn is missing."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
-"""features=chemprop against the package's own, and against rows written down.
+"""features=chemprop gives the package's own features, and rows that are written down.
 
-The package may be in another environment than this one: CHEMPROP_PYTHON names its Python.
+The package may be in another environment, whose Python CHEMPROP_PYTHON names.
 """
 
 import importlib.util

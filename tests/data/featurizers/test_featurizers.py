@@ -1,4 +1,4 @@
-"""The table of featurisers, and what all of them promise."""
+"""All featurisers keep the promises of the table of featurisers."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ STEREOISOMERS = [
 
 
 def rows(smiles, features):
-    """The rows of atoms in their order, and of bonds."""
+    """Return the rows of atoms in their order, and of bonds."""
     molecules = featurize([smiles], features=features)
     return molecules.node_features().tolist(), molecules.edge_features().tolist()
 

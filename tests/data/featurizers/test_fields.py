@@ -1,4 +1,4 @@
-"""Fields as numbers, and numbers as RDKit's names."""
+"""Fields are encoded as numbers, and numbers decoded to RDKit's names."""
 
 import pytest
 from hypothesis import given

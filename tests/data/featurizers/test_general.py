@@ -22,7 +22,7 @@ SMILES = [
 
 
 def multisets(molecules):
-    """The rows of atoms, and the rows of bonds with those of both ends, however they are ordered."""
+    """Return the rows of atoms, and the rows of bonds with those of both ends, independent of their order."""
     data = molecules.to_pyg()[0]
     atoms, bonds = [tuple(row) for row in data.x.tolist()], [tuple(row) for row in data.edge_attr.tolist()]
     ends = [(atoms[source], atoms[target]) for source, target in data.edge_index.T.tolist()]

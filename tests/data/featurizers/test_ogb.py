@@ -1,4 +1,4 @@
-"""features=ogb against the package's own functions where it is installed, and against rows written down."""
+"""features=ogb gives the features of the package, where it is installed, and rows that are written down."""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +18,7 @@ SMILES = [
 
 
 def theirs():
-    """The module ogb.utils.features by itself: the package, when it is imported, asks the network for a newer version."""
+    """Return the module ogb.utils.features without the package, whose import asks the network for a newer version."""
     package = importlib.util.find_spec("ogb")
     if package is None:
         pytest.skip("ogb is not installed")
@@ -45,7 +45,7 @@ def test_rows_are_ogbs_categories_side_by_side(smiles):
 
 
 def test_rows_are_those_written_down():
-    """The example in OGB's own comments: its chiral carbon is [5, 2, 4, 5, 1, 0, 2, 0, 0], its double bond [1, 2, 0]."""
+    """OGB's comments have an example, whose chiral carbon is [5, 2, 4, 5, 1, 0, 2, 0, 0] and whose double bond is [1, 2, 0]."""
     data = featurize([r"Cl[C@H](/C=C/C)Br"], features="ogb").to_pyg()[0]
     np.testing.assert_array_equal(data.x[1], one_hots([5, 2, 4, 5, 1, 0, 2, 0, 0], [119, 5, 12, 12, 10, 6, 6, 2, 2]))
     ends = data.edge_index.T.tolist().index([2, 3])

@@ -1,4 +1,4 @@
-"""features=zinc and zinc12k: the benchmark's atom types and Kekulé bonds."""
+"""features=zinc and zinc12k have the benchmark's atom types and Kekulé bonds."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def test_the_number_of_double_bonds_does_not_depend_on_the_order(smiles):
 
 
 def test_the_molecule_itself_stays_aromatic():
-    """Its SMILES and label are computed from it."""
+    """The molecule's SMILES and label are computed from its aromatic form."""
     mol = Chem.MolFromSmiles("c1ccccc1O")
     molecules = featurize_mols([mol], features="zinc")
     assert list(molecules.smiles) == ["Oc1ccccc1"]

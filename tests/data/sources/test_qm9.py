@@ -16,7 +16,7 @@ UNCHARACTERIZED = {3, 8}
 
 
 def list_text(numbers=UNCHARACTERIZED, footer=2):
-    """As the published list: nine lines of header, five columns, a rule and an empty line at the end."""
+    """Return a list like the published one: nine lines of header, five columns, a rule and an empty line at the end."""
     head = [
         "",
         "",
@@ -39,7 +39,7 @@ def table_rows(count):
 
 @pytest.fixture
 def sdf_folder(tmp_path) -> Path:
-    """A folder as torch_geometric.datasets.QM9 keeps its raw files."""
+    """Return a folder with raw files as torch_geometric.datasets.QM9 keeps them."""
     raw = tmp_path / "raw"
     raw.mkdir()
     with open(raw / "gdb9.sdf", "w") as file:
@@ -114,7 +114,7 @@ def test_units_and_conversion(sdf_folder, tmp_path):
 
 
 def test_the_molecule_that_fails_the_valence_check_is_kept_from_the_sdf(sdf_folder, tmp_path):
-    """QM9's SDF lacks charges: [NH3+] comes as a neutral nitrogen of four bonds."""
+    """QM9's SDF lacks charges, so that [NH3+] is read as a neutral nitrogen with four bonds."""
     text = (sdf_folder / "gdb9.sdf").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("M  CHG")]
     (sdf_folder / "gdb9.sdf").write_text("\n".join(lines) + "\n")
@@ -184,7 +184,7 @@ def test_the_whole_download_from_a_local_mirror(sdf_folder, tmp_path, monkeypatc
         server.shutdown()
         server.server_close()
     assert len(loaded.molecules) == len(SMILES) - len(UNCHARACTERIZED)
-    again = load(None, tmp_path)  # no server any more
+    again = load(None, tmp_path)  # there is no server any more
     assert again.data_hash == loaded.data_hash
 
 

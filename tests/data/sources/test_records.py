@@ -1,4 +1,4 @@
-"""Training from an SDF or a list of SMILES."""
+"""Runs train from an SDF or a list of SMILES."""
 
 import csv
 import gzip
@@ -24,7 +24,7 @@ SMILES = ["C" * (1 + n % 9) + "NO"[n % 2] + "C" * (n // 9) for n in range(36)]
 
 
 def sdf(records):
-    """The text of an SDF of SMILES and properties, as RDKit writes it."""
+    """Return the text of an SDF of SMILES and properties, as RDKit writes it."""
     file = io.StringIO()
     writer = Chem.SDWriter(file)
     for number, (smiles, properties) in enumerate(records):
@@ -44,7 +44,7 @@ def config(path, **options):
 
 @pytest.fixture
 def records(tmp_path):
-    """Properties: y, missing in every fifth, a note of two lines, the part, and a temperature."""
+    """Return records with properties: y, missing in every fifth, a note of two lines, the part and a temperature."""
     parts = ["train", "val", "test"]
     rows = [
         (smiles, {"note": "first\nsecond", **({"y": n / 2} if n % 5 else {}), "part": parts[n % 3], "t": 300 + n})
@@ -68,7 +68,7 @@ def test_properties_are_targets_descriptors_and_parts(tmp_path, records, ending)
 
 
 def test_it_is_the_same_set_as_the_table(tmp_path, records):
-    """Graph by graph, up to the order that RDKit writes atoms in."""
+    """Graphs are equal one by one, up to the order in which RDKit writes atoms."""
     with open(tmp_path / "a.csv", "w", newline="") as file:
         csv.writer(file).writerows([["smiles", "y"], *([smiles, row.get("y", "")] for smiles, row in records)])
     from_sdf, from_csv = (load_molecules(config(tmp_path / f"a.{ending}"))[0] for ending in ("sdf", "csv"))

@@ -1,4 +1,4 @@
-"""What holds of every split that is drawn, and what is said where one cannot be."""
+"""Every split has the properties that all splits share, or the error that says why it cannot be drawn."""
 
 from dataclasses import replace
 

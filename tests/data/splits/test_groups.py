@@ -14,7 +14,7 @@ def test_groups_that_share_a_copy_are_joined(labels):
     for key in (group, copies):
         assert all(len(np.unique(joined[key == value])) == 1 for value in np.unique(key))
     for name in np.unique(joined):
-        assert group[joined == name].min() == name  # the least of those that are connected
+        assert group[joined == name].min() == name  # the smallest of the connected ones
     np.testing.assert_array_equal(join_groups(joined, copies), joined)
     np.testing.assert_array_equal(join_groups(group, None), group)
 

@@ -63,7 +63,7 @@ def test_too_few_scaffolds_are_an_error():
     [(360, (0.6, 0.2, 0.2), [384, 128, 128]), (520, (0.6, 0.2, 0.2), [520, 60, 60]), (360, (300, 50, 50), [210, 35, 35])],
 )
 def test_what_a_huge_scaffold_leaves_is_shared_out(largest, fractions, sizes):
-    """As in FreeSolv, where the molecules without rings are more than half of the set."""
+    """In FreeSolv the molecules without rings are more than half of the set."""
     scaffolds = np.concatenate([np.zeros(largest, int), np.arange(1, 641 - largest)])
     split = scaffold_split(scaffolds, fractions)
     assert [len(split[part]) for part in PARTS] == sizes

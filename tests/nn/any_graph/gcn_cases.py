@@ -9,7 +9,7 @@ STAR = torch.tensor([[0, 0, 0, 1, 2, 3], [1, 2, 3, 0, 0, 0]])
 
 
 def pair(*arguments, **options):
-    """Both layers with the same random weights and biases, in float64."""
+    """Return both layers with the same random weights and biases, in float64."""
     fused, pyg = FusedGCNConv(*arguments, **options).double(), GCNConv(*arguments, **options).double()
     if fused.bias is not None:
         torch.nn.init.normal_(fused.bias)
@@ -18,7 +18,7 @@ def pair(*arguments, **options):
 
 
 def results(layer, x, edge_index, edge_weight=None, grad=None):
-    """Output and every gradient."""
+    """Return the output and every gradient."""
     layer.zero_grad()
     x = x.detach().clone().requires_grad_()
     edge_weight = None if edge_weight is None else edge_weight.detach().clone().requires_grad_()
@@ -41,7 +41,7 @@ def assert_same(fused, pyg, x, edge_index, edge_weight=None, tolerance=1e-12, wi
 
 
 def random_graph(num_nodes, num_edges, seed=0, loops=True):
-    """Unsorted edges with duplicates; at most one from a node to itself."""
+    """Return unsorted edges with duplicates, and at most one self-loop at a node."""
     generator = torch.Generator().manual_seed(seed)
     edge_index = torch.randint(0, num_nodes, (2, num_edges), generator=generator)
     own = (edge_index[0] == edge_index[1]).nonzero()[:, 0]

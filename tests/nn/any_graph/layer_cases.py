@@ -1,4 +1,4 @@
-"""Every fused layer for any graph with options that matter, and comparisons with PyG's layer of the same weights."""
+"""All fused layers for any graph with the options that matter, and comparisons with PyG's layers of the same weights."""
 
 import copy
 
@@ -48,7 +48,7 @@ def name_of(case):
 
 
 def pair(case, dtype=torch.float64, device="cpu"):
-    """The fused layer and PyG's, with the same random weights and biases."""
+    """Return the fused layer and PyG's, with the same random weights and biases."""
     name, arguments, options, _ = case
     torch.manual_seed(0)
     given = [argument() if callable(argument) else argument for argument in arguments]
@@ -61,7 +61,7 @@ def pair(case, dtype=torch.float64, device="cpu"):
 
 
 def random_graph(num_nodes=40, num_edges=150, seed=0, hub=False):
-    """Duplicates, a few self-loops, a last node without edges, and a hub if wanted."""
+    """Return edges with duplicates, a few self-loops, a last node without edges, and a hub if wanted."""
     generator = torch.Generator().manual_seed(seed)
     edge_index = torch.randint(0, max(num_nodes - 1, 1), (2, num_edges), generator=generator)
     edge_index[:, : num_edges // 20] = edge_index[:1, : num_edges // 20]
@@ -71,7 +71,7 @@ def random_graph(num_nodes=40, num_edges=150, seed=0, hub=False):
 
 
 def inputs_for(case, edge_index, num_nodes=40, dtype=torch.float64, device="cpu", seed=1):
-    """Arguments of a call: x, edge_index and edge_attr, floating ones to differentiate."""
+    """Return the arguments of a call: x, edge_index and edge_attr. The floating-point ones require gradients."""
     generator = torch.Generator().manual_seed(seed)
     made = [torch.randn(num_nodes, WIDTH, generator=generator)]
     made += [torch.randn(edge_index.shape[1], EDGE_WIDTH, generator=generator)] if case[3] else []
@@ -80,7 +80,7 @@ def inputs_for(case, edge_index, num_nodes=40, dtype=torch.float64, device="cpu"
 
 
 def results(layer, *arguments):
-    """Output and the gradients of floating arguments and parameters."""
+    """Return the output and the gradients of floating-point arguments and parameters."""
     out = layer(*arguments)
     leaves = [argument for argument in arguments if argument.requires_grad] + list(layer.parameters())
     grad = torch.sin(torch.arange(out.numel(), dtype=torch.float64, device=out.device)).view_as(out).to(out)
@@ -89,7 +89,7 @@ def results(layer, *arguments):
 
 
 def assert_close(found, expected, tolerance):
-    """Every tensor within a tolerance of its largest number."""
+    """Assert that every tensor is within a tolerance, relative to its largest element."""
     for number, (actual, wanted) in enumerate(zip(found, expected, strict=True)):
         scale = max(wanted.abs().max().item() if wanted.numel() else 0.0, 1e-3)
         error = (actual.double() - wanted.double()).abs().max().item() if wanted.numel() else 0.0

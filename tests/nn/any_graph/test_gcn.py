@@ -1,4 +1,4 @@
-"""FusedGCNConv beside PyG's GCNConv: the same numbers and gradients from the same weights."""
+"""FusedGCNConv gives the results and gradients of PyG's GCNConv from the same weights."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ pytestmark = needs_extension
     bias=st.booleans(),
     reverse=st.booleans(),
 )
-@example(1, 1.0, (1, 7), 121, True, True, False, False, True, False)  # one loop, whose weight has no effect
+@example(1, 1.0, (1, 7), 121, True, True, False, False, True, False)  # one loop only, whose weight has no effect
 def test_random_graphs(num_nodes, degree, channels, seed, weighted, normalize, add_self_loops, improved, bias, reverse):
     torch.manual_seed(seed)
     edge_index = random_graph(num_nodes, int(degree * num_nodes), seed)
@@ -95,7 +95,7 @@ def test_the_default_layer_in_float32():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_improved(weighted):
-    """A + 2I, as PyG documents it. Without edge weights PyG itself leaves `improved` out; with weights of one it does not."""
+    """The adjacency is A + 2I, as PyG documents it. PyG itself ignores `improved` without edge weights, but not with weights of 1."""
     x, edge_index = torch.randn(7, 4).double(), torch.tensor([[0, 1, 1, 2, 4, 5], [1, 0, 2, 1, 4, 6]])
     fused, pyg = pair(4, 3, improved=True)
     ones = torch.ones(6).double()
@@ -167,7 +167,7 @@ def features_that_are_the_weight(layers, x, edge_index, edge_weight):
 
 @pytest.mark.parametrize("network", [tied, shared_edge_weight, edge_weight_of_features, features_that_are_the_weight])
 def test_gradients_to_differentiate_again_of_arguments_that_depend_on_each_other(network):
-    """First derivatives with `create_graph` are those without, and second ones PyG's."""
+    """First derivatives with `create_graph` equal those without, and second derivatives equal PyG's."""
     edge_index, pairs = random_graph(6, 14), [pair(6, 6) for _ in range(2)]
     x, edge_weight = torch.randn(6, 6, dtype=torch.double), torch.rand(edge_index.shape[1], dtype=torch.double) + 0.1
     found = []
@@ -182,7 +182,7 @@ def test_gradients_to_differentiate_again_of_arguments_that_depend_on_each_other
 
 
 def test_normalised_edges_in_advance():
-    """The usual way to save the normalisation: gcn_norm once, then layers without."""
+    """Calling gcn_norm once and then layers without normalisation is the usual way to save the normalisation."""
     _, pyg = pair(16, 32)
     x = torch.randn(4, 16).double()
     edge_index, weight = gcn_norm(STAR, None, 4, dtype=torch.double)

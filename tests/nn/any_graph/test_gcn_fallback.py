@@ -1,4 +1,4 @@
-"""What FusedGCNConv leaves to PyG's path: layers that others have changed or look into, and what the operator does not have."""
+"""FusedGCNConv leaves changed or observed layers, and what the operator does not support, to PyG's path."""
 
 import pytest
 import torch

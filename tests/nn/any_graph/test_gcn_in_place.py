@@ -1,4 +1,4 @@
-"""FusedGCNConv in the place of PyG's GCNConv: names, options, inputs and tools of PyTorch that users have around a layer."""
+"""FusedGCNConv replaces PyG's GCNConv: it has the same names and options, and works with the same inputs and tools of PyTorch."""
 
 import copy
 import io

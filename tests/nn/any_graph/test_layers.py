@@ -1,4 +1,4 @@
-"""Every fused layer beside PyG's, on every device: the same numbers and gradients, whatever the graph."""
+"""Every fused layer gives the results and gradients of PyG's layer on every device and any graph."""
 
 import copy
 import io
@@ -28,7 +28,7 @@ def test_the_numbers_are_pygs(case, device):
 @on_each_device
 @each_layer
 def test_float32(case, device):
-    """No further from float64 than a few roundings, and no further than three times PyG."""
+    """Errors against float64 are a few roundings, and at most three times PyG's."""
     edge_index = random_graph(hub=True, num_edges=600)
     exact = results(pair(case)[1], *inputs_for(case, edge_index))
     fused, _ = pair(case, torch.float32, device)
@@ -91,7 +91,7 @@ def test_second_derivatives(case, device):
 @each_once
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast(case, dtype, device):
-    """The dtypes are PyG's under autocast, and numbers no further from float32's than PyG's are, but for rounding."""
+    """Dtypes under autocast are PyG's, and results are no further from those in float32 than PyG's, but for rounding."""
     fused, pyg = pair(case, torch.float32, device)
     arguments = inputs_for(case, random_graph(), dtype=torch.float32, device=device)
     exact = results(pyg, *arguments)
@@ -178,7 +178,7 @@ def test_a_width_that_the_first_input_decides(name):
 @on_each_device
 @pytest.mark.parametrize("name", ["GATConv", "GATv2Conv"])
 def test_attention_dropout(name, device):
-    """In training other weights are dropped in every call, as many as PyG drops; in evaluation none."""
+    """In training every call drops other weights, as many as PyG drops; in evaluation none is dropped."""
     fused, pyg = pair((name, (WIDTH, 5), {"dropout": 0.5}, False), device=device)
     x, edge_index = inputs_for(("", (), {}, False), random_graph(hub=True, num_edges=4000), device=device)
     assert fused.is_fused(x, edge_index)

@@ -1,4 +1,4 @@
-"""PyG's own tests of its layers, with the fused layers in their place."""
+"""PyG's own tests of its layers pass with the fused layers in their place."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 @pytest.mark.skipif("PYG_SOURCE" not in os.environ, reason="PYG_SOURCE names no checkout of pytorch_geometric")
 @pytest.mark.parametrize("name", ["gcn", "gin", "sage", "gat", "gatv2"])
 def test_they_pass(name, tmp_path):
-    """Those that pass with PyG's layers in the same surroundings.
+    """All tests pass that pass with PyG's layers in the same environment.
 
     Their full form (FULL_TEST) asks a scripted layer, which takes PyG's path, for the bits of one that is not; they agree to rounding.
     """
@@ -32,7 +32,7 @@ def _swapped(line):
 
 
 def _failures(folder, text):
-    """Names of the tests that fail, none of which is missing."""
+    """Return the names of the tests that fail, after checking that all tests ran."""
     folder.mkdir()
     (folder / "test_layers.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "test_layers.py"]

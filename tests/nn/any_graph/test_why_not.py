@@ -1,4 +1,4 @@
-"""What the fused layers leave to PyG's path: it runs, gives PyG's numbers, and `why_not` says why."""
+"""PyG's path takes what the fused layers leave to it, gives PyG's results, and `why_not` says why."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_fills_of_self_loops_that_have_no_kernel(name):
 
 @pytest.mark.parametrize("case", [case for case in EACH_ONCE if case[0] in ("GCNConv", "GATConv")], ids=name_of)
 def test_linear_maps_that_others_have_changed(case):
-    """A bias where PyG's layer has none, a hook, another class."""
+    """The changes are a bias where PyG's layer has none, a hook and another class."""
     arguments = inputs_for(case, random_graph())
     for layer in (layers := pair(case)):
         layer.lin.bias = torch.nn.Parameter(torch.arange(layer.lin.weight.shape[0], dtype=torch.float64))
@@ -111,7 +111,7 @@ def test_torch_func(case):
 
 @pytest.mark.parametrize("case", [case for case in EACH_ONCE if case[0] in ("GCNConv", "GINConv", "SAGEConv")], ids=name_of)
 def test_torch_script_takes_pygs_layer(case):
-    """Of the layers that PyG can script alone."""
+    """Only layers that PyG itself can script are tested."""
     fused, _ = pair(case)
     x, edge_index, *rest = inputs_for(case, random_graph())
     scripted = torch.jit.script(fused)

@@ -1,4 +1,4 @@
-"""Directed message passing: the reference, PyG's `MessagePassing`, a loop over bonds and Chemprop itself agree."""
+"""The reference, PyG's `MessagePassing`, a loop over bonds and Chemprop itself agree on directed message passing."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ SETTINGS = pytest.mark.parametrize(
 
 
 class Loop(nn.Module):
-    """The formulas of Yang et al., a bond at a time."""
+    """The formulas of Yang et al., computed bond by bond."""
 
     def __init__(self, layer):
         super().__init__()
@@ -85,7 +85,7 @@ def test_chemprop_gives_the_same(graph, settings):
 
 
 def batch_of_chemprop(x, edge_index, edge_attr):
-    """What Chemprop's message passing reads of a `BatchMolGraph`."""
+    """Return the parts of a `BatchMolGraph` that Chemprop's message passing reads."""
     return SimpleNamespace(V=x, E=edge_attr, edge_index=edge_index, rev_edge_index=reverse_bonds(edge_index, x.shape[0]))
 
 

@@ -1,4 +1,4 @@
-"""The gated graph convolution: the layer and a loop over atoms agree."""
+"""The gated graph convolution and a loop over atoms agree."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPES = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 
 
 class Loop(nn.Module):
-    """The formula as Dwivedi et al. print it, an atom at a time."""
+    """The formula as Dwivedi et al. print it, computed atom by atom."""
 
     def __init__(self, layer):
         super().__init__()

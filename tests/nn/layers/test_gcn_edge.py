@@ -1,4 +1,4 @@
-"""GCN with bonds: the layer and a loop over bonds agree."""
+"""GCN with bonds and a loop over bonds agree."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPES = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 
 
 class Loop(nn.Module):
-    """The formula, a bond at a time, with the parameters of a layer."""
+    """The formula, computed bond by bond with the parameters of a layer."""
 
     def __init__(self, layer):
         super().__init__()

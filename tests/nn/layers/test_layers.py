@@ -1,4 +1,4 @@
-"""Every layer of the registry on the reference backend is its PyG twin: same parameters, same weights per seed, same numbers."""
+"""Every layer of the registry in plain PyTorch has the parameters, the weights per seed and the results of its PyG layer."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ CASES = pytest.mark.parametrize(("kind", "options"), DEFAULTS + OTHERS)
 
 
 def random_bonds(num_atoms: int, num_bonds: int, seed: int) -> tuple[int, torch.Tensor]:
-    """Bonds in any order and direction, duplicates and self-loops among them."""
+    """Return bonds in any order and direction, with duplicates and self-loops."""
     return num_atoms, torch.randint(0, num_atoms, (2, num_bonds), generator=torch.Generator().manual_seed(seed))
 
 
@@ -64,7 +64,7 @@ GRAPHS = {
 
 
 def twins(kind: LayerKind, options: LayerOptions) -> tuple[nn.Module, nn.Module]:
-    """Both layers in float64 with the same parameters, none of them 0."""
+    """Return both layers in float64 with the same parameters, none of them 0."""
     reference, pyg = kind.reference(options).double(), kind.pyg(options).double()
     for parameter in reference.parameters():
         nn.init.normal_(parameter)
@@ -73,24 +73,24 @@ def twins(kind: LayerKind, options: LayerOptions) -> tuple[nn.Module, nn.Module]
 
 
 def features(options: LayerOptions, num_atoms: int, edge_index: torch.Tensor, dtype=torch.float64):
-    """Random states of the atoms and, where the layer sees bonds, of the bonds."""
+    """Return random states of the atoms and, if the layer sees bonds, of the bonds."""
     x = torch.randn(num_atoms, options.in_channels, dtype=dtype)
     bonds = None if options.edge_channels is None else torch.randn(edge_index.shape[1], options.edge_channels, dtype=dtype)
     return x, bonds
 
 
 def outputs(layer: nn.Module, *arguments) -> tuple[torch.Tensor, ...]:
-    """The atoms' states and, where the layer changes them, the bonds'."""
+    """Return the atoms' states and, if the layer changes them, the bonds' states."""
     given = [argument for argument in arguments if argument is not None]
     out = layer(*given)
     return out if isinstance(out, tuple) else (out,)
 
 
 def results(layer: nn.Module, x, edge_index, edge_attr, seed: int = 1) -> dict[str, torch.Tensor]:
-    """Outputs, all gradients and the buffers afterwards."""
+    """Return the outputs, all gradients and the buffers afterwards."""
     x = x.clone().requires_grad_()
     edge_attr = None if edge_attr is None else edge_attr.clone().requires_grad_()
-    torch.manual_seed(seed)  # of dropout
+    torch.manual_seed(seed)  # seeds dropout
     outs = outputs(layer, x, edge_index, edge_attr)
     inputs = {"x": x, **({} if edge_attr is None else {"edge_attr": edge_attr}), **dict(layer.named_parameters())}
     torch.manual_seed(2)
@@ -115,7 +115,7 @@ def test_outputs_and_gradients_are_those_of_pyg(kind, options, graph):
     torch.manual_seed(0)
     num_atoms, edge_index = GRAPHS[graph]
     reference, pyg = twins(kind, options)
-    one_row = num_atoms == 1  # from which batch norm refuses to learn
+    one_row = num_atoms == 1  # for which batch norm in training raises
     other_mask = "attention_dropout" in options.settings and bool((edge_index[0] == edge_index[1]).any())  # PyG draws none for self-loops
     for layer in (reference, pyg):
         layer.train(not one_row and not other_mask)

@@ -1,4 +1,4 @@
-"""The position of every bond's reverse."""
+"""Every bond's reverse is found."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from molgcn.nn.layers.reverse import reverse_bonds
 
 
 def by_search(edge_index):
-    """The reverse of every bond, found by looking through all bonds."""
+    """Return the reverse of every bond by a search through all bonds."""
     bonds = [tuple(bond) for bond in edge_index.T.tolist()]
     rank = [bonds[:place].count(bond) for place, bond in enumerate(bonds)]
     return [

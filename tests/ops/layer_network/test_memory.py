@@ -1,4 +1,4 @@
-"""Pieces of memory that are needed at the same time do not overlap."""
+"""Buffers that are needed at the same time do not overlap."""
 
 from itertools import pairwise
 

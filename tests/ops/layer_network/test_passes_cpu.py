@@ -1,4 +1,4 @@
-"""The C++ operator of networks of layers against its steps in plain PyTorch in float64, on molecules and on graphs that are none."""
+"""The C++ layer network agrees with its steps in plain PyTorch in float64, on molecules and on other graphs."""
 
 import pytest
 import torch
@@ -90,7 +90,7 @@ def changed(call: LayerNetworkCall, change) -> LayerNetworkCall:
 
 
 def weights(call: LayerNetworkCall) -> torch.Tensor:
-    """Return the gradient of the pooled rows: of a sum whose terms do not cancel."""
+    """Return the gradient of the pooled rows for a sum whose terms do not cancel."""
     numbers = torch.arange(call.graph.num_graphs * call.spec.hidden_channels, dtype=torch.float64)
     return (1.5 + numbers.cos()).view(call.graph.num_graphs, call.spec.hidden_channels).to(call.graph.x.dtype)
 
@@ -117,7 +117,7 @@ def results(call: LayerNetworkCall, *, plain: bool = False, grad_x: bool = True,
 
 
 def worst(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
-    """Return the largest relative L2 error; beside the largest gradient where one is nothing but cancellation."""
+    """Return the largest relative L2 error, relative to the largest gradient where a gradient cancels to rounding."""
     assert {name: one.shape for name, one in actual.items()} == {name: one.shape for name, one in expected.items()}
     floor = max(1e-2 * max(one.norm().item() for one in expected.values()), 1e-9)
     return max(((actual[name].double() - one).norm() / max(one.norm().item(), floor)).item() for name, one in expected.items())
@@ -156,7 +156,7 @@ MOLECULE = st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 8), st
 @settings(max_examples=60, deadline=None)
 @given(st.lists(MOLECULE, max_size=6), st.sampled_from(sorted(MESSAGES)), st.sampled_from(["layer", "blocks"]), st.booleans())
 def test_any_graph(molecules, message, options, coded):
-    """Isolated atoms, loops, duplicates, molecules without atoms, batches without molecules."""
+    """Graphs have isolated atoms, loops and duplicates; molecules may have no atoms and batches no molecules."""
     spec = network(message, options, layers=2)
     call = call_of(spec, graph([edges for _, edges in molecules], [size for size, _ in molecules], spec, coded=coded), training=False)
     actual = results(call)
@@ -169,7 +169,7 @@ def test_any_graph(molecules, message, options, coded):
 @pytest.mark.parametrize("coded", [True, False])
 @pytest.mark.parametrize("message", ["gine", "gin norm", "sage max"])
 def test_the_number_of_threads_does_not_count(message, coded):
-    """Results are the same bits."""
+    """Results have the same bits with any number of threads."""
     spec = network(message, "blocks")
     call = changed(call_of(spec, graph(rings(SIZES * 8), SIZES * 8, spec, coded=coded)), torch.Tensor.float)
     before = torch.get_num_threads()
@@ -246,14 +246,14 @@ def test_opcheck(message, options):
 
 
 def test_numbers_far_from_one():
-    """Float32's range, as PyTorch: activations of 1e6, gradients of 1e-12."""
+    """Activations of 1e6 and gradients of 1e-12 are as accurate as PyTorch's in float32."""
     call = call_of(network("gine", "plain"), training=False)
     call = call._replace(graph=call.graph._replace(x=call.graph.x * 1e6))
     assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
 
 
 def test_moments_without_cancellation():
-    """A mean of 1e4 times the deviation costs batch norm no digits beyond those that float32's inputs lack."""
+    """With a mean of 1e4 times the deviation, batch norm loses no more digits than its float32 inputs have lost."""
     spec = LayerNetworkSpec("gcn", 6, 10, 1, norm="batch")
     call = call_of(spec)
     call.parameters[1].add_(1e4)

@@ -1,4 +1,4 @@
-"""Matrix products of passes on tensor cores: emulated, compiled for every architecture, and planned."""
+"""Matrix products of the layer network on tensor cores are right in emulation and compile for every architecture."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_compiles_for_every_architecture(arch):
 @pytest.mark.parametrize("num_rows", [0, 1, 740, 95_000])
 @pytest.mark.parametrize("width", [1, 16, 70, 80, 160, 172, 300, 600, MAX_WIDTH])
 def test_plans(width, num_rows, limit):
-    """Blocks cover all rows and columns, and fit the smallest shared memory."""
+    """Blocks cover all rows and columns, and fit into the smallest shared memory."""
     for other in (11, width):
         plan = row_blocks(num_rows, other, width, Gpu(132, limit))
         assert plan.shared_bytes <= limit

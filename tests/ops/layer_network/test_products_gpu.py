@@ -1,4 +1,4 @@
-"""Matrix products of passes on a GPU against float64. `pytest -m gpu`."""
+"""Matrix products of the layer network on a GPU agree with float64. `pytest -m gpu`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The steps that follow from a network's spec, forward and backward, against the network in plain PyTorch."""
+"""The steps of a network's spec, forward and backward, agree with the network in plain PyTorch."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_passes_are_those_of_plain_pytorch(case, training):
         assert_close(got[name], gradient, scale)
     if call.batch_statistics:
         for new, old in zip(outputs.new_statistics.flatten(0, 1), call.statistics, strict=True):
-            assert_close(new, old)  # which the model has brought up to date
+            assert_close(new, old)  # which the model has updated
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,7 +79,7 @@ def test_another_text_is_refused():
 
 @pytest.mark.parametrize("together", [1, 2, 3, 5])
 def test_layers_share_a_step_of_weight_gradients(together):
-    """Every matrix and bias gets its gradient once, in as few steps as asked for."""
+    """Every matrix and bias gets its gradient once, in the wanted number of steps."""
     spec = call_of(pooling_network("gine gnn+"), "many").spec
     backward = backward_of(program_of(spec, dropout=False), True, True, False, False, together)
     groups = [step.products for step in backward.steps if isinstance(step, WeightGrads)]

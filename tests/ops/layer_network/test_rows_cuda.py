@@ -1,4 +1,4 @@
-"""Kernels on rows under emulation, through whole passes of networks against the same passes in PyTorch, in float64 as in float32."""
+"""Kernels on rows under emulation agree with PyTorch over whole forward and backward passes of networks."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 
 def emulated(call: LayerNetworkCall, **options: float) -> Found:
-    """Return what the kernels compute; memory that nobody wrote is NaN."""
+    """Return the kernels' results; memory that no kernel wrote is NaN."""
     with gpu_memory():
         return passes(call, CudaSteps, **options)
 
@@ -25,7 +25,7 @@ def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
 
 
 def slow_but(cases, *fast):
-    """Return the cases, those that are not `fast` marked slow."""
+    """Return the cases, marked slow unless they are among `fast`."""
     return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
@@ -38,7 +38,7 @@ def test_every_option_in_float64(emulate, network, training):
 @pytest.mark.parametrize("hidden", slow_but([1, 3, 70, 130], 3, 130))
 @pytest.mark.parametrize("network", ["gine", "sage, max", "feed-forward, layer"])
 def test_widths(emulate, network, hidden):
-    """From one column to rows that several blocks share; the bonds' rows are as wide as the atoms', or mapped."""
+    """Widths range from one column to rows that several blocks share; bonds' rows are as wide as the atoms', or mapped."""
     check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
@@ -63,7 +63,7 @@ def test_more_kinds_of_bonds_than_a_block_holds(emulate):
 @pytest.mark.parametrize("coded", [True, False])
 @pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn", "sage, max"))
 def test_padded_batches(emulate, network, coded):
-    """Room for molecules, atoms and bonds beyond those in use is neither read nor counted: zeros in gradients.
+    """Padding for molecules, atoms and bonds is neither read nor counted, and its gradients are zero.
 
     The products multiply rows of x there by zeros, so that these must be finite.
     """
@@ -82,7 +82,7 @@ def test_padded_batches(emulate, network, coded):
 @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [1, 0, 1]], ids=str)
 @pytest.mark.parametrize("network", ["gine", "gcn", "sage, max"])
 def test_hardly_any_atoms(emulate, network, sizes):
-    """One atom alone has no variance, for which PyTorch gives up in training."""
+    """A single atom has no variance, for which PyTorch raises in training."""
     check(random_call(spec_of(network), sizes=sizes, training=False, coded=len(sizes) != 1))
 
 

@@ -1,4 +1,4 @@
-"""Kernels on rows on a GPU: whole passes of networks against the same passes in PyTorch, in float64. `pytest -m gpu`."""
+"""Kernels on rows on a GPU agree with PyTorch in float64 over whole passes of networks. `pytest -m gpu`."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_every_option_at_every_width(network, hidden):
 @pytest.mark.parametrize("hidden", [64, 70, 300])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_float32(network, hidden):
-    """An activation within rounding of zero may fall on its other side, which costs 1e-3 of a gradient: rare, and no error."""
+    """An activation within rounding of zero may fall on the other side, which rarely costs 1e-3 of a gradient and is not an error."""
     for seed in range(3):
         try:
             return check(spec_of(network, hidden), (2e-5, 2e-4), torch.float32, sizes=SIZES, seed=seed)
@@ -39,14 +39,14 @@ def test_float32(network, hidden):
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_large_batches(network):
-    """More atoms than a block holds, and more blocks than a group that hands in sums."""
+    """There are more atoms than a block holds, and more blocks than a group that adds up sums."""
     check(spec_of(network, 70), sizes=SIZES * 40, coded=False)
     check(spec_of(network, 20), sizes=[2000, 3, *SIZES * 20], kinds=40)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_padded_batches(network):
-    """Also in the bits: what a molecule's neighbours in memory are does not matter."""
+    """Padding does not change the bits of the results."""
     call = random_call(spec_of(network, 30), sizes=SIZES, dtype=torch.float32, device="cuda")
     once, again = (passes(padded(call, 1e3), CudaSteps, poison=torch.nan) for _ in range(2))
     plain = passes(call, CudaSteps)
@@ -58,7 +58,7 @@ def test_padded_batches(network):
 
 
 def test_captured():
-    """Replays of one graph give the bits of the first: counters begin at zero in each."""
+    """All replays of a graph give the same bits, since counters start at zero in each."""
     call = random_call(spec_of("gine", 80), sizes=SIZES * 40, dtype=torch.float32, device="cuda")
     expected = passes(call, CudaSteps)
     graph = torch.cuda.CUDAGraph()

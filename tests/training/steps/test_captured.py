@@ -1,4 +1,4 @@
-"""A captured step is the plain step: same weights, same progress, same log, same checkpoints."""
+"""A captured step gives the weights, progress, log and checkpoints of the plain step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def assert_same_progress(one: Path, other: Path) -> None:
-    """The same run, and Lightning's counters too."""
+    """Assert that runs are the same, with the same counters of Lightning."""
     assert_same_run(one, other)
     for name in ("last.ckpt", "best.ckpt"):
         mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
@@ -58,7 +58,7 @@ def assert_same_progress(one: Path, other: Path) -> None:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[bool]:
-    """A list that grows by one with every step that a `kind` is asked for: whether it took it."""
+    """Return a list that grows with every step requested from a `kind`, by whether it took the step."""
     taken: list[bool] = []
     call = kind.__call__
 
@@ -107,7 +107,7 @@ def test_captured_steps_learn_classes(task, tmp_path, small_config, monkeypatch)
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["gine", "dmpnn"])
 def test_captured_steps_learn_rows_of_several_molecules(name, tmp_path, small_config, monkeypatch):
-    """With an encoder for each, whose atoms are as many as values say."""
+    """Each molecule has its own encoder, whose number of atoms depends on values."""
     lines = [f"{'C' * (1 + number % 30)}O,{'N' + 'C' * (number % 7)},{number % 11}" for number in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["solute,solvent,y", *lines]))
     dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "smiles": ["solute", "solvent"], "targets": ["y"], "subset": None}
@@ -212,7 +212,7 @@ def test_one_cycle_takes_the_plain_step_and_says_why(tmp_path, small_config, mon
 
 
 class SameWithoutGraph:
-    """Takes the device's part of a step at once, as a replay does: behind Lightning's back."""
+    """A step that does the device's work at once without Lightning's knowledge, as a replay does."""
 
     def __init__(self, module: Any, optimizer: Any) -> None:
         self.watch = Watch(module.model)

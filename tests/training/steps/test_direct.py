@@ -1,4 +1,4 @@
-"""A direct step on the CPU is the plain step: same weights, same progress, same log, same checkpoints."""
+"""A direct step on the CPU gives the weights, progress, log and checkpoints of the plain step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
 
 @pytest.fixture
 def direct_steps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each step was taken directly."""
+    """Return a list of whether each step was taken directly."""
     from molgcn.training.steps.direct import DirectStep  # needs the extension
 
     return count_steps(monkeypatch, DirectStep)

@@ -1,4 +1,4 @@
-"""What changes within a run, or listens to it, is seen: prepared steps then do what plain ones do, on a CPU and on a GPU."""
+"""Prepared steps notice changes and hooks within a run, and then do what plain steps do, on a CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from molgcn.training.train import train
 
 
 class Way(NamedTuple):
-    """A device's prepared steps: configurations for it, and whether each step was taken so."""
+    """A device's prepared steps, with its configurations and whether each step was prepared."""
 
     config: Callable[..., Any]
     taken: list[bool]
@@ -66,7 +66,7 @@ def set_decay(trainer: Any, module: Any) -> None:
 
 
 def put_weights_elsewhere(trainer: Any, module: Any) -> None:
-    """As scripts do that average or perturb them."""
+    """Replace the weights' tensors, as scripts do that average or perturb weights."""
     parameters = list(module.model.parameters())
     nn.utils.vector_to_parameters(0.5 * nn.utils.parameters_to_vector(parameters), parameters)
     for buffer in module.model.buffers():
@@ -112,7 +112,7 @@ def test_changes_within_a_run_are_taken(name, tmp_path, way):
 
 
 class Freeze(Callback):
-    """Freezes a layer in the second epoch and lets it go in the third; keeps its weights at the ends of epochs."""
+    """A callback that freezes a layer in the second epoch only, and keeps its weights at the ends of epochs."""
 
     def __init__(self) -> None:
         self.weights: list[Tensor] = []
@@ -159,7 +159,7 @@ def test_a_change_between_batches_whose_gradients_add_up(place, tmp_path, way):
 
 
 class Listener(Callback):
-    """Counts what it hears within steps."""
+    """A callback that counts its calls within steps."""
 
     heard = 0
 
@@ -176,7 +176,7 @@ def test_callbacks_within_a_step_are_called(tmp_path, way):
 
 
 class Subclass(MoleculeRegressor):
-    """Has a hook of its own."""
+    """A module with its own hook."""
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.heard = getattr(self, "heard", 0) + 1
@@ -200,7 +200,7 @@ def test_hooks_of_weights_are_heard(tmp_path, way):
 
 
 class Listen(Callback):
-    """Counts the passes through the network and its head in the second epoch."""
+    """A callback that counts the passes through the network and its head in the second epoch."""
 
     def __init__(self) -> None:
         self.heard, self.handles = 0, []
@@ -229,7 +229,7 @@ def test_hooks_of_modules_are_heard_until_they_are_removed(tmp_path, way):
 
 
 class Copy(Callback):
-    """Copies and saves the module at the end of an epoch."""
+    """A callback that copies and saves the module at the end of an epoch."""
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         assert pl_module.steps.prepared is not None
