@@ -64,9 +64,11 @@ class _Batch:
         return self._saved[name][layer * count * dtype.itemsize : (layer + 1) * count * dtype.itemsize].view(dtype).view(shape)
 
     def activated(self, layer: int) -> bool:
+        """Return whether norm, relu and dropout follow the layer's product."""
         return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
 
     def residual(self, h: Tensor) -> bool:
+        """Return whether the layer's input `h` is added to its output."""
         return self.call.spec.residual and h.shape[1] == self.call.spec.hidden_channels
 
     def atoms(self, rows: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
 _MIDDLE_LAYOUT = (2, 3)  # warps and row tiles of a tile of 96 atoms
-_TIME_OF_GLOBAL_SUMS = 0.9  # sums in global memory pay off if they take at most this part of the time (measured)
+_TIME_OF_GLOBAL_SUMS = 0.9  # sums of gradients in global memory pay off if the rounds then take at most this part of the time (measured)
 FEW_TILES = 3  # up to this many tiles per multiprocessor, each tile gets four warps
 _WIDE_BLOCK = 512  # threads of a forward block with two warps per tile
 _shared_limit: int | None = None
@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def places(self) -> int:
-        """The number of atoms that a tile has place for."""
+        """The number of atoms that a tile has room for."""
         return 16 * self.row_tiles * self.warps
 
     @property

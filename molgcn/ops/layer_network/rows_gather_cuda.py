@@ -41,7 +41,7 @@ class GatherLaunches:
 
     @cached_property
     def _paired(self) -> Tensor:
-        """The place of every bond's reverse bond [E]."""
+        """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
         self._prepare("rows_pair", "sum", "new_paired", paired)
         return paired

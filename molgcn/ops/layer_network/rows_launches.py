@@ -33,7 +33,7 @@ _HEADER = Header(
     ],
     Parameters=[
         ("const int*", "ptr rowptr col code"),  # the BondGraph; code may be null
-        ("const int*", "paired"),  # [bonds]: place of each bond's reverse bond
+        ("const int*", "paired"),  # [bonds]: row in `bonds` of each bond's reverse
         ("const real*", "scale"),  # [atoms]: D^-1/2
         ("int*", "new_paired"),
         ("real*", "new_scale"),
