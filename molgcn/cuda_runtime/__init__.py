@@ -1,1 +1,1 @@
-"""What CUDA kernels need of Python, whatever they compute: compiling by NVRTC, the cache of machine code, launching."""
+"""The Python side of every CUDA kernel: compilation by NVRTC, the cache of machine code, argument structs and launches."""

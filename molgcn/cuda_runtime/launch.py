@@ -1,4 +1,4 @@
-"""Launching kernels of `cuda/` on PyTorch's current stream, inside graph capture alike."""
+"""Launch the kernels of `cuda/` on PyTorch's current stream, also while a CUDA graph is captured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from molgcn.errors import UserError
 
 
 class _Context:
-    """PyTorch's context of a device, current from `with` to its end, whatever the thread had before; a new one, as autograd's, has none."""
+    """The CUDA context that PyTorch uses on a device, made current inside a `with` block.
+
+    A new thread, such as autograd's, has no current context of its own.
+    """
 
     def __init__(self, device: int) -> None:
         with tool_chain():
@@ -41,12 +44,12 @@ _context = cache(_Context)
 
 
 class Kernel:
-    """One kernel on one device; loaded once a process (see :func:`kernel`).
+    """One kernel on one device, loaded once per process (see :func:`kernel`).
 
     Args:
-        code: machine code that it is in, once it is there; the driver is made ready meanwhile.
-        name: its name there.
-        device: index of the device.
+        code: The machine code that contains the kernel. The driver is made ready while it is still being compiled.
+        name: The kernel's name in the machine code.
+        device: The device's index.
     """
 
     def __init__(self, code: Future[bytes], name: str, device: int) -> None:
@@ -75,21 +78,21 @@ class Kernel:
         overlap: bool = False,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """Launches on a stream of the device.
+        """Launch the kernel on a stream of its device.
 
         Args:
-            grid: blocks.
-            block: threads in each.
-            shared: bytes of dynamic shared memory in each.
-            parameters: the kernel's one argument, passed by value.
-            cooperative: all blocks run at once, so that a barrier over the grid may be used.
-            cluster: blocks that can reach each other's shared memory; more than one from Hopper on.
-            overlap: may start while the kernel before it is running, whose writes it waits for itself (`wait_for_previous` in
-                cuda/device.cuh); GPUs before Hopper do not overlap.
-            stream: default the current one.
+            grid: The number of blocks.
+            block: The number of threads in a block.
+            shared: The dynamic shared memory of a block, in bytes.
+            parameters: The kernel's only argument, passed by value.
+            cooperative: Whether all blocks run at once, so that the kernel may use a barrier over the grid.
+            cluster: The number of blocks in a cluster, which can reach each other's shared memory. More than 1 needs Hopper or later.
+            overlap: Whether the kernel may start before the previous one ends. The kernel then waits itself for the previous kernel's
+                writes (`wait_for_previous` in cuda/device.cuh). GPUs before Hopper ignore this.
+            stream: The stream; by default the current one.
 
         Raises:
-            RuntimeError: naming the kernel and CUDA's error.
+            RuntimeError: If CUDA reports an error. The message names the kernel and the error.
         """
         driver, function = self._driver, self._function
         handle = torch._C._cuda_getCurrentRawStream(self.device) if stream is None else stream.cuda_stream
@@ -108,7 +111,7 @@ class Kernel:
                 self._check(driver.cuLaunchKernel(function, *shape, 0))
 
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
-        """Blocks in clusters that find room on the GPU at once; the arguments are those of :meth:`launch`."""
+        """Return how many blocks, in whole clusters, the GPU can run at once. The arguments are those of :meth:`launch`."""
         key = (block, shared, cluster)
         if key not in self._resident:
             with self._context:
@@ -156,15 +159,16 @@ class Kernel:
 
 
 class Gpu(NamedTuple):
-    """What plans depend on.
+    """The properties of a GPU that launch plans depend on.
 
     Attributes:
-        num_multiprocessors: of the device.
-        shared_limit: bytes of shared memory that one block may have.
-        has_clusters: whether blocks can reach each other's shared memory.
-        cache_bytes: of the cache that all multiprocessors share.
-        num_barriers: named barriers of a block, the first of which is the whole block's.
-        gradient_bytes: most that a backward keeps of gradients until the weight gradients of their layers are formed together.
+        num_multiprocessors: The number of streaming multiprocessors.
+        shared_limit: The most shared memory that one block may have, in bytes.
+        has_clusters: Whether blocks can reach each other's shared memory (thread block clusters).
+        cache_bytes: The size of the L2 cache in bytes.
+        num_barriers: The number of named barriers of a block. The first one is `__syncthreads`'.
+        gradient_bytes: The most memory, in bytes, for layer gradients that backward keeps until it computes several layers' weight
+            gradients in one launch.
     """
 
     num_multiprocessors: int
@@ -182,7 +186,7 @@ def _gpu(device: torch.device) -> Gpu:
     return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size)
 
 
-MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
+MIN_CAPABILITY = 8  # the first compute capability whose tensor cores multiply TF32 and bfloat16
 _Macros = tuple[tuple[str, int], ...]
 Prefetch = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
 
@@ -192,12 +196,14 @@ def _sorted(defines: Mapping[str, int]) -> _Macros:
 
 
 class Launcher:
-    """Gives kernels, each compiled once an architecture, in the background, and loaded once a device; a subclass may stand in for a GPU.
+    """Compile kernels in background threads, once per architecture, and load them, once per device.
+
+    A subclass may stand in for a GPU.
 
     Args:
-        compile_code: gives the machine code of a file of `cuda/`, with macros, for an architecture.
-        load: makes a kernel of the code that it is in, its name and the device's index.
-        properties: gives `major`, `minor` and `name` of the device with an index.
+        compile_code: Returns the machine code of a file of `cuda/`, given its name, its macros and the architecture.
+        load: Returns a kernel, given its machine code, its name and the device's index.
+        properties: Returns an object with `major`, `minor` and `name` of a device, given the device's index.
     """
 
     def __init__(
@@ -234,7 +240,7 @@ class Launcher:
         return self._kernels[key]
 
     def _code(self, source: str, defines: _Macros, arch: str) -> Future[bytes]:
-        """Return the code of one compilation; one that failed is tried again, since its reason, as a full memory, may have passed."""
+        """Return the machine code of one compilation. A failed one is tried again, since its cause, such as full memory, may be gone."""
         key = (source, defines, arch)
         code = self._codes.get(key)
         if code is None or (code.done() and code.exception() is not None):
@@ -247,7 +253,7 @@ _launcher = Launcher()
 
 @contextmanager
 def launching_by(launcher: Launcher) -> Iterator[None]:
-    """Take kernels, and what plans know of a GPU, from another launcher within, whatever the device."""
+    """Take all kernels and GPU properties from another launcher inside a `with` block, whatever the device."""
     global _launcher
     before, _launcher = _launcher, launcher
     try:
@@ -257,7 +263,7 @@ def launching_by(launcher: Launcher) -> Iterator[None]:
 
 
 def gpu(device: torch.device) -> Gpu:
-    """Return what plans depend on."""
+    """Return the properties of a device that launch plans depend on."""
     return _launcher.gpu(device)
 
 
@@ -268,16 +274,17 @@ def kernel(
     device: torch.device,
     prefetch: Prefetch | None = None,
 ) -> Kernel:
-    """The kernel `name` of `cuda/<source>`, compiled for the device on first use.
+    """Return the kernel `name` of `cuda/<source>`, compiled for the device on first use.
 
     Args:
-        source: name of the file in `cuda/`.
-        name: of the kernel.
-        defines: macros, which specialise it.
-        device: where it is to run.
-        prefetch: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
+        source: The name of a file in `cuda/`.
+        name: The kernel's name.
+        defines: The macros that specialise the kernel.
+        device: The device that the kernel runs on.
+        prefetch: Returns the sources and macros of the kernels that are needed next. It is called on first use, and they are compiled at
+            the same time.
 
     Raises:
-        UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
+        UserError: If the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
     """
     return _launcher.kernel(source, name, defines, device, prefetch)

@@ -1,4 +1,4 @@
-"""CUDA sources to machine code by NVRTC, through NVIDIA's `cuda.bindings`, cached on disk. Needs no GPU."""
+"""Compile CUDA sources to machine code by NVRTC, through NVIDIA's `cuda.bindings`, and cache it on disk. This needs no GPU."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes 
 
 
 def cubin(source: str, defines: Mapping[str, int], arch: str, folder: Path | None = None) -> bytes:
-    """Machine code of one file of `cuda/`, specialised by macros; from the cache where it is there and whole.
+    """Return the machine code of one file of `cuda/`, from the cache if it is there and intact.
 
     Args:
-        source: name of the file.
-        defines: macros, which specialise the kernels in place of template arguments.
-        arch: "sm_90" and the like.
-        folder: where the file and those that it includes are; None is `cuda/`.
+        source: The file's name.
+        defines: The macros that specialise the kernels, in place of template arguments.
+        arch: The architecture, such as "sm_90".
+        folder: The folder of the file and of those that it includes; None means `cuda/`.
 
     Raises:
-        UserError: when the CUDA tool chain is not installed, or older than the architecture.
-        RuntimeError: with the compiler's log, when the source does not compile.
+        UserError: If the CUDA tool chain is not installed, or is older than the architecture.
+        RuntimeError: If the source does not compile. The message has the compiler's log.
     """
     folder = folder or resource("cuda")
     path = _cache_file(source, defines, arch, folder)
@@ -49,7 +49,7 @@ def cubin(source: str, defines: Mapping[str, int], arch: str, folder: Path | Non
 
 
 def compile_source(source: str, defines: Mapping[str, int], arch: str, folder: Path | None = None) -> bytes:
-    """As :func:`cubin`, past the cache."""
+    """Compile one file of `cuda/` without the cache; see :func:`cubin` for arguments and errors."""
     _check_knows(arch)
     from cuda.bindings import nvrtc
 
@@ -57,7 +57,7 @@ def compile_source(source: str, defines: Mapping[str, int], arch: str, folder: P
     options = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={folder}"]
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
     if defines.get("LARGE_MOLECULES"):
-        options.append("--split-compile=0")  # their code is a function of its own: on another core
+        options.append("--split-compile=0")  # the code for large molecules is a function of its own, compiled on another core
     headers = {name: text for name, text in _texts(source, folder).items() if name in declared_headers()}
     names, texts = [name.encode() for name in headers], [text.encode() for text in headers.values()]
     _, program = nvrtc.nvrtcCreateProgram((folder / source).read_bytes(), source.encode(), len(headers), texts, names)
@@ -89,7 +89,7 @@ def _cache_file(source: str, defines: Mapping[str, int], arch: str, folder: Path
 
 @lru_cache(maxsize=1)
 def _compiler() -> str:
-    """What the key says of the compiler: its package's version, or else the library's own, which would take 10 to 25 ms to load."""
+    """Return the compiler's version for the cache key: its package's, or else the library's, which takes 10 to 25 ms to load."""
     try:
         return version("nvidia-cuda-nvrtc")
     except PackageNotFoundError:
@@ -98,15 +98,16 @@ def _compiler() -> str:
 
 @lru_cache(maxsize=1)
 def nvrtc_version() -> str:
-    """The compiler's version, as "13.0".
+    """Return the compiler's version, such as "13.0".
 
     Raises:
-        UserError: when the CUDA tool chain is not installed.
+        UserError: If the CUDA tool chain is not installed.
+        RuntimeError: If the library does not tell its version.
     """
     with tool_chain():
         from cuda.bindings import nvrtc
 
-        error, major, minor = nvrtc.nvrtcVersion()  # loads the library, which the package alone does not prove
+        error, major, minor = nvrtc.nvrtcVersion()  # loads the library, which may be missing although the package is there
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise RuntimeError(f"NVRTC gives no version: {error}")
     return f"{major}.{minor}"
@@ -120,14 +121,18 @@ def _check_knows(arch: str) -> None:
     _, known = nvrtc.nvrtcGetSupportedArchs()
     if int(arch.removeprefix("sm_")) not in known[:count]:
         raise UserError(
-            f"NVRTC {version} does not compile for {arch}, as this GPU is. For a newer GPU run "
+            f"NVRTC {version} does not compile for {arch}, the architecture of this GPU. If the GPU is newer than NVRTC, run "
             "`pip install --upgrade nvidia-cuda-nvrtc nvidia-cuda-runtime`, or use backend=pyg."
         )
 
 
 @contextmanager
 def tool_chain() -> Iterator[None]:
-    """Around imports of `cuda`: two threads that import it at once may see a part of it."""
+    """Guard imports of `cuda`: one thread at a time, since a second one may see a half-imported package.
+
+    Raises:
+        UserError: If the CUDA tool chain is not installed completely.
+    """
     try:
         with _importing:
             yield
@@ -154,13 +159,13 @@ def _texts(source: str, folder: Path) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _text(path: Path, changed: int) -> tuple[str, list[str]]:
-    """A file and the names that it includes; most files are part of several kernels."""
+    """Return a file's text and the names that it includes, remembered since most files are part of several kernels."""
     text = path.read_text()
     return text, _INCLUDE.findall(text)
 
 
 def _cache_folder() -> Path | None:
-    """The user's folder of kernels; None where only this user can not be made sure of, since its files are run."""
+    """Return the user's folder of kernels, or None if another user may write to it, since its files are executed."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (Path(base) if base else Path.home() / ".cache") / "molgcn" / "kernels"
@@ -183,7 +188,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, code: bytes) -> None:
-    """In one step, so that a process that reads at the same time sees all of it or nothing. A full disk costs the cache only."""
+    """Write a file in one step, so that another process sees all of it or nothing. If the disk is full, nothing is cached."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     except OSError:

@@ -1,4 +1,4 @@
-"""Structs that Python fills in and kernels read, declared once: a ctypes class and a C++ header follow from the same fields."""
+"""Declare the structs that Python fills in and kernels read: one list of fields gives both a ctypes class and a C++ header."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Header:
     """A C++ header of structs, which files of `cuda/` include by its name.
 
     Args:
-        name: of the header. There is no such file: whoever compiles takes the text from :func:`declared_headers`.
-        lists: names of each list, for a macro that applies another to every name.
-        uses: another header, whose structs may be fields; files include it before this one.
-        **structs: fields of each struct in the order of memory, as pairs of a C++ type and names separated by spaces. A type is a pointer,
-            `int`, `uint32`, `long long`, `float`, `double` or a struct that is declared before. A name may end in the length of an array,
-            "[MACRO]". A name that is a keyword of Python has an underscore at its end in Python.
+        name: The header's name. There is no such file: the compiler is given the text that :func:`declared_headers` returns.
+        lists: The names of each list, by the list's name. Each becomes a macro that applies another macro to every name.
+        uses: Another header, whose structs may be fields of this one's. Files include it before this one.
+        **structs: The fields of each struct in memory order, as pairs of a C++ type and names separated by spaces. A type is a pointer,
+            `int`, `uint32`, `long long`, `float`, `double` or a struct declared earlier. A name may end in the length of an array,
+            "[MACRO]". A name that is a Python keyword ends with an underscore in Python.
     """
 
     def __init__(self, name: str, lists: Mapping[str, Sequence[str]] | None = None, uses: Header | None = None, **structs: Fields) -> None:
@@ -43,18 +43,18 @@ class Header:
         _texts[name] = "\n".join([*lines, ""])
 
     def ctype(self, struct: str = "Parameters", **macros: int) -> type[ctypes.Structure]:
-        """Return the ctypes class of a struct, which knows no attribute but its fields.
+        """Return the ctypes class of a struct. Setting any attribute other than a field raises AttributeError.
 
         Args:
-            struct: its name.
-            **macros: those that are lengths of its arrays.
+            struct: The struct's name.
+            **macros: The values of the macros that are lengths of its arrays.
         """
         if struct not in self._structs and self._uses is not None:
             return self._uses.ctype(struct, **macros)
         key = (struct, *sorted(macros.items()))
         if key not in self._types:
             fields = [self._field(kind, field, macros) for kind, field in _one_by_one(self._structs[struct])]
-            self._types.setdefault(key, type(struct, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()}))  # one, whoever is first
+            self._types.setdefault(key, type(struct, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()}))  # atomic: one per key
         return self._types[key]
 
     def _field(self, kind: str, field: str, macros: dict[str, int]) -> tuple[str, Any]:
@@ -68,15 +68,25 @@ def _one_by_one(fields: Fields) -> Iterator[tuple[str, str]]:
 
 
 def declared_headers() -> dict[str, str]:
-    """Return the text of every header that a module imported so far declares, by its name."""
+    """Return the text of every header that has been declared so far.
+
+    A header is declared when the module that makes its :class:`Header` is imported.
+
+    Returns:
+        The C++ text of each header, by the name that files of `cuda/` include it by.
+    """
     return dict(_texts)
 
 
 def fill(parameters: ctypes.Structure, values: Mapping[str, Tensor | float]) -> ctypes.Structure:
-    """Set fields by their names, to the addresses of tensors or to numbers, and return the struct.
+    """Set fields of a struct by name and return the struct.
+
+    Args:
+        parameters: The struct.
+        values: The value of each field: a number, or a tensor whose address is stored.
 
     Raises:
-        AttributeError: for a name that is no field.
+        AttributeError: If a name is not a field.
     """
     for name, value in values.items():
         setattr(parameters, name, value.data_ptr() if isinstance(value, Tensor) else value)

@@ -1,4 +1,4 @@
-"""The fused operators, registered with torch.library: they know tensors only."""
+"""The fused operators, registered with torch.library: they take and return tensors only."""
 
 from importlib.util import find_spec
 

@@ -1,7 +1,7 @@
 r"""`molgcn::aggregate`: sums, means or maxima over the incoming edges of any graph's nodes, forward and backward.
 
-The operator takes the edge list as users have it, in any order. Each device registers an implementation of `molgcn::aggregate` and
-`molgcn::aggregate_backward`, and orders an edge list once (:class:`molgcn.ops.edge_graph.EdgeGraph`).
+The edge list may be in any order. Each device registers an implementation of `molgcn::aggregate` and `molgcn::aggregate_backward`, and
+sorts an edge list once (:class:`molgcn.ops.edge_graph.EdgeGraph`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class AggregateInputs(NamedTuple):
-    """Arguments of the operator, in the order of its schema: M sources, N targets, E edges, D channels; see :func:`aggregate`.
+    """The arguments of the operator, in the order of its schema: M sources, N targets, E edges, D channels; see :func:`aggregate`.
 
     Attributes:
-        x: [M, D].
-        edge_index: int64 [2, E].
-        edge_weight: [E, K], where K divides D, each weight for D / K channels in a row; or None.
-        num_dst: N.
-        reduce: one of :data:`REDUCTIONS`.
-        strategy: one of :data:`STRATEGIES`.
-        deterministic: no atomic additions.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`.
-        group_size: edges of a neighbour group, 0 for the operator's own rule.
-        dimension_workers: threads that share an edge's channels, 0 for the operator's own rule.
+        x: The features [M, D].
+        edge_index: The source and target of every edge, int64 [2, E].
+        edge_weight: The edges' weights [E, K], or None. K divides D; each weight applies to D / K consecutive channels.
+        num_dst: The number of targets, N.
+        reduce: One of :data:`REDUCTIONS`.
+        strategy: One of :data:`STRATEGIES`.
+        deterministic: Whether atomic additions are forbidden.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`.
+        group_size: The number of edges in a neighbour group; 0 lets the operator choose.
+        dimension_workers: The number of threads that share an edge's channels; 0 lets the operator choose.
     """
 
     x: Tensor
@@ -48,21 +48,21 @@ class AggregateInputs(NamedTuple):
 
     @property
     def channels_per_weight(self) -> int:
-        """D / K, 0 without weights."""
+        """The number of channels that share a weight, D / K; 0 without weights."""
         return 0 if self.edge_weight is None else self.x.shape[1] // max(self.edge_weight.shape[1], 1)
 
     @property
     def graph(self) -> EdgeGraph:
-        """The edges in order."""
+        """The edges, sorted by target."""
         return EdgeGraph.of(self.edge_index, self.x.shape[0], self.num_dst, self.reverse)
 
     @property
     def gradients_need_x(self) -> bool:
-        """Whether gradients depend on the values of x; without that backward is given its shape only."""
+        """Whether gradients depend on the values of x. If not, backward is given only its shape."""
         return self.edge_weight is not None or self.reduce == "max"
 
     def contiguous(self, with_x: bool = True) -> AggregateInputs:
-        """Return the inputs with contiguous tensors, but for edge_index, which is recognised by its identity."""
+        """Return the inputs with contiguous tensors. Only edge_index stays as it is, since it is recognised by its identity."""
         weight = None if self.edge_weight is None else self.edge_weight.contiguous()
         return self._replace(x=self.x.contiguous() if with_x else self.x, edge_weight=weight)
 
@@ -71,7 +71,7 @@ _ARGUMENTS = (
     "Tensor x, Tensor edge_index, Tensor? edge_weight, SymInt num_dst, str reduce, str strategy, bool deterministic, bool reverse, "
     "int group_size, int dimension_workers"
 )
-# Of a CUDA graph that torch.compile makes by itself edge_index would be a copy, whose order is not remembered
+# In a CUDA graph that torch.compile makes by itself, edge_index would be a copy, for which no sorted edges are remembered
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
 torch.library.define("molgcn::aggregate", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 torch.library.define(
@@ -94,44 +94,45 @@ def aggregate(
     group_size: int = 0,
     dimension_workers: int = 0,
 ) -> Tensor:
-    r"""Sum, mean or maximum of the weighted features at the sources of every node's incoming edges.
+    r"""Return the sum, mean or maximum of the weighted source features over every node's incoming edges.
 
     .. math::
         y_i = \bigoplus_{e = (j, i)} w_e \odot x_j
 
-    Nothing of the size [E, D] is made, forward or backward. Sums are taken in float32, of float64 in float64. A node without incoming
-    edges gets 0. Equal largest neighbours share the gradient of `max` equally, as those of PyTorch's `scatter_reduce("amax")` do, which
-    PyG takes unless torch_scatter is installed; torch_scatter gives it to one of them. As there, where the largest is 0, the zeros that
-    the result begins with have a share too, which is lost.
+    No tensor of size [E, D] is made, forward or backward. Sums are taken in float32, or in float64 for float64 inputs. A node without
+    incoming edges gets 0. Where several neighbours are the maximum, they share the gradient of `max` equally, as in PyTorch's
+    `scatter_reduce("amax")`. PyG uses that one unless torch_scatter is installed, which gives the gradient to one of them. If the maximum
+    is 0, the zeros that the result is initialised with take a share of the gradient, which is lost, as in `scatter_reduce`.
 
-    The edges are put in order when `edge_index` is first seen, which all later calls with the very same tensor use, until it is written
-    to or freed. That takes 8 bytes an edge, and 8 more where gradients are wanted. Calls with a tensor seen before can be captured in
-    CUDA graphs. Second derivatives are taken by plain PyTorch, at its cost in memory.
+    The edges are sorted when `edge_index` is first seen. Later calls with the very same tensor reuse this until the tensor is written to
+    or freed. It takes 8 bytes per edge, and 8 more if gradients are wanted. Calls with a tensor seen before can be captured in CUDA
+    graphs. Second derivatives are computed by plain PyTorch, which does make tensors of size [E, D].
 
-    Strategies, on CUDA: `vertex` has a group of threads pull all of a node's neighbours. `neighbor_group` cuts long lists of neighbours
-    into groups, whose sums are added in order, so that one node with a million neighbours keeps nobody waiting. `edge` adds every edge's
-    message atomically. A CPU has one way for all.
+    On CUDA there are three strategies. In `vertex`, a group of threads reads all neighbours of a node. `neighbor_group` cuts long lists of
+    neighbours into groups and adds the groups' sums in order, so that one node with a million neighbours does not delay the others. `edge`
+    adds every edge's message atomically. The CPU has a single algorithm, whatever the strategy.
 
     Args:
-        x: [M, D] or [M, K, C]; float32, float64, bfloat16 or float16.
-        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
-        edge_weight: None for ones; [E]; [E, K], one for each of K heads, where x is [M, K, C], or [M, K * C] with the heads side by side;
-            or [E, D], one for each channel.
+        x: The source features [M, D] or [M, K, C], in float32, float64, bfloat16 or float16.
+        edge_index: The source and target of every edge, int64 [2, E], in any order. Several edges between two nodes all count.
+        edge_weight: The edges' weights. None means ones. [E] has one for each edge. [E, K] has one for each of K heads, where x is
+            [M, K, C], or [M, K * C] with the heads side by side. [E, D] has one for each channel.
         reduce: "sum", "mean" over the number of edges, or "max".
-        strategy: "auto", "vertex", "neighbor_group" or "edge"; auto takes a deterministic one.
-        num_nodes: targets, N; default M.
-        deterministic: same bits on every run. False lets `neighbor_group` add its groups' sums atomically, and allows `edge`.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
-        group_size: edges of a neighbour group; default by the operator's own rule.
-        dimension_workers: threads that share an edge's channels, at most 32; default by the operator's own rule.
+        strategy: "auto", "vertex", "neighbor_group" or "edge". "auto" chooses a deterministic one.
+        num_nodes: The number of targets, N; by default M.
+        deterministic: Whether every run gives the same bits. False lets `neighbor_group` add its groups' sums atomically, and allows
+            `edge`.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+        group_size: The number of edges in a neighbour group; 0, the default, lets the operator choose.
+        dimension_workers: The number of threads that share an edge's channels, at most 32; 0, the default, lets the operator choose.
 
     Returns:
-        [N, D] or [N, K, C], in the dtype of x, or of both where that of the weights is wider.
+        The result [N, D] or [N, K, C], in the promoted dtype of x and edge_weight.
 
     Raises:
-        ValueError: naming the argument that does not fit.
-        IndexError: naming a node of edge_index that is not there.
-        UserError: for more nodes or edges than 32 bits count, or edges that are new while a CUDA graph is captured.
+        ValueError: If an argument does not fit. The message names it.
+        IndexError: If edge_index names a node that does not exist. The message names the node.
+        UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
     shape = x.shape[1:]
     if x.dim() not in (2, 3):
@@ -147,7 +148,7 @@ def aggregate(
 
 
 def _flat_weight(edge_weight: Tensor, shape: torch.Size) -> Tensor:
-    """Return the weights as [E, K], K of them for the channels of a node, whose features are of the shape."""
+    """Return the weights as [E, K], where `shape` is the shape of one node's features."""
     if edge_weight.dim() == 1:
         return edge_weight[:, None]
     if edge_weight.dim() == 3 and edge_weight.shape[1:] == shape:
@@ -159,10 +160,10 @@ def _flat_weight(edge_weight: Tensor, shape: torch.Size) -> Tensor:
 
 
 def check(inputs: AggregateInputs) -> None:
-    """Check shapes, dtypes, devices and options; the values of edge_index are left to the implementations.
+    """Check shapes, dtypes, devices and options. The implementations check the values of edge_index.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     x, edge_index, edge_weight = inputs.x, inputs.edge_index, inputs.edge_weight
     if x.dim() != 2 or x.dtype not in DTYPES:
@@ -188,10 +189,10 @@ def check(inputs: AggregateInputs) -> None:
 
 
 def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None, wanted: list[bool]) -> None:
-    """Check the derivative's arguments.
+    """Check the arguments of `molgcn::aggregate_backward`.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     check(inputs)
     shape = (inputs.num_dst, inputs.x.shape[1])
@@ -204,14 +205,14 @@ def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None
 
 @torch.library.register_fake("molgcn::aggregate")
 def empty_output(*args: Any) -> Tensor:
-    """Uninitialised [N, D]."""
+    """Return an uninitialised output [N, D]."""
     inputs = AggregateInputs(*args)
     return inputs.x.new_empty(inputs.num_dst, inputs.x.shape[1])
 
 
 @torch.library.register_fake("molgcn::aggregate_backward")
 def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Uninitialised gradients of x and edge_weight; empty where not wanted."""
+    """Return uninitialised gradients of x and edge_weight, each empty if it is not wanted."""
     inputs = AggregateInputs(*args)
     weight = inputs.edge_weight
     grad_x = inputs.x.new_empty(inputs.x.shape if wanted[0] else (0,))

@@ -1,4 +1,4 @@
-"""The derivative of `molgcn::aggregate`, by `molgcn::aggregate_backward`; imported for its registration."""
+"""The derivative of `molgcn::aggregate`, by `molgcn::aggregate_backward`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Outputs = tuple[Tensor, ...]
 
 
 def _kept(outputs: _Outputs, inputs: AggregateInputs) -> tuple[_Outputs, AggregateInputs]:
-    """The maxima, which backward looks for; and x, or its shape where values do not count, to let these go."""
+    """Return what backward needs: the output for `max`, and the inputs, with only the shape of x if its values are not needed."""
     x = inputs.x if inputs.gradients_need_x else inputs.x.new_empty(1, 1).expand(inputs.x.shape)
     return (outputs if inputs.reduce == "max" else ()), inputs._replace(x=x)
 

@@ -1,4 +1,4 @@
-"""`molgcn::aggregate` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::aggregate` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from molgcn.ops.edge_graph import EdgeGraph, addresses
 
 _PULL = {torch.float32: _cpu.aggregate_pull_float32, torch.float64: _cpu.aggregate_pull_float64}
 _WEIGHTS = {torch.float32: _cpu.aggregate_weights_float32, torch.float64: _cpu.aggregate_weights_float64}
-_PASSES = ("sum", "mean", "max", "ties", "max_backward")  # of cpu/aggregate.hpp, in its order
+_PASSES = ("sum", "mean", "max", "ties", "max_backward")  # in the order of cpu/aggregate.hpp
 
 
 def forward(*args: Any) -> Tensor:
-    """The operator; bfloat16 and float16 are computed in float32."""
+    """Compute the operator's output. bfloat16 and float16 are computed in float32; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     check(inputs)
     wide = _widened(inputs.contiguous())
@@ -27,7 +27,7 @@ def forward(*args: Any) -> Tensor:
 
 
 def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Its derivative."""
+    """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     check_backward(inputs, grad_out, out, wanted)
     graph, dtype = inputs.graph, inputs.x.dtype
@@ -39,7 +39,7 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
         grad = grad / graph.rowptr.diff().clamp(min=1)[:, None]
     if out is not None:
         largest = out if dtype == wide.x.dtype else empty_output(*wide)
-        if largest is not out:  # rounding has made equal what is not
+        if largest is not out:  # rounding to 16 bits may have made different values equal
             _pull(wide, graph, "max", largest, pulled=wide.x)
         shares = torch.empty_like(grad)
         _pull(wide, graph, "ties", shares, pulled=wide.x, own=largest, grad=grad)
@@ -61,7 +61,7 @@ def _widened(inputs: AggregateInputs) -> AggregateInputs:
 
 
 def _pull(inputs: AggregateInputs, graph: EdgeGraph, what: str, out: Tensor, **tensors: Tensor) -> None:
-    """Fill in a row of `out` for every row of the graph."""
+    """Compute every row of `out` from the edges of the same row of the graph."""
     _PULL[out.dtype](*_arguments(inputs, graph, out, **tensors), _PASSES.index(what))
 
 

@@ -1,4 +1,4 @@
-"""`molgcn::aggregate` on CUDA: `cuda/aggregate_rows.cu` and `cuda/aggregate_edges.cu`; imported for its registrations."""
+"""`molgcn::aggregate` on CUDA, by `cuda/aggregate_rows.cu` and `cuda/aggregate_edges.cu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16:
 _HEADER = Header(
     "aggregate_structs.h",
     Parameters=[
-        ("const int*", "rowptr col edge"),  # of the graph, by target or by source
-        ("const int*", "part_row part_begin long_row long_first"),
-        ("const int*", "degrees"),  # pointers by target, for mean
+        ("const int*", "rowptr col edge"),  # the EdgeGraph, by target or by source
+        ("const int*", "part_row part_begin long_row long_first"),  # its Parts
+        ("const int*", "degrees"),  # rowptr by target, whose differences are the degrees; for mean
         ("const long long*", "source target"),  # the edge list
         ("const element*", "pulled own weight grad largest"),
         ("element*", "result grad_weight"),
-        ("real*", "sums shares"),  # of parts, or of all where added atomically; gradients that largest neighbours share
+        ("real*", "sums shares"),  # sums of parts, or of all edges if added atomically; gradient of max for each tied neighbour
         ("long long", "num_edges"),
         ("int", "num_rows num_parts num_long part_size num_columns channels_per_weight blocks_per_tile"),
     ],
@@ -33,7 +33,7 @@ _HEADER = Header(
 
 
 def forward(*args: Any) -> Tensor:
-    """The operator."""
+    """Compute the operator's output; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     check(inputs)
     inputs, graph = inputs.contiguous(), inputs.graph
@@ -46,7 +46,7 @@ def forward(*args: Any) -> Tensor:
 
 
 def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Its derivative."""
+    """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     check_backward(inputs, grad_out, out, wanted)
     inputs, graph, grad_out = inputs.contiguous(inputs.gradients_need_x), inputs.graph, grad_out.contiguous()
@@ -69,13 +69,13 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
 
 
 class _Prepared(NamedTuple):
-    """Launches over a graph's rows that wait for the tensors of a call.
+    """The launches over a graph's rows, without the tensors of a call.
 
     Attributes:
-        arguments: the kernels' parameters but for those tensors.
-        launches: each kernel with its grid and bytes of shared memory.
-        num_parts: of the rows that are cut.
-        atomic: the sums of parts are added to the result.
+        arguments: The kernels' parameters except the tensors of a call.
+        launches: Each kernel with its grid and its bytes of shared memory.
+        num_parts: The number of parts that long rows are cut into.
+        atomic: Whether the parts' sums are added to the result atomically.
     """
 
     arguments: ctypes.Structure
@@ -88,8 +88,8 @@ class _Call:
     """The launches of one call of the operator or its derivative.
 
     Args:
-        inputs: checked.
-        graph: of their edges.
+        inputs: The operator's inputs, already checked.
+        graph: The graph of their edges.
     """
 
     def __init__(self, inputs: AggregateInputs, graph: EdgeGraph) -> None:
@@ -99,13 +99,13 @@ class _Call:
         self._sums_dtype = torch.float64 if inputs.x.dtype == torch.float64 else torch.float32
 
     def empty_sums(self, num_rows: int) -> Tensor:
-        """Uninitialised [rows, D] in the dtype that sums are taken in."""
+        """Return uninitialised memory [rows, D] in the dtype that sums are taken in."""
         return self._inputs.x.new_empty(num_rows, self._columns, dtype=self._sums_dtype)
 
     def by_rows(
         self, graph: EdgeGraph, result: Tensor | None, tensors: dict[str, Tensor], backward: bool = False, ties: bool = False
     ) -> None:
-        """Fill in the result of every row; `tensors` are others of the kernel's parameters."""
+        """Compute `result` for every row of the graph. `tensors` are further parameters of the kernel, by name."""
         if graph.num_dst * self._columns == 0:
             return
         tensors = tensors if result is None else tensors | {"result": result}
@@ -147,7 +147,7 @@ class _Call:
         )
 
     def by_edges(self, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
-        """Return the sums over all edges, added atomically."""
+        """Return the sum over each node's edges, added atomically edge by edge."""
         sums = self.empty_sums(result.shape[0]).zero_()
         vec = self._vector({"pulled": pulled})
         lanes = lanes_for(self._columns, vec, self._inputs.dimension_workers)
@@ -156,7 +156,7 @@ class _Call:
         return sums.to(result.dtype)
 
     def of_weights(self, grad_weight: Tensor, tensors: dict[str, Tensor]) -> None:
-        """Fill in the gradient of the weights [E, K]."""
+        """Compute the gradient of the weights [E, K]."""
         vec = self._vector(tensors) if self._each > 1 else 1
         defines = self._defines(lanes_for(self._each, vec), vec)
         self._by_list("aggregate_weights", grad_weight.numel(), defines, tensors | {"grad_weight": grad_weight})
@@ -174,7 +174,7 @@ class _Call:
         return {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": self._graph.rowptr}
 
     def _defines(self, lanes: int, vec: int, backward: bool = False) -> dict[str, int]:
-        """Macros of all kernels."""
+        """Return the macros that all kernels need."""
         each = self._each
         return {
             "DTYPE": _DTYPES[self._inputs.x.dtype],
@@ -186,7 +186,7 @@ class _Call:
         }
 
     def _vector(self, tensors: dict[str, Tensor]) -> int:
-        """The channels that a thread reads at a time."""
+        """Return how many channels a thread reads at a time."""
         bits = self._inputs.edge_weight.data_ptr() if self._inputs.edge_weight is not None and self._each == 1 else 0
         for tensor in tensors.values():
             bits |= tensor.data_ptr()

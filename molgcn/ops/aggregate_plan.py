@@ -1,4 +1,4 @@
-"""How `molgcn::aggregate` shares the edges of a graph out among a GPU's threads: the strategies and their parameters."""
+"""How `molgcn::aggregate` divides the edges of a graph among a GPU's threads: the strategies and their parameters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from molgcn.ops.aggregate import AggregateInputs
 from molgcn.ops.edge_graph import EdgeGraph
 
-GROUP = 256  # edges of a row, or twice as many as it has on average, beyond which it is cut, where nobody says otherwise
+GROUP = 256  # by default a row is cut if it has more edges than this and more than twice the average
 _WARP = 32
-_LOAD = 16  # bytes, the most that a thread reads at a time
+_LOAD = 16  # the most bytes that a thread reads at a time
 _SIZES = {torch.float32: 4, torch.float64: 8, torch.bfloat16: 2, torch.float16: 2}
 
 
 class Plan(NamedTuple):
-    """Parameters of the kernels by rows.
+    """The parameters of the kernels that go through the edges row by row.
 
     Attributes:
-        lanes: threads that share an edge's channels.
-        edges: edges of a row that are pulled at the same time, each by `lanes` threads.
-        part_size: edges of a row beyond which it is cut into parts of so many; 0 for never.
-        atomic: the sums of parts are added atomically.
+        lanes: The number of threads that share an edge's channels.
+        edges: The number of edges of a row that are read at the same time, each by `lanes` threads.
+        part_size: The most edges of a part. Rows with more edges are cut into such parts; 0 means that no row is cut.
+        atomic: Whether the sums of parts are added atomically.
     """
 
     lanes: int
@@ -34,13 +34,13 @@ class Plan(NamedTuple):
 
 @cache
 def vector(num_columns: int, dtype: torch.dtype, channels_per_weight: int, misaligned: int = 0) -> int:
-    """Return how many channels a thread reads at a time: as many as fit in 16 bytes, lie aligned and have, if heads, one weight.
+    """Return how many channels a thread reads at a time: at most 16 bytes, aligned, and within one head where weights are per head.
 
     Args:
-        num_columns: D.
-        dtype: of the features.
-        channels_per_weight: D / K, 0 without weights.
-        misaligned: the last four bits of the addresses, all of them in one number.
+        num_columns: The number of channels, D.
+        dtype: The dtype of the features.
+        channels_per_weight: The number of channels that share a weight, D / K; 0 without weights.
+        misaligned: The last four bits of all tensors' addresses, combined by bitwise or.
     """
     most = _LOAD // _SIZES[dtype]
     divided = [num_columns, *([channels_per_weight] if channels_per_weight > 1 else [])]
@@ -50,15 +50,15 @@ def vector(num_columns: int, dtype: torch.dtype, channels_per_weight: int, misal
 
 
 def lanes_for(num_columns: int, vec: int, dimension_workers: int = 0) -> int:
-    """Return how many threads share an edge's channels: a power of 2, enough for all of them up to a warp."""
+    """Return how many threads share an edge's channels: a power of 2, enough for all channels but at most a warp."""
     return min(_power_above(dimension_workers or -(-num_columns // vec)), _WARP)
 
 
 def plan(inputs: AggregateInputs, graph: EdgeGraph, vec: int) -> Plan:
-    """Return the parameters for the rows of a graph, or of its edges by source.
+    """Return the kernels' parameters for the rows of a graph.
 
-    Rows are pulled whole by "vertex", and by "auto" unless one has more than :data:`GROUP` edges and twice the average. Half as many
-    edges as a row has on average are pulled at a time, as far as a warp has threads.
+    "vertex" never cuts a row. "auto" cuts rows with more than :data:`GROUP` edges that also have more than twice the average. About half
+    of an average row's edges are read at a time, as far as a warp has threads.
     """
     lanes = lanes_for(inputs.x.shape[1], vec, inputs.dimension_workers)
     average = graph.num_edges // max(graph.num_dst, 1)
@@ -69,5 +69,5 @@ def plan(inputs: AggregateInputs, graph: EdgeGraph, vec: int) -> Plan:
 
 
 def _power_above(number: int) -> int:
-    """Return the least power of 2 that is not below a positive number."""
+    """Return the smallest power of 2 that is at least a positive number."""
     return 1 << max(number - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""The oracle of `molgcn::aggregate`: plain PyTorch in any dtype, differentiable as often as wanted, with messages [E, D]."""
+"""The reference implementation of `molgcn::aggregate`: plain PyTorch, any dtype, differentiable any number of times, O(E D) memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from molgcn.ops.aggregate import AggregateInputs
 
 
 def aggregate_reference(inputs: AggregateInputs) -> Tensor:
-    """What :func:`molgcn.ops.aggregate` returns; arguments of the operator."""
+    """Return what the operator `molgcn::aggregate` returns, computed by plain PyTorch."""
     x = inputs.x
     source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
     messages = x[source]

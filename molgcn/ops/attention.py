@@ -1,7 +1,6 @@
 r"""`molgcn::attention`: graph attention on any graph, GAT's and GATv2's, forward and backward.
 
-The operator takes the edge list as users have it, in any order; each device registers an implementation of `molgcn::attention` and
-`molgcn::attention_backward`.
+The edge list may be in any order. Each device registers an implementation of `molgcn::attention` and `molgcn::attention_backward`.
 """
 
 from __future__ import annotations
@@ -19,26 +18,27 @@ DTYPES = (torch.float32, torch.float64)
 
 
 class AttentionInputs(NamedTuple):
-    r"""Arguments of :func:`attention`, in the order of its schema; M sources, N targets, E edges, H heads of C channels.
+    r"""The arguments of :func:`attention`, in the order of its schema: M sources, N targets, E edges, H heads of C channels.
 
-    Scores are GAT's, :math:`\mathrm{leaky}(s_j + t_i + e_{ij})` of one number a head, or with `att` GATv2's,
-    :math:`a \cdot \mathrm{leaky}(x_j + t_i + e_{ij})` of all channels: K is H or H * C.
+    Without `att`, scores are GAT's, :math:`\mathrm{LeakyReLU}(s_j + t_i + e_{ij})`, with one number per head: K = H. With `att`, they are
+    GATv2's, :math:`a \cdot \mathrm{LeakyReLU}(x_j + t_i + e_{ij})`, with one number per channel: K = H * C.
 
     Attributes:
-        source: float32 or float64 [M, at least H * C]: what is summed, x, head by head. GAT's scores s of the sources follow, H columns.
-            Without `targets` t follows these, K columns. What follows then is not read.
-        targets: t [N, K], or None where nodes are sources and targets alike, M = N.
-        edges: e [E + num_loops, K], the added self-loops' last, or None.
-        att: a [H, C], or None.
-        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
-        seed: int64 [1], of dropout; None without.
-        num_targets: N.
-        heads: H.
-        channels: C.
-        num_loops: so many first nodes get an edge to themselves, in place of those that they have; 0 leaves the edges as they are.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
-        negative_slope: of the leaky relu.
-        dropout: probability that a weight is dropped.
+        source: The sources' columns, float32 or float64 [M, at least H * C]. First comes x, which is summed, head by head. For GAT the
+            sources' scores s follow, H columns. If `targets` is None, t follows, K columns. Any further columns are not read.
+        targets: The targets' terms t [N, K], or None if sources and targets are the same nodes and t is in `source`.
+        edges: The edges' terms e [E + num_loops, K], with those of the added self-loops last; or None.
+        att: GATv2's vector a [H, C], or None for GAT.
+        edge_index: The source and target of every edge, int64 [2, E], in any order. Several edges between two nodes all count.
+        seed: The seed of dropout, int64 [1], or None without dropout.
+        num_targets: The number of targets, N.
+        heads: The number of heads, H.
+        channels: The number of channels of a head, C.
+        num_loops: The first `num_loops` nodes each get one self-loop, and all self-loops of the edge list are left out. With 0 the edges
+            stay as they are.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+        negative_slope: The negative slope of LeakyReLU.
+        dropout: The probability that an attention weight is dropped.
     """
 
     source: Tensor
@@ -57,22 +57,22 @@ class AttentionInputs(NamedTuple):
 
     @property
     def width(self) -> int:
-        """H * C."""
+        """The number of channels of all heads, H * C."""
         return self.heads * self.channels
 
     @property
     def num_scores(self) -> int:
-        """K."""
+        """The number of columns of `targets` and `edges`, K."""
         return self.heads if self.att is None else self.width
 
     @property
     def place_of_targets(self) -> int:
-        """The first column of t in `source`, where it is there."""
+        """The column of `source` that t begins at if `targets` is None."""
         return self.width + (self.heads if self.att is None else 0)
 
     @property
     def num_entries(self) -> int:
-        """E + num_loops."""
+        """The number of edges and added self-loops, E + num_loops."""
         return self.edge_index.shape[1] + self.num_loops
 
 
@@ -80,7 +80,7 @@ _ARGUMENTS = (
     "Tensor source, Tensor? targets, Tensor? edges, Tensor? att, Tensor edge_index, Tensor? seed, SymInt num_targets, int heads, "
     "int channels, SymInt num_loops, bool reverse, float negative_slope, float dropout"
 )
-# Of a CUDA graph that torch.compile makes by itself edge_index would be a copy, whose order is not remembered
+# In a CUDA graph that torch.compile makes by itself, edge_index would be a copy, for which no sorted edges are remembered
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
 torch.library.define("molgcn::attention", f"({_ARGUMENTS}) -> (Tensor out, Tensor softmax)", tags=_TAGS)
 torch.library.define(
@@ -92,29 +92,31 @@ torch.library.define(
 
 
 def attention(inputs: AttentionInputs) -> Tensor:
-    r"""Return the weighted sums of the neighbours' features, [N, H * C].
+    r"""Return the attention-weighted sums of the neighbours' features, [N, H * C].
 
     .. math::
         \sum_j \alpha_{ij} x_j, \qquad \alpha_{i \cdot} = \mathrm{softmax}_j(\text{score}_{ij})
 
-    Nothing of size E x H x C is made, but for the gradient of GATv2's `edges`, which has that size itself. A node without edges gets
+    No tensor of size [E, H, C] is made, except the gradient of GATv2's `edges`, which has that size itself. A node without edges gets
     zeros. Sources: Veličković et al., ICLR 2018; Brody et al., ICLR 2022.
 
     Args:
-        inputs: see :class:`AttentionInputs`; differentiable in source, targets, edges and att, as often as wanted.
+        inputs: The arguments; see :class:`AttentionInputs`. The result is differentiable any number of times in source, targets, edges
+            and att.
 
     Raises:
-        ValueError: for tensors whose shape, dtype or device does not fit.
-        IndexError: for an edge whose node is not there.
+        ValueError: If a tensor's shape, dtype or device does not fit.
+        IndexError: If an edge names a node that does not exist.
+        UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
     return torch.ops.molgcn.attention(*inputs)[0]
 
 
 def check(inputs: AttentionInputs) -> None:
-    """Check shapes, dtypes and devices; the values of edge_index are left to the implementations.
+    """Check shapes, dtypes and devices. The implementations check the values of edge_index.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     source, edge_index, scores = inputs.source, inputs.edge_index, inputs.num_scores
     together = inputs.targets is None
@@ -130,7 +132,8 @@ def check(inputs: AttentionInputs) -> None:
             f"{edge_index.device}"
         )
     if not 0 <= inputs.num_loops <= min(source.shape[0], inputs.num_targets):
-        raise ValueError(f"attention: {inputs.num_loops} self-loops of {source.shape[0]} sources and {inputs.num_targets} targets")
+        most = min(source.shape[0], inputs.num_targets)
+        raise ValueError(f"attention: expected num_loops in 0 .. {most}, the number of sources or targets, got {inputs.num_loops}")
     shapes = {
         "targets": (inputs.num_targets, scores),
         "edges": (inputs.num_entries, scores),
@@ -147,7 +150,7 @@ def check(inputs: AttentionInputs) -> None:
 
 @torch.library.register_fake("molgcn::attention")
 def empty_outputs(*args: Any) -> tuple[Tensor, Tensor]:
-    """Uninitialised sums [N, H * C], and of every softmax its largest score and the inverse of its sum, [N, H, 2]."""
+    """Return uninitialised sums [N, H * C], and each softmax's largest score and the reciprocal of its sum [N, H, 2]."""
     inputs = AttentionInputs(*args)
     source, rows = inputs.source, inputs.num_targets
     return source.new_empty(rows, inputs.width), source.new_empty(rows, inputs.heads, 2)
@@ -155,7 +158,7 @@ def empty_outputs(*args: Any) -> tuple[Tensor, Tensor]:
 
 @torch.library.register_fake("molgcn::attention_backward")
 def empty_gradients(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Uninitialised gradients of source, targets, edges and att; empty for what is not there."""
+    """Return uninitialised gradients of source, targets, edges and att, each empty if its input is None."""
     inputs = AttentionInputs(*args)
     others = (inputs.targets, inputs.edges, inputs.att)
     targets, edges, att = (inputs.source.new_empty((0,) if tensor is None else tensor.shape) for tensor in others)

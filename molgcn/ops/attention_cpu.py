@@ -1,4 +1,4 @@
-"""`molgcn::attention` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::attention` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tup
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
     grad_source[:, inputs.place_of_targets + (inputs.num_scores if together else 0) :].zero_()
     if inputs.num_loops > 0:
-        grad_edges.zero_()  # edges that the added self-loops replace
+        grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
     scores = grad_edges if is_v1 and inputs.edges is not None else source.new_empty(inputs.num_entries, inputs.heads)
     of_targets = grad_source[:, inputs.place_of_targets :] if together else grad_targets
     given = addresses(grad_out, out.contiguous(), softmax.contiguous())
@@ -44,7 +44,7 @@ def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tup
 
 
 def _prepared(args: tuple) -> tuple[AttentionInputs, EdgeGraph]:
-    """The checked inputs with contiguous tensors, but for edge_index, which is recognised by its identity, and its graph."""
+    """Return the checked inputs and their graph. All tensors are contiguous except edge_index, which is recognised by its identity."""
     inputs = AttentionInputs(*args)
     check(inputs)
     graph = graph_with_loops(inputs.edge_index, inputs.source.shape[0], inputs.num_targets, inputs.num_loops, inputs.reverse)

@@ -1,4 +1,4 @@
-"""`molgcn::attention` on CUDA, by `cuda/attention_forward.cu` and `cuda/attention_backward.cu`; imported for its registrations."""
+"""`molgcn::attention` on CUDA, by `cuda/attention_forward.cu` and `cuda/attention_backward.cu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HEADER = Header(
     uses=WALK_HEADER,
     Parameters=[
         ("Order", "order"),
-        ("const real*", "source target edges att"),  # as AttentionInputs
+        ("const real*", "source target edges att"),  # see AttentionInputs
         ("int", "source_stride target_stride num_targets"),
-        ("real*", "out softmax"),  # [N, width], [N, HEADS, 2]: largest score, inverse of the sum
+        ("real*", "out softmax"),  # [N, width], [N, HEADS, 2]: largest score, reciprocal of the sum
         ("const real*", "grad_out"),
         ("real*", "nodes"),  # [N, HEADS]: Node
         ("real*", "grad_source grad_target grad_edges grad_scores"),  # grad_scores [E + loops, HEADS]
@@ -39,13 +39,13 @@ _FORWARD, _BACKWARD = "attention_forward.cu", "attention_backward.cu"
 
 
 class _Prepared(NamedTuple):
-    """A kernel that walks a graph and waits for the tensors of a call.
+    """A kernel that goes through a graph's rows, with all of its arguments except the tensors of a call.
 
     Attributes:
-        kernel: to be launched.
-        blocks: of its grid.
-        arguments: its parameters but for those tensors.
-        pieces: of the graph's long rows.
+        kernel: The kernel.
+        blocks: The number of blocks in its grid.
+        arguments: Its parameters except the tensors of a call.
+        pieces: The number of pieces that the graph's long rows are cut into.
     """
 
     kernel: Kernel
@@ -54,12 +54,12 @@ class _Prepared(NamedTuple):
     pieces: int
 
     def launch(self, tensors: dict[str, Tensor]) -> None:
-        """Launch it on tensors, by the names of its parameters."""
+        """Launch the kernel on tensors, given by the names of its parameters."""
         self.kernel.launch(self.blocks, THREADS, 0, fill(type(self.arguments).from_buffer_copy(self.arguments), tensors))
 
 
 class _Attention:
-    """A call of the operator: its graph, its layout, and the tensors that all of its kernels have."""
+    """One call of the operator: its graph, its layout, and the tensors that all of its kernels read."""
 
     def __init__(self, inputs: AttentionInputs) -> None:
         check(inputs)
@@ -74,22 +74,22 @@ class _Attention:
         self._options = (source.dtype, source.shape[1], of_targets.storage_offset(), of_targets.stride(0), kind)
 
     def of_targets(self, source: Tensor, targets: Tensor | None) -> Tensor:
-        """The targets' columns of the source or of its gradient, where they have no tensor of their own."""
+        """Return the targets' terms: `targets`, or their columns of `source` if `targets` is None."""
         first = self.inputs.place_of_targets
         return source[:, first : first + self.inputs.num_scores] if targets is None else targets
 
     def new(self, *shape: int) -> Tensor:
-        """Uninitialised memory."""
+        """Return an uninitialised tensor of the inputs' dtype and device."""
         return self.inputs.source.new_empty(shape)
 
     def prepared(self, graph: EdgeGraph, source: str, name: str, most: int = 64) -> _Prepared:
-        """Return a kernel for the rows of a graph, made once a graph."""
+        """Return a kernel with its arguments for the rows of a graph, prepared once per graph."""
         key = (name, self._options)
         found = graph.prepared.get(key)
         return found or graph.prepared.setdefault(key, self._prepare(graph, source, name, most))
 
     def layout(self) -> RowLayout:
-        """How rows lie on lanes."""
+        """Return how the channels of a row are divided among a warp's lanes."""
         dtype, source_stride, first_target, target_stride, _ = self._options
         multiples = [source_stride] if self.inputs.att is None else [source_stride, int(first_target), target_stride]
         return RowLayout.of(dtype, self.inputs.heads, self.inputs.channels, multiples)
@@ -113,7 +113,7 @@ class _Attention:
 
     @property
     def partial_stride(self) -> int:
-        """Columns of what pieces add up."""
+        """The number of columns of a piece's partial sums, a multiple of 4."""
         return -(-self.inputs.place_of_targets // 4) * 4
 
 
@@ -146,7 +146,7 @@ def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tupl
     if used < grad_source.shape[1]:
         grad_source[:, used:].zero_()
     if inputs.num_loops > 0 and inputs.edges is not None:
-        grad_edges.zero_()  # edges that the added self-loops replace
+        grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
     scores = grad_edges if is_v1 and inputs.edges is not None else call.new(inputs.num_entries, inputs.heads)
     tensors = {**call.tensors, "grad_out": grad_out, "out": out, "softmax": softmax, "nodes": call.new(rows, inputs.heads, 4)}
     tensors |= {"grad_source": grad_source, "grad_target": of_targets, "grad_edges": grad_edges, "grad_scores": scores}

@@ -1,4 +1,4 @@
-"""The oracle of `molgcn::attention`: plain PyTorch in any dtype, differentiable as often as wanted, slow."""
+"""The reference implementation of `molgcn::attention`: plain PyTorch, any dtype, differentiable any number of times, slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.ops.philox import keep_mask
 
 
 def attention_reference(inputs: AttentionInputs) -> Tensor:
-    """What :func:`molgcn.ops.attention` returns; same arguments."""
+    """Return what :func:`molgcn.ops.attention` returns, computed by plain PyTorch."""
     heads, channels, width, num_targets = inputs.heads, inputs.channels, inputs.width, inputs.num_targets
     source, target, place = _entries(inputs)
     first = inputs.place_of_targets
@@ -37,7 +37,7 @@ def attention_reference(inputs: AttentionInputs) -> Tensor:
 
 
 def _entries(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Source, target and place of the edges and added self-loops that count."""
+    """Return the source, target and place of every edge and self-loop that counts."""
     source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
     place = torch.arange(inputs.num_entries, device=source.device)
     if inputs.num_loops == 0:

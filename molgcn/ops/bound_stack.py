@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on the CPU as a training run calls it: bound to a network, without autograd."""
+"""`molgcn::message_network` on the CPU for training loops: bound to one network, without autograd."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _BOUND = {torch.float32: _cpu.BoundStackFloat32, torch.float64: _cpu.BoundStackF
 
 
 class BoundStack:
-    """Forward and backward of one network over batch after batch, bit for bit what the operator gives.
+    """Run forward and backward of one network on many batches, with bit for bit the operator's results.
 
-    Addresses are taken once: parameters and running statistics change in place only, gradients are written where they were before, and
-    what forward has found out about a batch serves backward.
+    The addresses of parameters, running statistics and gradients are taken once, so these tensors may only change in place. Backward
+    reuses what forward has computed about a batch.
 
     Args:
-        call: of some batch; its parameters are contiguous, its running statistics are updated in place.
-        num_batches_tracked: int64 scalars that count batches, one a norm with running statistics.
+        call: A call with any batch. Its parameters must be contiguous. Its running statistics are updated in place.
+        num_batches_tracked: The int64 scalars that count batches, one per norm with running statistics.
 
     Attributes:
-        gradients: of the parameters in the order of the spec; the last backward's.
+        gradients: The parameters' gradients of the last backward, in the order of the spec.
     """
 
     def __init__(self, call: NetworkCall, num_batches_tracked: Sequence[Tensor] = ()) -> None:
@@ -44,18 +44,20 @@ class BoundStack:
         )
 
     def forward(self, sizes: tuple[int, int, int], x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, seed: int = 0) -> Tensor:
-        """Pooled features [B, H] of a batch.
+        """Return the pooled features [B, H] of a batch.
+
+        All tensors are contiguous. They are those of :class:`molgcn.ops.graph.Graph`, or longer ones that begin with them.
 
         Args:
-            sizes: B, N and E.
-            x: contiguous, as :class:`molgcn.ops.graph.Graph` has it or with room for more atoms; likewise
-            ptr: of the molecules,
-            rowptr: of the atoms,
-            col: of the bonds.
-            seed: of the dropout.
+            sizes: The numbers of molecules, atoms and directed bonds: B, N and E.
+            x: The atoms' features [N, F].
+            ptr: The first atom of each molecule, int32 [B + 1].
+            rowptr: The first bond of each atom, int32 [N + 1].
+            col: The neighbour at each bond, int32 [E].
+            seed: The seed of dropout.
 
         Raises:
-            ValueError: for pointers that do not fit.
+            ValueError: If ptr, rowptr or col do not describe a batch of these sizes.
         """
         one, none = self._saved_bytes
         if (size := none + (one - none) * sizes[1]) > self._saved.numel():
@@ -66,5 +68,10 @@ class BoundStack:
         return pooled
 
     def backward(self, grad_pooled: Tensor, grad_x: Tensor | None = None) -> None:
-        """Writes `gradients`, and the gradient of `x` into `grad_x` [N, F], of the last batch of :meth:`forward`."""
+        """Compute the gradients for the last batch of :meth:`forward`.
+
+        Args:
+            grad_pooled: The gradient of the pooled features, contiguous [B, H].
+            grad_x: Where the gradient of x is written, contiguous [N, F]; None if it is not wanted.
+        """
         self._bound.backward(grad_pooled.data_ptr(), 0 if grad_x is None else grad_x.data_ptr())

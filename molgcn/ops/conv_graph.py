@@ -1,4 +1,4 @@
-"""What the CPU's graph convolution makes of an edge list: made once, remembered for as long as the list lives unchanged."""
+"""The sorted edges and weights that the CPU's graph convolution makes of an edge list, remembered as long as the list is unchanged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WEIGHTS = {torch.float32: _cpu.conv_weights_float32, torch.float64: _cpu.conv_w
 
 @dataclass
 class ConvGraph:
-    """The entries of Â ordered by target; N nodes, at most E + N entries.
+    """The entries of Â sorted by target: N nodes, at most E + N entries.
 
     Attributes:
-        rowptr: int32 [N + 1], first entry of each target.
-        col: int32, source of each entry.
-        edge: int32, the entry's place in the edge list, -1 for an added self-loop.
+        rowptr: The first entry of each target, int32 [N + 1].
+        col: The source of each entry, int32 [entries].
+        edge: The place of each entry in the edge list, int32 [entries]; -1 for an added self-loop.
     """
 
     rowptr: Tensor
@@ -32,11 +32,11 @@ class ConvGraph:
 
     @classmethod
     def build(cls, edge_index: Tensor, num_nodes: int, add_self_loops: bool, reverse: bool) -> ConvGraph:
-        """Orders an edge list int64 [2, E].
+        """Return the graph of an edge list int64 [2, E].
 
         Raises:
-            IndexError: for a node outside 0 .. N - 1, naming it.
-            UserError: for more entries than 32 bits can count.
+            IndexError: If an edge names a node outside 0 .. N - 1. The message names the node.
+            UserError: If there are more entries than 32 bits can count.
         """
         num_loops = num_nodes * add_self_loops
         check_edges(edge_index, num_nodes, num_nodes, num_loops)
@@ -50,17 +50,17 @@ class ConvGraph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """The number of nodes, N."""
         return self.rowptr.shape[0] - 1
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Addresses of rowptr, col and edge."""
+        """The addresses of rowptr, col and edge."""
         return addresses(self.rowptr, self.col, self.edge)
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same entries ordered by source: pointers, targets, and places in this graph's order."""
+        """The same entries sorted by source: their pointers, their targets, and their places in this graph's order."""
         rowptr, target, place = empty_rows(self.num_nodes, self.col.shape[0])
         numbers = (self.num_nodes, self.num_nodes, torch.get_num_threads())
         _cpu.conv_transpose(self.rows[:2], *numbers, addresses(rowptr, target, place))
@@ -68,11 +68,11 @@ class ConvGraph:
 
     @cached_property
     def unweighted(self) -> dict[Any, EntryWeights]:
-        """Entry weights for edge weights of one, by dtype, normalisation and weight of added loops."""
+        """The entries' weights if all edges weigh 1, by dtype, normalisation and weight of added self-loops."""
         return {}
 
     def weights(self, edge_weight: Tensor | None, normalize: bool, loop_weight: float, dtype: torch.dtype) -> EntryWeights:
-        """The weights of the entries; remembered where all edges weigh one."""
+        """Return the weights of the entries, remembered if all edges weigh 1."""
         key = (dtype, normalize, loop_weight)
         if edge_weight is None and key in self.unweighted:
             return self.unweighted[key]
@@ -89,7 +89,13 @@ class ConvGraph:
 
 @dataclass
 class EntryWeights:
-    """Weights [entries] in the order of a graph, and the scale [N] of its nodes, None without normalisation."""
+    """The weights of a graph's entries.
+
+    Attributes:
+        graph: The graph.
+        weight: The weight of each entry [entries], in the graph's order.
+        scale: The nodes' D^-1/2 [N], or None without normalisation.
+    """
 
     graph: ConvGraph
     weight: Tensor
@@ -102,12 +108,12 @@ class EntryWeights:
 
     @property
     def adjacency(self) -> tuple[int, ...]:
-        """Addresses of Â by target; the graph and this object must outlive their use."""
+        """The addresses of Â by target. The graph and this object must outlive their use."""
         return (*self.graph.rows[:2], self.weight.data_ptr())
 
     @property
     def transposed(self) -> tuple[int, ...]:
-        """Addresses of Â by source."""
+        """The addresses of Â by source. The graph and this object must outlive their use."""
         rowptr, target, _ = self.graph.by_source
         return addresses(rowptr, target, self.weight_by_source)
 

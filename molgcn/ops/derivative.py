@@ -1,4 +1,4 @@
-"""Derivatives of operators: by their own backward operators, and where these are differentiated again by their references."""
+"""Derivatives of operators: first derivatives by backward operators, higher ones by reference implementations in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ _Outputs = tuple[Tensor, ...]
 
 
 class Derivative(NamedTuple):
-    """How an operator is differentiated: its first output; others are only kept for backward.
+    """How an operator's first output is differentiated. Its other outputs are only kept for backward.
 
     Attributes:
-        operator: its name, "molgcn::...".
-        inputs: the named tuple of its arguments.
-        num_tensors: so many of them, the first ones, are tensors or None.
-        differentiable: names of those that have gradients.
-        backward: gradients of these of the output's gradient, the kept outputs, whether each gradient is wanted, and the kept inputs.
-        reference: gives what the operator's first output is, in plain PyTorch, when it is needed.
-        kept: which outputs, and what of the inputs, are kept for backward; by default several outputs or none, and all inputs.
+        operator: The operator's name, "molgcn::...".
+        inputs: The named tuple class of its arguments.
+        num_tensors: The number of leading arguments that are tensors or None.
+        differentiable: The names of the arguments that have gradients.
+        backward: Returns the gradients of these arguments, given the output's gradient, the kept outputs, whether each gradient is
+            wanted, and the kept inputs.
+        reference: Returns the reference implementation, a function from the inputs to the first output. It is called when needed.
+        kept: Returns the outputs and inputs that are kept for backward. By default all outputs are kept if there are several, otherwise
+            none; and all inputs are.
     """
 
     operator: str
@@ -33,7 +35,7 @@ class Derivative(NamedTuple):
     kept: Callable[[_Outputs, Any], tuple[_Outputs, Any]] = lambda outputs, inputs: (outputs if len(outputs) > 1 else (), inputs)
 
     def register(self) -> None:
-        """Register the derivative of the operator, and that its backward has none of its own."""
+        """Register the derivative of the operator, and register its backward as not differentiable."""
         namespace, name = self.operator.split("::")
         call = getattr(getattr(torch.ops, namespace), name).default
         places = [self.inputs._fields.index(field) for field in self.differentiable]
@@ -54,12 +56,13 @@ class Derivative(NamedTuple):
     def by_reference(self, inputs: Any, wanted: Sequence[bool], grad_out: Tensor) -> list[Tensor | None]:
         """Return the gradients by plain PyTorch, which can be differentiated again.
 
-        With respect to views of the inputs: these may have been computed from each other, which is not this operator's to differentiate.
+        They are taken with respect to views of the inputs. The inputs may have been computed from each other, and that dependence is not
+        part of this operator's derivative.
         """
         names = [name for name, want in zip(self.differentiable, wanted, strict=True) if want]
         views = {name: getattr(inputs, name).view_as(getattr(inputs, name)) for name in names}
         for view in views.values():
-            if not view.requires_grad:  # a stand-in for values that do not count
+            if not view.requires_grad:  # `kept` has put a tensor in its place that has only the shape
                 view.requires_grad_()
         out = self.reference()(inputs._replace(**views))
         found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))
@@ -67,7 +70,7 @@ class Derivative(NamedTuple):
 
 
 class _Function(torch.autograd.Function):
-    """An operator's derivative. `torch.library.register_autograd` does the same, but takes the host twice as long."""
+    """The autograd function of an operator. `torch.library.register_autograd` does the same, but takes twice as long on the host."""
 
     @staticmethod
     def forward(ctx: Any, derivative: Derivative, call: Callable[..., Any], *args: Any) -> _Outputs:
@@ -91,7 +94,7 @@ class _Function(torch.autograd.Function):
         outputs, inputs = saved[: ctx.num_kept], derivative.inputs(*saved[ctx.num_kept :], *ctx.options)
         places = [2 + inputs._fields.index(name) for name in derivative.differentiable]
         wanted = [ctx.needs_input_grad[place] for place in places]
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: second derivatives are asked for
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: second derivatives are wanted
             found = derivative.by_reference(inputs, wanted, grad_out)
         else:
             with torch._C._AutoDispatchBelowAutograd():

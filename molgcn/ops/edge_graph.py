@@ -1,4 +1,4 @@
-"""The graph of an edge list, ordered by target and by source, on the device that the list is on."""
+"""The graph of an edge list, sorted by target and by source, on the device of the list."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor
 from molgcn.errors import UserError
 from molgcn.ops.remembered import remembered
 
-_MOST = 2**31 - 1
+_MOST = 2**31 - 1  # the largest int32
 _cpu = import_module("molgcn._cpu") if find_spec("molgcn._cpu") is not None else None  # built at install time where there is a compiler
 
 
 class Parts(NamedTuple):
-    """The rows of more than so many edges, cut into parts of so many; L such rows, P parts.
+    """The long rows of a graph, cut into parts of a fixed number of edges: L long rows, P parts.
 
     Attributes:
-        row: int32 [P], the row of each part.
-        begin: int32 [P], the first edge of each part.
-        long_row: int32 [L], the rows that have parts.
-        long_first: int32 [L + 1], their first parts.
+        row: The row of each part, int32 [P].
+        begin: The first edge of each part, int32 [P].
+        long_row: The long rows, int32 [L].
+        long_first: The first part of each long row, int32 [L + 1].
     """
 
     row: Tensor
@@ -36,18 +36,18 @@ class Parts(NamedTuple):
 
 @dataclass
 class EdgeGraph:
-    """The edges of a list, each at the row of its target: N targets, M sources, E edges.
+    """The edges of a list in compressed sparse rows, one row per target: N targets, M sources, E edges.
 
-    It takes 8 bytes an edge and 4 a target; `by_source`, made when it is first asked for, takes 8 bytes an edge and 4 a source. While it
-    is made on a GPU, about 40 bytes an edge are in use for a moment.
+    The graph takes 8 bytes per edge and 4 per target. `by_source`, made when it is first read, takes 8 bytes per edge and 4 per source.
+    Making either on a GPU takes about 40 bytes per edge for a moment.
 
     Attributes:
-        rowptr: int32 [N + 1], first edge of each target.
-        col: int32 [E], source of each edge.
-        edge: int32 [E], the edge's place in the list.
-        num_src: M.
-        longest: most edges of a target.
-        prepared: what operators have worked out for the graph, by their own keys.
+        rowptr: The first edge of each target, int32 [N + 1].
+        col: The source of each edge, int32 [E].
+        edge: The place of each edge in the list, int32 [E].
+        num_src: The number of sources, M.
+        longest: The largest number of edges of a target.
+        prepared: What operators have prepared for the graph, by their own keys.
     """
 
     rowptr: Tensor
@@ -59,19 +59,19 @@ class EdgeGraph:
 
     @classmethod
     def of(cls, edge_index: Tensor, num_src: int, num_dst: int, reverse: bool = False) -> EdgeGraph:
-        """Return the graph of an edge list: the one made before, if the very same tensor has not been written to since.
+        """Return the graph of an edge list. The same tensor gives the same graph again until the tensor is written to.
 
-        A graph made before may be used while a CUDA graph is captured. What is captured keeps the edges that it saw.
+        A graph made earlier may be used while a CUDA graph is captured. The CUDA graph keeps the edges of that moment.
 
         Args:
-            edge_index: int64 [2, E], source and target of every edge, in any order.
-            num_src: nodes that edges come from, M.
-            num_dst: nodes that edges go to, N.
-            reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+            edge_index: The source and target of every edge, int64 [2, E], in any order.
+            num_src: The number of sources, M.
+            num_dst: The number of targets, N.
+            reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
 
         Raises:
-            IndexError: for a node that is not there, naming it.
-            UserError: for more nodes or edges than 32 bits can count, or a graph that is new during a capture.
+            IndexError: If an edge names a node that does not exist. The message names the node.
+            UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
         """
         graph = remembered(edge_index, (cls, num_src, num_dst, reverse), lambda: cls._build(edge_index, num_src, num_dst, reverse))
         graph.used()
@@ -94,22 +94,22 @@ class EdgeGraph:
 
     @classmethod
     def _finished(cls, rowptr: Tensor, col: Tensor, edge: Tensor, num_src: int) -> EdgeGraph:
-        longest = int(rowptr.diff().max()) if rowptr.shape[0] > 1 else 0  # waits for the device, so that other streams may use the graph
+        longest = int(rowptr.diff().max()) if rowptr.shape[0] > 1 else 0  # synchronises, so that other streams may use the graph
         return cls(rowptr, col, edge, num_src, longest)
 
     @property
     def num_dst(self) -> int:
-        """N."""
+        """The number of targets, N."""
         return self.rowptr.shape[0] - 1
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """The number of edges, E."""
         return self.col.shape[0]
 
     @cached_property
     def by_source(self) -> EdgeGraph:
-        """The same edges, each at the row of its source, with its target as `col` and the same place in the list."""
+        """The same edges with one row per source: `col` has their targets, and `edge` has their places in the list."""
         _not_while_capturing(self.col)
         if _cpu is not None and self.col.device.type == "cpu":
             rowptr, col, place = empty_rows(self.num_src, self.num_edges)
@@ -122,7 +122,7 @@ class EdgeGraph:
         return self._finished(rowptr, col, self.edge[place], self.num_dst)
 
     def parts(self, size: int) -> Parts | None:
-        """Return the parts of the rows that have more than `size` edges, None if there are no such rows; made once."""
+        """Return the parts of the rows that have more than `size` edges, or None if there are no such rows. They are made once."""
         if self.longest <= size:
             return None
         if size not in self._parts:
@@ -141,7 +141,7 @@ class EdgeGraph:
         return {}
 
     def _tensors(self) -> list[Tensor]:
-        """Everything that has been made so far."""
+        """Return every tensor that has been made for the graph so far."""
         made = [self.rowptr, self.col, self.edge, *(tensor for parts in self._parts.values() for tensor in parts)]
         return made + (self.by_source._tensors() if "by_source" in vars(self) else [])
 
@@ -151,7 +151,7 @@ class EdgeGraph:
         return torch._C._cuda_getCurrentRawStream(self.col.device.index)
 
     def used(self) -> None:
-        """Keep the memory until the current stream is done with it, should the graph be dropped before."""
+        """Tell PyTorch that the current stream uses the graph's memory, so that it is not reused too early if the graph is freed."""
         if self.col.is_cuda and torch._C._cuda_getCurrentRawStream(self.col.device.index) != self._stream:
             stream = torch.cuda.current_stream(self.col.device)
             for tensor in self._tensors():
@@ -159,17 +159,17 @@ class EdgeGraph:
 
 
 def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 0) -> None:
-    """Check that an edge list has the nodes that it names, and that 32 bits count its entries.
+    """Check that all nodes of an edge list exist, and that 32 bits can count its entries.
 
     Args:
-        edge_index: int64 [2, E].
-        num_src: nodes that `edge_index[0]` may name.
-        num_dst: nodes that `edge_index[1]` may name.
-        num_loops: entries that are added to the edges.
+        edge_index: The edge list, int64 [2, E].
+        num_src: The number of nodes that `edge_index[0]` may name.
+        num_dst: The number of nodes that `edge_index[1]` may name.
+        num_loops: The number of self-loops that are added to the edges.
 
     Raises:
-        IndexError: naming the node and its place.
-        UserError: for too many nodes or entries, or where a CUDA graph is being captured.
+        IndexError: If a node does not exist. The message names the node and its place.
+        UserError: If there are too many nodes or entries, or if a CUDA graph is being captured.
     """
     num_edges = edge_index.shape[1]
     if max(num_edges + num_loops, num_src, num_dst) > _MOST:
@@ -191,19 +191,19 @@ def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int =
 
 
 def empty_rows(num_rows: int, num_entries: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return uninitialised int32 pointers [rows + 1], columns and places [entries] for the C++ extension to fill in."""
+    """Return uninitialised pointers [rows + 1], columns [entries] and places [entries], all int32, for the C++ extension to fill."""
     rowptr = torch.empty(num_rows + 1, dtype=torch.int32)
     col, place = torch.empty(2, num_entries, dtype=torch.int32)
     return rowptr, col, place
 
 
 def addresses(*tensors: Tensor) -> tuple[int, ...]:
-    """Return where the tensors' values lie."""
+    """Return the addresses of the tensors' values."""
     return tuple(tensor.data_ptr() for tensor in tensors)
 
 
 def _order(row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Return int32 pointers [rows + 1] and the places [E] of a stable order by row."""
+    """Return the row pointers, int32 [rows + 1], and the permutation [E] that sorts the edges stably by row."""
     ordered, place = row.int().sort(stable=True)
     nodes = torch.arange(num_rows + 1, dtype=torch.int32, device=row.device)
     return torch.searchsorted(ordered, nodes, out_int32=True), place
@@ -212,6 +212,6 @@ def _order(row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
 def _not_while_capturing(tensor: Tensor) -> None:
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         raise UserError(
-            "A CUDA graph is being captured, and edge_index is a tensor whose edges have not been put in order yet. Run the same step once "
+            "A CUDA graph is being captured, and edge_index is a tensor whose edges have not been sorted yet. Run the same step once "
             "before the capture with the very same edge_index: forward, and backward where it is captured."
         )

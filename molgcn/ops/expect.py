@@ -1,4 +1,4 @@
-"""The check that operators make of a tensor before its address goes to a kernel."""
+"""The check of a tensor argument, which operators make before they pass its address to a kernel."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def expect(operator: str, name: str, tensor: Tensor, shape: Sequence[int], like:
     """Check one tensor argument of an operator.
 
     Args:
-        operator: the operator's name, for the message.
-        name: the argument's name, for the message.
-        tensor: the argument.
-        shape: the shape that it must have.
-        like: a tensor on the device that it must be on.
-        dtype: the dtype that it must have; None takes that of `like`.
+        operator: The operator's name, for the message.
+        name: The argument's name, for the message.
+        tensor: The argument.
+        shape: The shape that it must have.
+        like: A tensor on the device that it must be on.
+        dtype: The dtype that it must have; None means that of `like`.
 
     Raises:
-        ValueError: naming the argument, what was expected and what came.
+        ValueError: If the tensor does not fit. The message names the argument, what was expected and what was given.
     """
     dtype = like.dtype if dtype is None else dtype
     if tensor.shape != tuple(shape) or tensor.dtype != dtype or tensor.device != like.device:

@@ -1,4 +1,4 @@
-r"""Sums over the neighbours, :math:`\hat A` times rows: `cuda/gcn_adjacency.cu`."""
+r"""Multiply rows by :math:`\hat A`, the weighted sum over the neighbours, by `cuda/gcn_adjacency.cu`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HEADER = Header(
 
 
 class Aggregation:
-    r"""A batch's :math:`\hat A`, to be multiplied with rows.
+    r"""The :math:`\hat A` of a batch, as a function that multiplies rows by it.
 
     Args:
-        graph: its bonds and dtype.
-        add_self_loops: False leaves the identity out.
+        graph: The batch, which gives the bonds and the dtype.
+        add_self_loops: Whether the identity is added to the adjacency.
     """
 
     def __init__(self, graph: Graph, add_self_loops: bool) -> None:
@@ -38,7 +38,7 @@ class Aggregation:
         self._launch("aggregate_prepare", num_nodes)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        r""":math:`\hat A` times rows [N, columns]; rows beyond the last atom of a padded batch become zero."""
+        r"""Return :math:`\hat A` times rows [N, columns]. Rows beyond the last atom of a padded batch become zero."""
         rows = rows.contiguous()
         sums = torch.empty_like(rows)
         fill(self._arguments, {"rows": rows, "sums": sums, "num_columns": rows.shape[1]})

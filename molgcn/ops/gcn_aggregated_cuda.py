@@ -1,6 +1,6 @@
-"""`molgcn::message_network` on CUDA with the aggregation as a kernel of its own and PyTorch for everything else.
+"""`molgcn::message_network` on CUDA with one kernel for the aggregation and PyTorch for everything else.
 
-Strategy `layer` for float64, and for what is wider than the layers' kernels hold.
+Strategy `layer` uses it for float64, and for networks that are wider than the layers' kernels allow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from molgcn.ops.spec import Parameters
 
 
 def saved_bytes(call: NetworkCall) -> int:
-    """Bytes that forward leaves for backward."""
+    """Return how many bytes forward keeps for backward."""
     return _layout(call).num_bytes
 
 
@@ -29,16 +29,16 @@ def _layout(call: NetworkCall) -> Layout:
     size = call.graph.x.dtype.itemsize
     return Layout(
         {
-            "outputs": size * plane * call.spec.num_layers,  # of each layer
-            "raw": size * plane * call.spec.num_norms,  # what the norms were given
-            "moments": size * statistics * call.spec.num_norms,  # mean and 1 / deviation
-            "alive": plane * call.spec.num_layers,  # activations > 0 that dropout kept
+            "outputs": size * plane * call.spec.num_layers,  # each layer's output
+            "raw": size * plane * call.spec.num_norms,  # each norm's input
+            "moments": size * statistics * call.spec.num_norms,  # mean and 1 / standard deviation
+            "alive": plane * call.spec.num_layers,  # whether an activation is > 0 and kept by dropout
         }
     )
 
 
 class _Batch:
-    """A batch: its aggregation, which rows are atoms, and what is saved."""
+    """One batch: its aggregation, its mask of atoms, and the arrays in `saved`."""
 
     def __init__(self, call: NetworkCall, saved: Tensor) -> None:
         self.call = call
@@ -55,7 +55,7 @@ class _Batch:
         self._plane, self._shape = num_nodes * hidden, (num_nodes, hidden)
 
     def saved(self, name: str, layer: int) -> Tensor:
-        """A plane [N, H] of `saved`; of "moments" [2, N] or [2, H]."""
+        """Return a layer's array in `saved`, [N, H]; "moments" are [2, N] for layer norm and [2, H] for batch norm."""
         dtype = torch.bool if name == "alive" else self.call.graph.x.dtype
         shape = self._shape
         if name == "moments":
@@ -64,24 +64,26 @@ class _Batch:
         return self._saved[name][layer * count * dtype.itemsize : (layer + 1) * count * dtype.itemsize].view(dtype).view(shape)
 
     def activated(self, layer: int) -> bool:
+        """Return whether norm, relu and dropout follow the layer's product."""
         return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
 
     def residual(self, h: Tensor) -> bool:
+        """Return whether the layer's input `h` is added to its output."""
         return self.call.spec.residual and h.shape[1] == self.call.spec.hidden_channels
 
     def atoms(self, rows: Tensor) -> Tensor:
-        """Zero beyond the last atom."""
+        """Return the rows with zeros beyond the last atom."""
         return torch.where(self.is_atom, rows, 0)
 
     def per_graph(self, rows: Tensor, how: str) -> Tensor:
-        """Sum or max of each molecule's rows; 0 without atoms."""
+        """Return the sum or max of each molecule's rows; 0 for a molecule without atoms."""
         reduced = torch.segment_reduce(rows, how, offsets=self.ptr, axis=0, unsafe=True)
         return torch.where(self.sizes > 0, reduced, 0)
 
 
 def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
-    """Fill pooled features, running statistics and what backward needs; see :class:`molgcn.ops.message_network.Outputs`."""
-    if saved.numel() < saved_bytes(call):  # not kept; taken all the same, as the room of the layers' outputs
+    """Compute pooled features, running statistics and `saved`; see :class:`molgcn.ops.message_network.Outputs`."""
+    if saved.numel() < saved_bytes(call):  # nothing is kept, but the layers' outputs need the memory
         saved = call.graph.x.new_empty(saved_bytes(call), dtype=torch.uint8)
     with torch.autocast(call.graph.x.device.type, enabled=False):  # `precision` has been read from it
         _forward(_Batch(call, saved), pooled, statistics)
@@ -130,7 +132,7 @@ def _normalise(batch: _Batch, layer: int, out: Tensor, statistics: Tensor) -> Te
 
 
 def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
-    """Fill the gradients of x, which is wanted unless it is empty, and of the parameters."""
+    """Compute the gradients of the parameters, and of x unless `grad_x` is empty."""
     with torch.autocast(call.graph.x.device.type, enabled=False):
         _backward(_Batch(call, saved), grad_pooled, grad_x, gradients)
 
@@ -145,7 +147,7 @@ def _backward(batch: _Batch, grad_pooled: Tensor, grad_x: Tensor, gradients: Par
             if call.spec.norm is not None:
                 grad = _through_norm(batch, layer, grad, gradients.norm_weights[layer], gradients.norm_biases[layer])
         if batch.activated(layer) and call.batch_statistics:
-            gradients.biases[layer].zero_()  # the mean takes the bias away again; a sum would be its rounding
+            gradients.biases[layer].zero_()  # batch norm subtracts the bias with the mean; a sum would be rounding error
         else:
             torch.sum(grad, 0, out=gradients.biases[layer])
         grad = batch.aggregate(grad)

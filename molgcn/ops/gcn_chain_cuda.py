@@ -1,6 +1,6 @@
-"""`molgcn::message_network` on CUDA with batch statistics, small batches on GPUs that have clusters: all layers of a pass in one launch.
+"""`molgcn::message_network` on CUDA with batch statistics: one launch runs all layers of a small batch on GPUs that have clusters.
 
-Kernels: `cuda/gcn_chain_*.cu`; those that prepare, pool and form weight gradients are the layers'.
+The kernels are `cuda/gcn_chain_*.cu`. Preparation, pooling and weight gradients use the kernels of :mod:`molgcn.ops.gcn_layers_cuda`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from molgcn.ops.spec import POOLS, Parameters
 
 
 class Launch(NamedTuple):
-    """A kernel whose blocks are all on the GPU at once."""
+    """A kernel whose blocks all run on the GPU at once, and how they divide the atoms."""
 
     division: Chain
     function: Kernel
 
     def run(self, parameters: Any) -> None:
-        """Launches it."""
+        """Launch the kernel."""
         it = self.division
         self.function.launch(it.num_blocks, it.threads, it.shared_bytes, parameters, cooperative=True, cluster=it.cluster)
 
 
 def find(call: NetworkCall, name: str) -> Launch | None:
-    """The kernel `name` for a batch, or None where layers are launched one by one."""
+    """Return the launch of the kernel `name` for a batch, or None if the layers must be launched one by one."""
     for chain in chains(call, gpu(call.graph.x.device)):
         defines = _defines(call, chain)
         function = kernel(f"{name}.cu", name, defines, call.graph.x.device, partial(prefetch_kernels, call, defines))
@@ -44,7 +44,7 @@ def find(call: NetworkCall, name: str) -> Launch | None:
 
 
 def prefetch_kernels(call: NetworkCall, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
-    """Return sources and macros of what follows the forward kernel, to be compiled at the same time."""
+    """Return the sources and macros of the kernels that follow the forward kernel, to compile them at the same time."""
     own_gpu, num_layers = gpu(call.graph.x.device), call.spec.num_layers
     kernels = [("gcn_layer_prepare.cu", prepare_macros(call, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(call, blocks(call, own_gpu))))
@@ -87,7 +87,7 @@ def _parameters(run: LayerLaunches) -> Any:
 
 
 def forward(launch: Launch, call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
-    """As :func:`molgcn.ops.gcn_layers_cuda.forward`, in three launches."""
+    """Compute what :func:`molgcn.ops.gcn_layers_cuda.forward` computes, in three launches."""
     run = LayerLaunches(call, saved, {"counters": launch.division.sums_bytes // 4 + 4}, backward=False)
     run.prepare()
     it = _parameters(run)
@@ -109,7 +109,7 @@ def forward(launch: Launch, call: NetworkCall, pooled: Tensor, statistics: Tenso
 
 
 def backward(launch: Launch, call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
-    """As :func:`molgcn.ops.gcn_layers_cuda.backward`, in three launches."""
+    """Compute what :func:`molgcn.ops.gcn_layers_cuda.backward` computes, in three launches."""
     division: WeightBlocks = weight_blocks(call, 0, call.spec.num_layers, gpu(call.graph.x.device))
     plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
     sizes = {

@@ -1,4 +1,4 @@
-"""How all layers of a pass with batch statistics share one launch, where the blocks of a batch fit on the GPU together."""
+"""How one launch runs all layers of a pass with batch statistics, if all blocks of a batch fit on the GPU at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from molgcn.ops.gcn_layers_plan import MAX_TABLE, layers_together, padded_width
 from molgcn.ops.gcn_stack_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
-_CLUSTERS = (8, 4, 2)  # fewer sums to read with more blocks, but fewer of them find room
+_CLUSTERS = (8, 4, 2)  # larger clusters leave fewer sums to read, but fewer of them fit on the GPU
 _MOST_TILES = 5
-_BATCH = 8  # sums that a lane reads together
-_GUESTS = 16  # rows for atoms of other blocks
+_BATCH = 8  # the number of sums that a lane reads at once
+_GUESTS = 16  # the number of rows for atoms of other blocks
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Chain:
     """How the chain's kernels divide the atoms.
 
     Attributes:
-        tiles: times 8 atoms of a block.
-        cluster: blocks that add their sums up and read weights together.
-        num_blocks: of atoms, with the room of padded batches, in whole clusters.
-        width: columns of the features in memory.
+        tiles: The number of tiles of 8 atoms in a block.
+        cluster: The number of blocks in a cluster, which add up their sums and read weights together.
+        num_blocks: The number of blocks in whole clusters, enough for all atoms that a padded batch has room for.
+        width: The number of columns of the features in memory.
     """
 
     tiles: int
@@ -34,29 +34,29 @@ class Chain:
 
     @property
     def rows(self) -> int:
-        """Atoms of a block."""
+        """The number of atoms of a block."""
         return 8 * self.tiles
 
     @property
     def threads(self) -> int:
-        """Of a block: a warp for 16 columns, and more where those are few."""
+        """The number of threads of a block: at least one warp for every 16 columns, and at least eight warps."""
         chunks = self.width // 16
         return 32 * chunks * ((7 + chunks) // chunks)
 
     @property
     def atoms_per_part(self) -> int:
-        """Atoms that a cluster's sums are of."""
+        """The number of atoms of a cluster, whose sums are one part."""
         return self.rows * self.cluster
 
     @property
     def sums_bytes(self) -> int:
-        """Of a layer's sums and the next one's."""
+        """The bytes of two consecutive layers' sums."""
         parts = -(-self.num_blocks // self.cluster // (2 * _BATCH)) * 2 * _BATCH
         return 2 * 4 * parts * 2 * self.width
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: `struct Shared` in cuda/gcn_chain.cuh."""
+        """The shared memory of a block in bytes: `struct Shared` in cuda/gcn_chain.cuh."""
         stride = self.width + 16 if self.width % 32 == 0 else self.width
         rows = 4 * (3 * self.rows + _GUESTS + 1) * stride
         exchange = 4 * 2 * 16 * -(-self.width // 16 // self.cluster) * self.cluster
@@ -64,12 +64,12 @@ class Chain:
 
     @property
     def defines(self) -> dict[str, int]:
-        """The macros of the division."""
+        """The macros that tell the kernels how the atoms are divided."""
         return {"TILES": self.tiles, "CLUSTER": self.cluster}
 
 
 def chains(call: NetworkCall, gpu: Gpu) -> Iterator[Chain]:
-    """Divisions that may fit, the best first; none where layers have to be launched one by one."""
+    """Yield the divisions that may fit, the best first. There are none if the layers must be launched one by one."""
     num_nodes, num_features = call.graph.x.shape
     width = padded_width(call.spec.hidden_channels)
     if not (call.batch_statistics and gpu.has_clusters and num_nodes > 0 and padded_width(num_features) <= width):

@@ -1,7 +1,7 @@
 r"""`molgcn::gcn_conv`: one graph convolution on any graph, forward and backward.
 
-The operator takes the edge list as users have it, in any order; each device registers an implementation of `molgcn::gcn_conv` and
-`molgcn::gcn_conv_backward`, names itself by :func:`runs_on`, and may remember what it made of an edge list.
+The edge list may be in any order. Each device registers an implementation of `molgcn::gcn_conv` and `molgcn::gcn_conv_backward`, calls
+:func:`runs_on`, and may remember the edges that it has sorted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ DTYPES = (torch.float32, torch.float64)
 
 
 class ConvInputs(NamedTuple):
-    """Arguments of :func:`gcn_conv`, in the order of its schema; N nodes, E edges, F channels in, C channels out.
+    """The arguments of :func:`gcn_conv`, in the order of its schema: N nodes, E edges, F input channels, C output channels.
 
     Attributes:
-        x: float32 or float64 [N, F].
-        weight: [C, F], as `torch.nn.Linear` stores it; None sums x as it is, C = F.
-        bias: [C] or None.
-        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
-        edge_weight: [E] or None for ones.
-        normalize: symmetric normalisation by the nodes' degrees, the sums of the weights of their incoming edges.
-        add_self_loops: nodes without an edge to themselves get one of weight `loop_weight`; of several such edges the last one counts.
-        loop_weight: 1, or 2 for "improved" GCNs.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+        x: The nodes' features, float32 or float64 [N, F].
+        weight: The weight [C, F], as `torch.nn.Linear` stores it. None means the identity, with C = F.
+        bias: The bias [C], or None.
+        edge_index: The source and target of every edge, int64 [2, E], in any order. Several edges between two nodes all count.
+        edge_weight: The edges' weights [E], or None for ones.
+        normalize: Whether to normalise symmetrically by the nodes' degrees. A degree is the sum of the incoming edges' weights.
+        add_self_loops: Whether nodes without a self-loop get one of weight `loop_weight`. If a node has several, only the last one counts.
+        loop_weight: The weight of added self-loops: 1, or 2 for PyG's `improved=True`.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
     """
 
     x: Tensor
@@ -44,7 +44,7 @@ class ConvInputs(NamedTuple):
 
     @property
     def out_channels(self) -> int:
-        """C."""
+        """The number of output channels, C."""
         return self.x.shape[1] if self.weight is None else self.weight.shape[0]
 
 
@@ -64,39 +64,41 @@ _DEVICES: set[str] = set()
 
 
 def runs_on(device_type: str) -> None:
-    """Declares that a device has both operators."""
+    """Declare that a type of device, such as "cuda", implements both operators."""
     _DEVICES.add(device_type)
 
 
 def available(device_type: str) -> bool:
-    """Whether :func:`gcn_conv` runs on such tensors."""
+    """Return whether :func:`gcn_conv` runs on a type of device, such as "cuda"."""
     return device_type in _DEVICES
 
 
 def gcn_conv(inputs: ConvInputs) -> Tensor:
-    r"""One graph convolution, [N, C].
+    r"""Return one graph convolution of the nodes' features, [N, C].
 
     .. math::
         \hat A X W^T + b, \qquad \hat A = D^{-1/2} (A + I) D^{-1/2}
 
-    with :math:`A_{ij}` the summed weight of the edges from j to i; without `normalize` :math:`\hat A = A + I`, without
-    `add_self_loops` I is left out. Source: Kipf and Welling, ICLR 2017, equation 2.
+    :math:`A_{ij}` is the sum of the weights of the edges from j to i. Without `normalize`, :math:`\hat A = A + I`. Without
+    `add_self_loops`, :math:`I` is left out. Source: Kipf and Welling, ICLR 2017, equation 2.
 
     Args:
-        inputs: see :class:`ConvInputs`; differentiable in x, weight, bias and edge_weight, as often as wanted.
+        inputs: The arguments; see :class:`ConvInputs`. The result is differentiable any number of times in x, weight, bias and
+            edge_weight.
 
     Raises:
-        ValueError: for tensors whose shape, dtype or device does not fit.
-        IndexError: for an edge whose node `x` does not have.
+        ValueError: If a tensor's shape, dtype or device does not fit.
+        IndexError: If an edge names a node that `x` does not have.
+        UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
     return torch.ops.molgcn.gcn_conv(*inputs)
 
 
 def check(inputs: ConvInputs) -> None:
-    """Check shapes, dtypes and devices; the values of edge_index are left to the implementations.
+    """Check shapes, dtypes and devices. The implementations check the values of edge_index.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     x, weight, edge_index = inputs.x, inputs.weight, inputs.edge_index
     of_weight = None if weight is None else list(weight.shape)
@@ -120,14 +122,14 @@ def check(inputs: ConvInputs) -> None:
 
 @torch.library.register_fake("molgcn::gcn_conv")
 def empty_output(*args: Any) -> Tensor:
-    """Uninitialised [N, C]."""
+    """Return an uninitialised output [N, C]."""
     inputs = ConvInputs(*args)
     return inputs.x.new_empty(inputs.x.shape[0], inputs.out_channels)
 
 
 @torch.library.register_fake("molgcn::gcn_conv_backward")
 def empty_gradients(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Uninitialised gradients of x, weight, bias and edge_weight; empty where not wanted."""
+    """Return uninitialised gradients of x, weight, bias and edge_weight, each empty if it is not wanted."""
     inputs = ConvInputs(*args)
     x, channels = inputs.x, (inputs.out_channels,)
     shapes = (x.shape, channels + x.shape[1:], channels, inputs.edge_index.shape[1:])

@@ -1,4 +1,4 @@
-"""`molgcn::gcn_conv` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::gcn_conv` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor,
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
     expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.out_channels), inputs.x)
     if len(wanted) != 4:
-        raise ValueError(f"gcn_conv: expected wanted to say of x, weight, bias and edge_weight whether to give its gradient, got {wanted}")
+        raise ValueError(f"gcn_conv: expected wanted to have four entries, for x, weight, bias and edge_weight, got {wanted}")
     gradients = empty_gradients(grad_out, wanted, *inputs)
     entries, sizes, tensors = _entries(inputs), _sizes(inputs), _tensors(inputs)
     addresses = (
@@ -63,7 +63,7 @@ def _edge_gradient(inputs: ConvInputs, grad_out: Tensor, entries: EntryWeights, 
 
 
 def _contiguous(args: tuple) -> ConvInputs:
-    """Return the checked inputs with contiguous tensors, but for edge_index, which is recognised by its identity."""
+    """Return the checked inputs. All tensors are contiguous except edge_index, which is recognised by its identity."""
     inputs = ConvInputs(*args)
     check(inputs)
     edge_weight = None if inputs.edge_weight is None else inputs.edge_weight.contiguous()

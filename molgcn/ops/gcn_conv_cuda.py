@@ -1,4 +1,4 @@
-"""`molgcn::gcn_conv` on CUDA, by PyTorch's products and the kernels of `molgcn::aggregate`; imported for its registrations."""
+"""`molgcn::gcn_conv` on CUDA, by PyTorch's matrix products and the kernels of `molgcn::aggregate`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, 
 
 @dataclass
 class _List:
-    """The entries of Â in the order of the edge list, the added self-loops last; N nodes, E edges.
+    """The entries of Â in the order of the edge list, followed by the added self-loops: N nodes, E edges.
 
     Attributes:
-        edges: int64 [2, E or E + N].
-        own: bool [E], edges from a node to itself.
-        last: int64 [N], place of each node's last edge to itself, E where it has none.
+        edges: The nodes of every entry, int64 [2, E or E + N].
+        own: Whether each edge is a self-loop, bool [E].
+        last: The place of each node's last self-loop, int64 [N]; E if it has none.
     """
 
     edges: Tensor
@@ -65,7 +65,7 @@ class _List:
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int, add_self_loops: bool) -> _List:
-        """Return the entries, remembered with the edge list."""
+        """Return the entries of an edge list. Those with added self-loops are remembered with the list."""
         if add_self_loops:
             return remembered(edge_index, (cls, num_nodes), lambda: cls._looped(edge_index.detach(), num_nodes))
         return cls(edge_index, edge_index[0] == edge_index[1], edge_index[0, :0])
@@ -84,10 +84,10 @@ class _Entries:
     """The entries of Â with their weights.
 
     Attributes:
-        list: the entries.
-        raw: [entries] before normalisation; edges that self-loops replace weigh 0.
-        scale: [N], the nodes' D^-1/2; None without normalisation.
-        reverse: sources are `list.edges[1]`.
+        list: The entries.
+        raw: The weights before normalisation [entries]. Edges that added self-loops replace weigh 0.
+        scale: The nodes' D^-1/2 [N], or None without normalisation.
+        reverse: Whether the sources are `list.edges[1]`.
     """
 
     list: _List
@@ -97,7 +97,7 @@ class _Entries:
 
     @classmethod
     def of(cls, inputs: ConvInputs) -> _Entries:
-        """Return the entries; remembered with the edge list where all edges weigh one."""
+        """Return the entries of a call, remembered with the edge list if all edges weigh 1."""
         num_nodes, edge_weight = inputs.x.shape[0], inputs.edge_weight
         if edge_weight is not None:
             return cls._weighted(inputs, edge_weight)
@@ -120,7 +120,7 @@ class _Entries:
 
     @cached_property
     def weight(self) -> Tensor:
-        """Â's entries."""
+        """The weight of every entry of Â [entries]."""
         if self.scale is None:
             return self.raw
         return self.scale[self._sources] * self.raw * self.scale[self._targets]
@@ -134,24 +134,25 @@ class _Entries:
         return self.list.edges[1 - int(self.reverse)]
 
     def aggregate(self, rows: Tensor) -> Tensor:
-        """Return Â times rows [N, D]."""
+        """Return the product of Â and rows [N, D]."""
         return aggregate_cuda.forward(*self._inputs(rows, self.weight, self.reverse))
 
     def aggregate_back(self, grad: Tensor) -> Tensor:
-        """Return the transposed Â times rows [N, D]."""
+        """Return the product of the transposed Â and rows [N, D]."""
         shape_only = grad.new_empty(1, 1).expand(grad.shape)
         return aggregate_cuda.backward(grad, None, [True, False], *self._inputs(shape_only, self.weight, self.reverse))[0]
 
     def of_entries(self, rows: Tensor, grad: Tensor) -> Tensor:
-        """Return the gradient of every entry, where Â times `rows` has the gradient `grad`."""
+        """Return the gradient of every entry's weight, given the gradient `grad` of the product of Â and `rows`."""
         return aggregate_cuda.backward(grad, None, [False, True], *self._inputs(rows, self.weight, self.reverse))[1][:, 0]
 
     def of_edges(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the edges' weights, from that of every entry.
+        """Return the gradient of the edges' weights, given the gradient g of every entry.
 
-        With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
-        column of g w s_r). A loop is in both sums; its own part, g s^2 - g s^4 (all loops' w), is written as g s^4 (the other entries'
-        w): nothing cancels, and where a node has loops only their gradient is 0.
+        An entry with weight w from column c to row r is v = s_c w s_r with s = d^-1/2. Then dL/dw = g s_c s_r + dL/dd_r, where
+        dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the column of g w s_r). A self-loop is in both sums. Its own part,
+        g s^2 - g s^4 (sum of the self-loops' w), is computed as g s^4 (sum of the other entries' w). So nothing cancels, and the gradient
+        is exactly 0 at a node that has only self-loops.
         """
         own = grad
         if self.scale is not None:
@@ -174,7 +175,7 @@ class _Entries:
         return torch.where(self.list.own, of_last, own[:num_edges])
 
     def _sum_at_targets(self, values: Tensor, num_nodes: int, back: bool = False) -> Tensor:
-        """The sums [N] of the entries' values at their targets, or at their sources."""
+        """Return the sums [N] of the entries' values at their targets, or with `back` at their sources."""
         ones = values.new_ones(num_nodes, 1)
         return aggregate_cuda.forward(*self._inputs(ones, values, self.reverse != back))[:, 0]
 

@@ -1,4 +1,4 @@
-"""The oracle of `molgcn::gcn_conv`: plain PyTorch in any dtype, differentiable as often as wanted, slow."""
+"""The reference implementation of `molgcn::gcn_conv`: plain PyTorch, any dtype, differentiable any number of times, slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from molgcn.ops.gcn_conv import ConvInputs
 
 
 def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
-    """What :func:`molgcn.ops.gcn_conv` returns; same arguments."""
+    """Return what :func:`molgcn.ops.gcn_conv` returns, computed by plain PyTorch."""
     x, num_nodes = inputs.x, inputs.x.shape[0]
     source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
     weight = x.new_ones(source.shape[0]) if inputs.edge_weight is None else inputs.edge_weight
@@ -30,7 +30,7 @@ def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
         degree = others + loops
         safe = torch.where(degree == 0, 1.0, degree)
         scale = torch.where(degree == 0, 0.0, safe**-0.5)
-        # loops / degree, written so that where there is nothing else its gradient is 0 and not rounding
+        # This is loops / degree, written so that its gradient is exactly 0, not rounding error, at a node that has only self-loops
         has_loops = torch.bincount(target[~bonds], minlength=num_nodes) > 0
         own = torch.where(has_loops & (degree != 0), 1 - others / safe, 0.0)
         out = own[:, None] * features

@@ -1,4 +1,4 @@
-"""The arguments of the layers' kernels."""
+"""The structs of arguments of the kernels that run the network layer by layer, `cuda/gcn_layer_*.cu` and `cuda/gcn_chain_*.cu`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TABLES = (32, MAX_TABLE)  # lengths of the tables of layers' addresses
 
 
 def table_size(num_layers: int) -> int:
-    """Length of the shortest table that has room for the layers."""
+    """Return the length of the shortest table that has room for the layers."""
     return next(size for size in TABLES if num_layers <= size)
 
 
@@ -21,40 +21,40 @@ _LAYER = Header(
         ("float*", "new_mean new_variance"),
         ("float*", "raw"),  # [N, width]: the norm's input
         ("float*", "moments"),  # 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
-        ("unsigned char*", "masks"),  # [N, quads]: bit e, column 4 q + e is kept and, except with batch statistics, > 0
+        ("unsigned char*", "masks"),  # [N, quads]: bit e: column 4 q + e is kept and, except with batch statistics, > 0
         ("float*", "sums"),  # [parts, 2 or kinds, width]: over `atoms_per_part` atoms each
         ("float*", "grad_weight grad_bias grad_layer_bias"),
-        ("int", "layer on"),  # on: the layer has them
+        ("int", "layer on"),  # on: norm, relu and dropout follow this layer
     ],
     Parameters=[
         ("const int*", "ptr rowptr col"),
-        ("int4*", "sources"),  # [N]: of an atom's first four bonds
-        ("float4*", "factors"),  # [N]: their entries of Â; zero: no bond
+        ("int4*", "sources"),  # [N]: sources of an atom's first four bonds
+        ("float4*", "factors"),  # [N]: their entries of Â; 0 means no bond
         ("float*", "scale"),  # [N]: D^-1/2
         ("int*", "graph"),  # [N]: molecule of each atom
         ("const uint64*", "seed"),
         (
             "const float*",
             "input",
-        ),  # forward: [N, in_width], the layer's input, or (waiting for statistics) the residual's part, or null
-        ("const float*", "gradient"),  # backward: [N, width], of the product and bias, or where it waits of the layer's output
-        ("float*", "kept"),  # [N, width], made here for later: forward the layer's input, backward G = Â dZ
+        ),  # forward: [N, in_width], the layer's input; or, while statistics are not known, the residual's part or null
+        ("const float*", "gradient"),  # backward: [N, width], gradient of product and bias, or of the output if statistics come first
+        ("float*", "kept"),  # [N, width], written: in forward the layer's input, in backward G = Â dZ
         ("const float*", "fragments"),  # the weight as operands of the product (gcn_layer_prepare.cu)
-        ("const float*", "scales"),  # of their columns
+        ("const float*", "scales"),  # the scales of the operands' columns
         ("const float*", "bias"),
         ("const float*", "residual"),  # [N, width]: added to the output
         ("float*", "output"),  # [N, width], or null
-        ("float*", "next_gradient"),  # backward: [N, width], the output's through `out`, or null
+        ("float*", "next_gradient"),  # backward: [N, width], the output's gradient taken through `out`, or null
         ("float*", "partial"),  # [tiles, 2 or kinds, width]: sums over the atoms of a tile
         ("float*", "group_sums"),  # [groups, 2 or kinds, width]
         ("uint32*", "arrivals"),  # [groups + 1]
-        ("float*", "pooled largest ties"),  # [B, HIDDEN]; the last two [B, width], pool=max only
+        ("float*", "pooled largest ties"),  # [B, HIDDEN]; the last two are [B, width], for pool=max only
         ("const float*", "grad_pooled"),
-        ("float*", "grad_x"),  # [N, F], with INPUT_GRADIENT, of the first layer
+        ("float*", "grad_x"),  # [N, F], written by the first layer with INPUT_GRADIENT
         ("int", "num_graphs num_nodes num_features in_width tiles_per_group atoms_per_part"),
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale eps momentum"),
-        ("Activation", "in out"),  # what is pulled goes through `in`, the result through `out`
+        ("Activation", "in out"),  # `in` is applied to the features that are aggregated, `out` to the result
     ],
 )
 Activation, Parameters = _LAYER.ctype("Activation"), _LAYER.ctype()
@@ -63,14 +63,14 @@ _PREPARE = Header(
     "gcn_layer_prepare_structs.h",
     Parameters=[
         ("const int*", "ptr rowptr col"),
-        ("int4*", "sources"),  # or null: prepared already
+        ("int4*", "sources"),  # or null: already prepared
         ("float4*", "factors"),
         ("float*", "scale"),
         ("int*", "graph"),
         ("const float*", "x"),
         ("float*", "padded_x"),  # [N, in_width], or null: x is read as it is
         ("float*", "fragments"),
-        ("float*", "scales"),  # [layers, scale_stride]: of the operands' columns
+        ("float*", "scales"),  # [layers, scale_stride]: the scales of the operands' columns
         ("uint32*", "counters"),
         ("int", "num_graphs num_features in_width hidden num_layers scale_stride num_counters"),
         ("const float*", "weights[MAX_LAYERS]"),
@@ -82,8 +82,8 @@ _WEIGHTS = Header(
     "gcn_layer_weights_structs.h",
     Parameters=[
         ("const int*", "ptr"),
-        ("const float*", "first_input"),  # [N, in_width]: of layer 0
-        ("const float*", "inputs"),  # [layers, N, width]: of layer `first_layer` and on; layer 0's place is not read
+        ("const float*", "first_input"),  # [N, in_width]: the input of layer 0
+        ("const float*", "inputs"),  # [layers, N, width]: the inputs of layers `first_layer` and on; layer 0's place is not read
         ("const float*", "gradients"),  # [layers, N, width]: G
         ("float*", "partial"),  # [splits, tiles, TILE * TILE]
         ("uint32*", "arrivals"),  # [tiles]
@@ -102,19 +102,19 @@ _CHAIN = Header(
     ],
     Parameters=[
         ("const int*", "ptr rowptr col"),
-        ("const int4*", "sources"),  # [N]: of an atom's first four bonds
-        ("const float4*", "factors"),  # [N]: their entries of Â; zero: no bond
+        ("const int4*", "sources"),  # [N]: sources of an atom's first four bonds
+        ("const float4*", "factors"),  # [N]: their entries of Â; 0 means no bond
         ("const float*", "scale"),  # [N]: D^-1/2
         ("const int*", "graph"),  # [N]: molecule of each atom
         ("const uint64*", "seed"),
         ("const float*", "x"),  # [N, in_width]
-        ("float*", "features"),  # [L, N, width]: inputs of the layers but the first, output of the last
+        ("float*", "features"),  # [L, N, width]: the inputs of all layers except the first, and the output of the last
         ("float*", "raw"),  # [norms, N, width]: the norms' inputs
         ("float*", "moments"),  # [norms, 2, width]: 1 / deviation and mean
-        ("unsigned char*", "masks"),  # [norms, N, quads]: bit e, dropout keeps column 4 q + e
+        ("unsigned char*", "masks"),  # [norms, N, quads]: bit e: dropout keeps column 4 q + e
         ("const float4*", "fragments"),  # the weights as operands of the product (gcn_layer_prepare.cu)
-        ("const float*", "scales"),  # [L, width]: of the operands' columns
-        ("float*", "sums"),  # [2, clusters in whole 2 batches, 2, width]: a layer's and the next one's; zeros at first
+        ("const float*", "scales"),  # [L, width]: the scales of the operands' columns
+        ("float*", "sums"),  # [2, clusters in whole 2 batches, 2, width]: two consecutive layers' sums, zeros at first
         ("uint32*", "arrivals"),
         ("float*", "new_mean new_variance"),  # [norms, HIDDEN]
         ("const float*", "grad_pooled largest ties"),

@@ -1,6 +1,7 @@
-"""`molgcn::message_network` on CUDA one layer at a time (strategy `layer`), no atomics on features: one launch a layer each way.
+"""`molgcn::message_network` on CUDA one layer at a time (strategy `layer`): one launch per layer in forward and one in backward.
 
-Small batches with batch statistics have one launch for all layers where the GPU can do that (:mod:`molgcn.ops.gcn_chain_cuda`).
+No features are added atomically. Small batches with batch statistics take one launch for all layers if the GPU can do that
+(:mod:`molgcn.ops.gcn_chain_cuda`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from molgcn.ops.spec import Parameters
 
 
 def saved_bytes(call: NetworkCall) -> int:
-    """Bytes that forward leaves for backward."""
+    """Return how many bytes forward keeps for backward."""
     return saved_layout(call).num_bytes
 
 
 def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
-    """Fill pooled features, running statistics and what backward needs; see :class:`molgcn.ops.message_network.Outputs`."""
+    """Compute pooled features, running statistics and `saved`; see :class:`molgcn.ops.message_network.Outputs`."""
     if not call.options.save_for_backward:
         saved = call.graph.x.new_empty(saved_layout(call, keep=False).num_bytes, dtype=torch.uint8)
     if (chain := gcn_chain_cuda.find(call, "gcn_chain_forward")) is not None:
@@ -56,7 +57,7 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
 
 
 def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
-    """Fill the gradients of x, which is wanted unless it is empty, and of the parameters."""
+    """Compute the gradients of the parameters, and of x unless `grad_x` is empty."""
     if (chain := gcn_chain_cuda.find(call, "gcn_chain_backward")) is not None:
         return gcn_chain_cuda.backward(chain, call, grad_pooled, saved, grad_x, gradients)
     num_layers, device = call.spec.num_layers, gpu(call.graph.x.device)
@@ -75,7 +76,7 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
     it, function = run.arguments, run.kernel(run.blocks.kernel("backward"), needs_grad_x=needs_grad_x)
 
     def go_through(layer: int) -> None:
-        """The kernel ends with relu, dropout and norm of the layer, whose output's gradient it makes."""
+        """Let the next launch end with the backward of the layer's dropout, relu and norm, whose output's gradient it computes."""
         it.out = run.activation(layer)
         waits = run.statistics or not it.out.on
         it.output = run.scratch["outputs"] + (layer + 1) % 2 * plane if waits or run.residual(layer) else 0

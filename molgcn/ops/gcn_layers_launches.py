@@ -1,4 +1,4 @@
-"""What one forward or backward of the layer-at-a-time strategies is made of: addresses, macros and launches."""
+"""The addresses and launches of one forward or backward that runs the network layer by layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WEIGHTS_THREADS = 128
 
 
 class LayerLaunches:
-    """One forward or backward: addresses and launches."""
+    """The addresses and launches of one forward or backward."""
 
     def __init__(self, call: NetworkCall, saved: Tensor, scratch: dict[str, int], backward: bool) -> None:
         self.call = call
@@ -57,30 +57,30 @@ class LayerLaunches:
         self.arguments = self._arguments()
 
     def fragment(self, layer: int) -> int:
-        """Bytes of the products' operands before the layer's."""
+        """Return the offset in bytes of a layer's operands in `fragments`."""
         return 4 * (self.in_width * self.width + (layer - 1) * self.width**2 if layer else 0)
 
     def operands(self, layer: int) -> None:
-        """The next launch multiplies by the layer's weight."""
+        """Let the next launch multiply by the layer's weight."""
         self.arguments.fragments = self.scratch["fragments"] + self.fragment(layer)
         self.arguments.scales = self.scratch["scales"] + 4 * layer * self.scale_stride
 
     def feature(self, layer: int) -> int:
-        """Input of a layer [N, width or in_width]; of layer L the last one's output."""
+        """Return the address of a layer's input [N, width or in_width]. The input of layer L is the last layer's output."""
         if layer == 0:
             return self.saved["x"] if self.call.spec.in_channels % 16 else self.call.graph.x.data_ptr()
         return self.saved["features"] + (layer - 1) % self.planes * self.plane
 
     def activated(self, layer: int) -> bool:
-        """Whether norm, relu and dropout follow the layer's product."""
+        """Return whether norm, relu and dropout follow the layer's product."""
         return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
 
     def residual(self, layer: int) -> bool:
-        """Whether the layer's input is added to its output."""
+        """Return whether the layer's input is added to its output."""
         return self.call.spec.residual and (layer > 0 or self.call.spec.in_channels == self.call.spec.hidden_channels)
 
     def activation(self, layer: int) -> ctypes.Structure:
-        """What follows a layer's product."""
+        """Return the arguments of the norm, relu and dropout that follow a layer's product."""
         call, it = self.call, Activation(layer=layer, on=int(self.activated(layer)))
         it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
         if not it.on:
@@ -98,7 +98,7 @@ class LayerLaunches:
         return it
 
     def wait_for(self, layer: int, statistics: Tensor) -> None:
-        """The next launch begins with what the layer left for when its statistics are known."""
+        """Let the next launch begin with the layer's norm, relu and dropout, which had to wait for the batch statistics."""
         it, row = self.arguments, 4 * self.call.spec.hidden_channels
         it.in_ = self.activation(layer)
         it.in_.new_mean, it.in_.new_variance = (of_all.data_ptr() + layer * row for of_all in statistics)
@@ -121,24 +121,24 @@ class LayerLaunches:
         return it
 
     def kernel(self, name: str, prefetch: Prefetch | None = None, *, needs_grad_x: bool = False) -> Kernel:
-        """A kernel for the model's options; `prefetch` as in :func:`molgcn.cuda_runtime.launch.kernel`."""
+        """Return a kernel for the model's options; see :func:`molgcn.cuda_runtime.launch.kernel` for `prefetch`."""
         return kernel(f"{name}.cu", name, layer_macros(self.call, self.blocks, needs_grad_x), self.call.graph.x.device, prefetch)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
-        """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
+        """Launch a kernel with the current arguments. The first launch after :meth:`prepare` reads its results and must not overlap it."""
         function.launch(grid, self.blocks.threads, self.blocks.shared_bytes, self.arguments, overlap=overlap)
 
     def launch_layer(self, function: Kernel, *, overlap: bool = True) -> None:
-        """One launch of the layers' kernel."""
+        """Launch the kernel that runs one layer."""
         shared_bytes = self.blocks.kernel_bytes(self.backward)
         function.launch(self.blocks.num_blocks, self.blocks.threads, shared_bytes, self.arguments, overlap=overlap)
 
     def counters(self, launch: int) -> int:
-        """Those of one launch's groups."""
+        """Return the address of the counters of one launch's groups."""
         return self.scratch["counters"] + 4 * launch * (self.blocks.num_groups + 1)
 
     def prepare(self) -> None:
-        """Bonds and padded features (forward), the products' operands, counters."""
+        """Prepare the products' operands and the counters, and in forward also the bonds and the padded features."""
         call, bytes_before = self.call, 0
         for first in range(0, call.spec.num_layers, MAX_TABLE):
             weights = call.parameters.weights[first : first + MAX_TABLE]
@@ -164,12 +164,12 @@ class LayerLaunches:
             bytes_before = self.fragment(first + len(weights))
 
     def launch_pool(self, pooled: Tensor) -> None:
-        """Pooling of what `arguments` say of the last layer."""
+        """Pool the last layer's output, which `arguments` describe, into `pooled`."""
         self.arguments.pooled = pooled.data_ptr()
         self.launch(self.kernel("gcn_layer_pool"), max(1, min(self.call.graph.num_graphs, 8 * self.gpu.num_multiprocessors)))
 
     def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: Sequence[Tensor]) -> None:
-        """Weight gradients of layers `first` to `end`, whose G is in `kept`."""
+        """Compute the weight gradients of layers `first` to `end` - 1, whose G = Â dZ is in `kept`."""
         call = self.call
         defines = weights_macros(call, end - first, division.tile)
         tables: Any = WEIGHTS[defines["MAX_LAYERS"]]()

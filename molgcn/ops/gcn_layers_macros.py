@@ -1,4 +1,4 @@
-"""What the layers' kernels are specialised by, and which of them a forward and its backward launch."""
+"""The macros that specialise the layers' kernels, and the list of kernels that a forward and its backward launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.ops.spec import POOLS
 
 
 def layer_macros(call: NetworkCall, division: Blocks, needs_grad_x: bool = False) -> dict[str, int]:
-    """Of forward, backward and pooling, for the model's options; `needs_grad_x` is backward's."""
+    """Return the macros of the forward, backward and pooling kernels. Only backward uses `needs_grad_x`."""
     return {
         "HIDDEN": call.spec.hidden_channels,
         "PRECISION": PRECISIONS.index(call.options.precision),
@@ -24,18 +24,18 @@ def layer_macros(call: NetworkCall, division: Blocks, needs_grad_x: bool = False
 
 
 def prepare_macros(call: NetworkCall, num_layers: int, backward: bool) -> dict[str, int]:
-    """Of the launch that prepares some layers."""
+    """Return the macros of the kernel that prepares some layers' operands."""
     return {"SELF_LOOPS": int(call.spec.add_self_loops), "TRANSPOSED": int(backward), "MAX_LAYERS": table_size(num_layers)}
 
 
 def weights_macros(call: NetworkCall, num_layers: int, tile: int) -> dict[str, int]:
-    """Of the launch that forms some layers' weight gradients."""
+    """Return the macros of the kernel that computes some layers' weight gradients."""
     precision = PRECISIONS.index(call.options.precision)
     return {"HIDDEN": call.spec.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": table_size(num_layers)}
 
 
 def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
-    """Sources and macros of what a forward launches beside its layers' kernel, its backward's included, to be compiled at the same time."""
+    """Return the sources and macros of a forward's other kernels and of its backward's kernels, to compile them at the same time."""
     division, trains = blocks(call, gpu), call.options.save_for_backward
     kernels = [(f"{division.kernel('backward')}.cu", layer_macros(call, division, call.graph.x.requires_grad))] if trains else []
     for first in range(0, call.spec.num_layers, MAX_TABLE):

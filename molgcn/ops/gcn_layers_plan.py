@@ -1,4 +1,4 @@
-"""How the layer-at-a-time strategies lay out a batch on a GPU: blocks of atoms, and the arrays in `saved` and in scratch memory."""
+"""How a batch is divided into blocks on a GPU that runs the network layer by layer, and the layout of the arrays in `saved`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
-MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
-MAX_TABLE = 256  # layers that one launch has the addresses of
-_MAX_PARTS = 128  # of sums over all atoms that a kernel reads
-_STREAM = 4  # tiles of a block from which on it goes through them one after the other
-_GUESTS = 8  # rows of its tile's for atoms of others
-_RESERVED_BYTES = 1024  # of shared memory beside what a block asks for
-_ATOMS = 32  # that a weight gradient takes at a time
+MAX_HIDDEN = 512  # the widest product in the kernel; wider ones are PyTorch's
+MAX_TABLE = 256  # the most layers whose addresses fit in one launch's arguments
+_MAX_PARTS = 128  # the most partial sums over atoms that a kernel reads
+_STREAM = 4  # from this many tiles per block on, a block goes through them one after the other
+_GUESTS = 8  # rows of a tile for atoms of other tiles
+_RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
+_ATOMS = 32  # the number of atoms that a weight gradient reads at a time
 
 
 def padded_width(columns: int) -> int:
-    """Columns of a row in memory."""
+    """Return the number of columns of a row in memory: the next multiple of 16."""
     return -(-columns // 16) * 16
 
 
@@ -28,8 +28,8 @@ class Layout:
     """Arrays side by side in one tensor.
 
     Attributes:
-        offsets: of each array, in bytes.
-        num_bytes: of all.
+        offsets: The offset of each array in bytes.
+        num_bytes: The size of the tensor in bytes.
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -45,14 +45,14 @@ class Blocks:
     """How the layers' kernels divide the atoms.
 
     Attributes:
-        warp_rows: of warps in a block, one below the other; each has
-        row_tiles: times 16 atoms.
-        warp_columns: warps side by side; each has
-        column_tiles: times 16 columns.
-        num_tiles: blocks of atoms, with the room of padded batches.
-        width: columns of the features in memory.
-        min_blocks: that a multiprocessor has registers for.
-        streams: blocks that go through several tiles each (cuda/gcn_stream.cuh); 0 where a tile is a block of its own.
+        warp_rows: The number of rows of warps in a block.
+        warp_columns: The number of columns of warps in a block.
+        row_tiles: The number of tiles of 16 atoms of a warp.
+        column_tiles: The number of tiles of 16 columns of a warp.
+        num_tiles: The number of tiles of `rows` atoms, enough for all atoms that a padded batch has room for.
+        width: The number of columns of the features in memory.
+        min_blocks: The number of blocks that a multiprocessor has registers for.
+        streams: The number of blocks that each go through several tiles (cuda/gcn_stream.cuh); 0 if every tile has its own block.
     """
 
     warp_rows: int
@@ -66,56 +66,56 @@ class Blocks:
 
     @property
     def rows(self) -> int:
-        """Atoms of a block."""
+        """The number of atoms of a tile."""
         return 16 * self.row_tiles * self.warp_rows
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The number of threads of a block."""
         return 32 * self.warp_rows * self.warp_columns
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of a launch."""
+        """The number of blocks of a launch."""
         return self.streams or self.num_tiles
 
     @property
     def num_parts(self) -> int:
-        """Sums over some atoms each that every block of the next kernel reads: the tiles', or where those are many one of all atoms."""
+        """The number of partial sums that every block of the next kernel reads: one per tile, or a single one if there are many tiles."""
         return self.num_tiles if self.num_tiles <= _MAX_PARTS and not self.streams else 1
 
     @property
     def atoms_per_part(self) -> int:
-        """Atoms of each."""
+        """The number of atoms of each partial sum."""
         return self.rows * self.num_tiles // self.num_parts
 
     @property
     def tiles_per_group(self) -> int:
-        """Where blocks are many their sums are formed in groups, about as many as blocks in each."""
+        """The number of blocks in a group. Many blocks add up their sums in groups, about as many groups as blocks in each."""
         return 1 if self.num_parts == self.num_tiles else math.isqrt(self.num_blocks - 1) + 1
 
     @property
     def num_groups(self) -> int:
-        """Groups of blocks."""
+        """The number of groups of blocks."""
         return -(-self.num_blocks // self.tiles_per_group)
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
+        """The shared memory of a block in bytes: `struct Shared` in cuda/gcn_layer_tile.cuh."""
         return 4 * (2 * self.rows + 1) * self.stride + 56 * self.rows + 4 * 6 * self.width + 16
 
     @property
     def stride(self) -> int:
-        """Numbers from a row in shared memory to the next."""
+        """The distance between two rows in shared memory, in numbers."""
         depth = max(self.width, 64)
         return depth + 16 if depth % 32 == 0 else depth
 
     def kernel(self, direction: str) -> str:
-        """Name of the kernel that runs a layer "forward" or "backward"."""
+        """Return the name of the kernel that runs a layer "forward" or "backward"."""
         return f"gcn_{'stream' if self.streams else 'layer'}_{direction}"
 
     def kernel_bytes(self, backward: bool) -> int:
-        """Shared memory of a block of that: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
+        """Return the shared memory of a block of that kernel in bytes: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
         rows = (1 + backward) * self.rows + 2 * _GUESTS + 1
         sums = 0 if backward else 2 * (4 * self.threads // self.width) * self.width
         copies = 4 * (rows * self.stride + 4 * self.width + sums) + 44 * self.rows + 4 * _GUESTS + 16
@@ -123,7 +123,7 @@ class Blocks:
 
     @property
     def defines(self) -> dict[str, int]:
-        """The macros of the division."""
+        """The macros that tell the kernels how the atoms are divided."""
         return {
             "WARP_ROWS": self.warp_rows,
             "WARP_COLUMNS": self.warp_columns,
@@ -135,7 +135,7 @@ class Blocks:
 
 
 def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
-    """The division for a batch: small blocks, so that small batches too reach all multiprocessors, several of them on each."""
+    """Return the division of a batch into small blocks, so that even small batches use all multiprocessors, with several blocks on each."""
     width = padded_width(call.spec.hidden_channels)
     chunks = width // 16
     if chunks <= 2:
@@ -156,9 +156,10 @@ def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
 
 
 def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
-    """The division for blocks that go through many tiles, where the GPU has room for them and that is quicker; else `plan`.
+    """Return the division for blocks that go through many tiles if these fit on the GPU and are faster, else `plan`.
 
-    Measured, docs/decisions/cuda_layers.md: up to 128 features more blocks hide each other's waits, and from 193 on shared memory is short.
+    docs/decisions/cuda_layers.md has the measurements. Up to 128 features, more blocks hide each other's latency. From 193 features on,
+    shared memory is too small.
     """
     chunks = plan.width // 16
     streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)
@@ -170,13 +171,13 @@ def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
 
 @dataclass(frozen=True)
 class WeightBlocks:
-    """How the weight gradients of some layers are divided.
+    """How the weight gradients of some layers are divided among blocks.
 
     Attributes:
-        tile: rows and columns of a block.
-        num_tiles: of all the layers.
-        splits: parts of the atoms.
-        atoms_per_split: of each.
+        tile: The number of rows and of columns of a gradient that a block computes.
+        num_tiles: The number of tiles of all these layers.
+        splits: The number of parts that the atoms are split into.
+        atoms_per_split: The number of atoms of each part.
     """
 
     tile: int
@@ -186,20 +187,23 @@ class WeightBlocks:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """The shared memory of a block in bytes."""
         return 2 * 2 * 4 * _ATOMS * (self.tile + 8) + 16
 
     @property
     def partial_bytes(self) -> int:
-        """Of the parts' sums."""
+        """The size of the parts' sums in bytes."""
         return 4 * self.splits * self.num_tiles * self.tile**2
 
 
 def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
-    """The division for layers `first_layer` and on: as many blocks as there is room for, or about four, each with at least 128 atoms."""
+    """Return the division for `num_layers` layers from `first_layer` on.
+
+    There are about two large or four small blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
+    """
     num_nodes, num_features = call.graph.x.shape
     width = padded_width(call.spec.hidden_channels)
-    tile = 32 if width <= 32 else 96 if -(-width // 96) * 96 <= -(-width // 64) * 64 else 64  # large ones read G and H less often
+    tile = 32 if width <= 32 else 96 if -(-width // 96) * 96 <= -(-width // 64) * 64 else 64  # large tiles read G and H less often
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
@@ -210,22 +214,23 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
 
 
 def layers_together(call: NetworkCall, gpu: Gpu) -> int:
-    """Layers whose weight gradients one launch forms: as many as G has room for."""
+    """Return how many layers' weight gradients one launch computes: as many as there is memory for their G = Â dZ."""
     plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
     return max(1, min(call.spec.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
 
 
 def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
-    """First layer, end and division of each launch that forms weight gradients, the last layers first."""
+    """Return the first layer, the end and the division of each launch that computes weight gradients, the last layers first."""
     together = layers_together(call, gpu)
     spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
     return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]
 
 
 def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:
-    """What forward leaves for backward, shapes in molgcn/ops/gcn_layers_arguments.py; without `keep` what it needs itself.
+    """Return the layout of what forward keeps for backward, or without `keep` of what forward itself needs.
 
-    `features` are [L, N, width], inputs of the layers but the first and the last one's output; or two that take turns.
+    Shapes are in molgcn/ops/gcn_layers_arguments.py. `features` are [L, N, width]: the inputs of all layers except the first, and the last
+    one's output. Without `keep` there are only two, which the layers use in turn.
     """
     num_nodes, num_features = call.graph.x.shape
     layers, norms, graphs = call.spec.num_layers, call.spec.num_norms, call.graph.num_graphs
@@ -251,5 +256,5 @@ def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:
 
 
 def moments_size(call: NetworkCall) -> int:
-    """Numbers that a norm keeps: of each atom, or of each column."""
+    """Return how many numbers a norm keeps: two for each atom (layer norm) or for each column (batch norm)."""
     return 2 * call.graph.num_nodes if call.spec.norm == "layer" else 2 * padded_width(call.spec.hidden_channels)

@@ -1,4 +1,4 @@
-"""The argument of the `gcn_stack` kernels."""
+"""The struct of arguments of the kernels of strategy `tile`, `cuda/gcn_stack_*.cu`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from molgcn.ops.gcn_stack_plan import Saved
 from molgcn.ops.message_network import NetworkCall
 from molgcn.ops.spec import Parameters
 
-MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
+MAX_LAYERS = 400  # all layers' addresses are kernel arguments, and CUDA allows 32 KB of these
 TABLES = (32, 64, 128, 256, MAX_LAYERS)  # lengths of the tables of layers' addresses
 
 
 def table_size(num_layers: int) -> int:
-    """Length of the shortest table that has room for the layers."""
+    """Return the length of the shortest table that has room for the layers."""
     return next(size for size in TABLES if num_layers <= size)
 
 
@@ -35,48 +35,48 @@ _HEADER = Header(
         ("const uint64*", "seed"),
         ("float*", "pooled"),  # [B, H]
         ("const float*", "head_weight head_bias"),  # [T, H], [T]
-        ("float*", "predictions"),  # [B, T]: the head's, for inference
+        ("float*", "predictions"),  # [B, T]: the head's predictions, for inference
         ("const float*", "target target_mean target_std"),  # [B, T], [T], with LOSS
         ("float*", "slopes"),  # [B, T]: derivative of each term of the loss, 0 where the target is missing
         ("double*", "terms"),  # [tiles, WARPS, 2]: sum and number of the terms
-        ("const double*", "loss_sums"),  # [2]: of all terms
+        ("const double*", "loss_sums"),  # [2]: sum and number of all terms
         ("const float*", "grad_loss head_sums"),  # [], [T, H] and [T]: sums of slopes times pooled features and of slopes
         ("float*", "grad_head_weight grad_head_bias"),  # [T, H], [T]
         ("unsigned char*", "pulled"),  # saved [L, N, width]: (A + I) D^-1/2 times each layer's input
-        ("unsigned char*", "wide_pulled"),  # saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
-        ("unsigned char*", "transposed"),  # saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
+        ("unsigned char*", "wide_pulled"),  # saved [N, wide_width]: `pulled` of the first layer if x has more columns than `width`
+        ("unsigned char*", "transposed"),  # saved [L - 1, spans, column_tiles, 32]: weights as backward's products read them, `Rounded`
         ("float*", "normalised"),  # saved [K, N, width]
         ("float*", "deviations"),  # saved [K, N]: 1 / sqrt(variance + eps), layer norm only
         ("unsigned char*", "neighbours"),  # saved [tiles, kept_bytes]
         ("uint32*", "masks"),  # saved [L, strips, WARPS, mask_words, 32]: which activations are > 0 and kept
-        ("float*", "last"),  # saved [N, width]: the last layer's output by atom, pool=max only
-        ("uint32*", "arrivals"),  # saved [2]: of the grid's barrier
+        ("float*", "last"),  # saved [N, width]: the last layer's output by atom, for pool=max only
+        ("uint32*", "arrivals"),  # saved [2]: counters of the grid's barrier
         ("unsigned char*", "scratch"),  # [3, N, stride] bytes: features of large molecules
         ("const float*", "grad_pooled"),
         ("float*", "grad_x"),  # [N, F], with INPUT_GRADIENT
-        ("float*", "totals"),  # [blocks, gradient size], where these are not in shared memory
+        ("float*", "totals"),  # [blocks, gradient size]: sums of gradients that are not in shared memory
         ("float*", "partial"),  # [blocks, reduced size]
         ("int", "num_graphs num_nodes num_features num_layers num_tiles"),  # with the room of padded batches
         ("int", "num_targets"),  # T, or 0 where only `pooled` is wanted
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale eps delta"),
-        ("int", "kind"),  # of loss
-        ("int", "discard_from"),  # layer from which on backward discards `pulled`
+        ("int", "kind"),  # the number of the loss
+        ("int", "discard_from"),  # the first layer whose `pulled` backward discards
         ("Layer", "layers[MAX_LAYERS]"),
     ],
 )
-_POINTERS = ctypes.sizeof(_HEADER.ctype("Layer")) // ctypes.sizeof(ctypes.c_uint64)  # of a layer
+_POINTERS = ctypes.sizeof(_HEADER.ctype("Layer")) // ctypes.sizeof(ctypes.c_uint64)  # the number of addresses of a layer
 _PARAMETERS = {size: _HEADER.ctype(MAX_LAYERS=size) for size in TABLES}
 
 
 def parameters_of(call: NetworkCall, saved: Tensor, scratch: Tensor, gradients: Parameters | None = None) -> ctypes.Structure:
-    """What a call says; the rest is filled in by its name.
+    """Return the kernel's arguments with the fields that a call determines. The caller fills the others by name.
 
     Args:
-        call: with tiles.
-        saved: see :class:`Saved`.
-        scratch: of molecules larger than a tile.
-        gradients: of the parameters, where backward writes them.
+        call: A call whose graph has tiles.
+        saved: The memory for what backward needs; see :class:`Saved`.
+        scratch: The memory for molecules larger than a tile.
+        gradients: The parameters' gradients, which backward writes; None in forward.
     """
     graph, spec = call.graph, call.spec
     assert graph.tile_ptr is not None

@@ -1,4 +1,4 @@
-"""Strategy `stack` on CUDA, one launch each way (`cuda/gcn_stack_*.cu`), with a head or a loss in the same launches."""
+"""Strategy `tile` on CUDA, one launch in forward and one in backward (`cuda/gcn_stack_*.cu`), which may include a head or a loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NORMS = (None, "layer", "batch")
 
 
 def forward(call: NetworkCall, outputs: Outputs) -> None:
-    """Fill the outputs of a batch of at least one molecule; with a loss a second launch adds it up."""
+    """Compute the outputs of a batch of at least one molecule. A second launch adds up the loss, if there is one."""
     call = _with_tiles(call)
     x, epilogue = call.graph.x, call.epilogue
     assert call.graph.tile_ptr is not None
@@ -47,7 +47,7 @@ def forward(call: NetworkCall, outputs: Outputs) -> None:
 
 
 def backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], gradients: Gradients) -> None:
-    """Fill the gradients; x's is wanted unless it is empty."""
+    """Compute the gradients of the parameters and the head, and of x unless its gradient is empty."""
     call = _with_tiles(call)
     x, device = call.graph.x, gpu(call.graph.x.device)
     grad_x, of_parameters, of_head = gradients
@@ -71,13 +71,13 @@ def backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Seq
 
 
 def _with_tiles(call: NetworkCall) -> NetworkCall:
-    """The call with tiles of its own where it comes without."""
+    """Return the call with tiles, which are made if its graph has none."""
     graph = call.graph
     return call if graph.tile_ptr is not None else call._replace(graph=graph._replace(tile_ptr=next_fit(graph.ptr, graph.tile_nodes)))
 
 
 def prefetch_kernels(call: NetworkCall) -> list[tuple[str, dict[str, int]]]:
-    """Return sources and macros of what follows a forward that keeps something, to be compiled beside it."""
+    """Return the sources and macros of the kernels that follow the forward kernel, to compile them at the same time."""
     if not call.options.save_for_backward:
         return []
     has_loss = len(call.epilogue.targets) > 0

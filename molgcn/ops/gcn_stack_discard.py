@@ -1,4 +1,4 @@
-"""Which kept features the backward of `molgcn::message_network` discards from the cache, as it is the last to read them."""
+"""Which saved features the backward of `molgcn::message_network` discards from the L2 cache, since nothing reads them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _both_captured = False
 
 @contextmanager
 def capturing_both_ways() -> Iterator[None]:
-    """For a CUDA graph that captures forward and backward: no backward is replayed without its forward, which writes all anew."""
+    """Promise that the CUDA graph captured inside a `with` block holds every backward together with its forward.
+
+    A replay then computes the saved features again before backward reads them, so backward may discard them.
+    """
     global _both_captured
     before, _both_captured = _both_captured, True
     try:
@@ -26,11 +29,12 @@ def capturing_both_ways() -> Iterator[None]:
 
 
 def discard_from(call: NetworkCall, gpu: Gpu) -> int:
-    """The first layer whose features are, `num_layers` where none are: they may be read again.
+    """Return the first layer whose saved features backward discards, or `num_layers` if it discards none.
 
-    So it is where autograd keeps its graph or the operator is called outside of it, and in a CUDA graph that may hold backward alone; and
-    where the cache holds all layers, so that nothing is written to memory anyway. In bf16 only those that may still be in the cache are
-    discarded, else all but the first: measured, docs/decisions/cuda_tried.md.
+    It discards none if they may be read again: if autograd retains its graph, if the operator is called outside autograd, or in a CUDA
+    graph that may hold backward alone. It discards none either if the cache holds all layers, since nothing is written to memory then. In
+    bf16 it discards the layers that may still be in the cache, otherwise all but the first: docs/decisions/cuda_tried.md has the
+    measurements.
     """
     keeps = torch._C._autograd._get_current_graph_task_keep_graph()
     if keeps or (call.graph.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):

@@ -1,4 +1,4 @@
-"""How `molgcn::message_network` lays out a batch on a GPU: tiles, groups of warps, shared memory, and what forward keeps for backward."""
+"""How strategy `tile` lays out a batch on a GPU: tiles, groups of warps, shared memory, and what forward keeps for backward."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, q
 from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
-_MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
-_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured
-FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
-_WIDE_BLOCK = 512  # threads of a forward with two warps a tile
+_MIDDLE_LAYOUT = (2, 3)  # warps and row tiles of a tile of 96 atoms
+_TIME_OF_GLOBAL_SUMS = 0.9  # sums of gradients in global memory pay off if the rounds then take at most this part of the time (measured)
+FEW_TILES = 3  # up to this many tiles per multiprocessor, each tile gets four warps
+_WIDE_BLOCK = 512  # threads of a forward block with two warps per tile
 _shared_limit: int | None = None
 
 
 @contextmanager
 def limit_shared_memory(num_bytes: int) -> Iterator[None]:
-    """Plans for GPUs with less shared memory a block than this one: 99 KB on RTX 30 and 40, 163 on A100, 227 on H100."""
+    """Plan inside a `with` block for a GPU with less shared memory per block: 99 KB on RTX 30 and 40, 163 on A100, 227 on H100."""
     global _shared_limit
     before, _shared_limit = _shared_limit, num_bytes
     try:
@@ -34,23 +34,23 @@ def limit_shared_memory(num_bytes: int) -> Iterator[None]:
 
 
 def width_of(hidden_channels: int) -> int:
-    """Columns of the features on the device, with padding."""
+    """Return the number of columns of the features on the device, with padding."""
     return 16 if hidden_channels <= 16 else (hidden_channels + 31) // 32 * 32
 
 
 class Saved:
-    """Where forward puts what backward needs in the one tensor `saved`.
+    """The layout of the tensor `saved`, in which forward keeps what backward needs.
 
     Attributes:
-        offsets: in bytes, of each array; shapes are in molgcn/ops/gcn_stack_arguments.py.
-        num_bytes: of all.
+        offsets: The offset of each array in bytes. Their shapes are in molgcn/ops/gcn_stack_arguments.py.
+        num_bytes: The size of the tensor in bytes.
     """
 
     def __init__(self, call: NetworkCall) -> None:
         num_nodes, layers, norms = call.graph.num_nodes, call.spec.num_layers, call.spec.num_norms
         tiles = call.graph.num_graphs if call.graph.tile_ptr is None else call.graph.tile_ptr.shape[0] - 1
         width, number_bytes, wide = width_of(call.spec.hidden_channels), _number_bytes(call), wide_input(call)
-        strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # of 64 rows; no plan needs more
+        strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # strips of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
             "transposed": (6 if call.options.precision == "float32" else number_bytes) * width * width * (layers - 1),
@@ -70,17 +70,17 @@ class Saved:
 
 
 def features_bytes(call: NetworkCall) -> int:
-    """Of what forward keeps of one layer's pulled features."""
+    """Return the bytes that forward keeps of one layer's aggregated features."""
     return _number_bytes(call) * call.graph.num_nodes * width_of(call.spec.hidden_channels)
 
 
 def wide_input(call: NetworkCall) -> bool:
-    """Whether more columns go in than the features have."""
+    """Return whether x has more columns than the hidden features have in memory."""
     return call.spec.in_channels > width_of(call.spec.hidden_channels)
 
 
 def scratch_bytes(call: NetworkCall, plan: Plan) -> int:
-    """Of what molecules larger than a tile need."""
+    """Return the bytes of scratch memory for molecules larger than a tile."""
     if not may_be_large(call, plan):
         return 0
     width = width_of(call.spec.hidden_channels)
@@ -88,7 +88,7 @@ def scratch_bytes(call: NetworkCall, plan: Plan) -> int:
 
 
 def may_be_large(call: NetworkCall, plan: Plan) -> bool:
-    """Whether a tile may hold more atoms than the plan has places for: one molecule that is as large, or several where a tile is wider."""
+    """Return whether a tile may have more atoms than the plan has places: a large molecule, or several in the graph's larger tiles."""
     return call.graph.large_molecules or plan.places < call.graph.tile_nodes
 
 
@@ -98,18 +98,18 @@ def _number_bytes(call: NetworkCall) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """One kernel's layout.
+    """The layout of one kernel.
 
     Attributes:
-        grid: blocks, one a multiprocessor.
-        groups: of warps in a block; each works on one tile.
-        warps: of a group.
-        row_tiles: 16 rows each, of a warp.
-        max_threads: of a block; more would leave each too few registers.
-        shared_bytes: of a block.
-        gradient_size: numbers in a block's sums of gradients.
-        reduced_size: of them, with the sums over columns of all warps and lanes added up.
-        shared: the weights (forward) or sums of gradients (backward) lie in shared memory.
+        grid: The number of blocks, one per multiprocessor.
+        groups: The number of groups of warps in a block. Each group works on one tile.
+        warps: The number of warps of a group.
+        row_tiles: The number of tiles of 16 rows of a warp.
+        max_threads: The most threads of a block. More would leave each thread too few registers.
+        shared_bytes: The shared memory of a block in bytes.
+        gradient_size: The number of values in a block's sums of gradients.
+        reduced_size: The number of these values once the column sums of all warps and lanes are added up.
+        shared: Whether the weights (forward) or the sums of gradients (backward) are in shared memory.
     """
 
     grid: int
@@ -124,12 +124,12 @@ class Plan:
 
     @property
     def places(self) -> int:
-        """Atoms that a tile has place for."""
+        """The number of atoms that a tile has room for."""
         return 16 * self.row_tiles * self.warps
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The number of threads of a block."""
         return 32 * self.warps * self.groups
 
     @property
@@ -144,7 +144,7 @@ class Plan:
 
 
 def forward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
-    """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
+    """Return the plan for the forward of a batch with `tile_ptr`. All weights are in shared memory if enough of it is left."""
     width = width_of(call.spec.hidden_channels)
     weights = (_number_bytes(call) * width + 4) * width * call.spec.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
@@ -152,9 +152,10 @@ def forward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
 
 
 def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
-    """For the backward of a batch with `tile_ptr`.
+    """Return the plan for the backward of a batch with `tile_ptr`.
 
-    The sums of gradients lie in shared memory if they leave enough of it, also for groups that are done in fewer rounds.
+    The sums of gradients are in shared memory if enough of it is left, unless more groups could be done in clearly fewer rounds without
+    them.
     """
     layers, width, layout = call.spec.num_layers, width_of(call.spec.hidden_channels), _backward_layout(call, gpu)
     first = (call.spec.in_channels + 31) // 32 * 32 if wide_input(call) else width
@@ -172,13 +173,13 @@ def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
         plan = replace(shared, shared=True)
     if (
         call.options.precision == "bf16"
-    ):  # else two blocks may lie on one multiprocessor while others have none (docs/decisions/cuda_tried.md)
+    ):  # otherwise one multiprocessor may get two blocks while another has none (docs/decisions/cuda_tried.md)
         plan = replace(plan, shared_bytes=max(plan.shared_bytes, shared_limit(gpu) // 2 + 1))
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width)
 
 
 class _Layout(NamedTuple):
-    """Of a tile: warps of its group, row tiles of each, and the most threads of a block, else each has too few registers."""
+    """The layout of a tile: warps of its group, row tiles of each warp, and the most threads of a block (see :class:`Plan`)."""
 
     warps: int
     row_tiles: int
@@ -186,11 +187,11 @@ class _Layout(NamedTuple):
 
 
 def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
-    """As many groups as :func:`quickest_groups` says, of as many as fit; of a padded batch one for each tile, if so many fit."""
+    """Return the plan with the fastest number of groups that fit, or for a padded batch with one group per tile if these fit."""
     warps, row_tiles, max_threads = layout
     places = 16 * warps * row_tiles
     row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
-    table = (11 + 2 * call.graph.leaves_merged) * places  # of `cuda/table.cuh`, behind each tile's rows
+    table = (11 + 2 * call.graph.leaves_merged) * places  # the table of `cuda/table.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(gpu.num_barriers - 1, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(call), gpu.num_multiprocessors))
@@ -201,34 +202,34 @@ def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Lay
 
 
 def _time_of(call: NetworkCall, plan: Plan) -> float:
-    """A batch's in a plan, as :func:`block_time` counts."""
+    """Return the time that a batch takes with a plan, in units of :func:`block_time`."""
     return block_time(-(-_num_tiles(call) // plan.grid), plan.groups, plan.warps)
 
 
 def _room(call: NetworkCall) -> int:
-    """Tiles that the batch has place for."""
+    """Return the number of tiles that the batch has room for."""
     assert call.graph.tile_ptr is not None
     return call.graph.tile_ptr.shape[0] - 1
 
 
 def _is_padded(call: NetworkCall) -> bool:
-    """Whether the tiles are likely room for twice as many as full ones; those of one molecule each are all filled."""
+    """Return whether the batch is likely padded, with room for about twice its tiles. Tiles of one molecule each are never padding."""
     return 1.5 * call.graph.num_nodes / call.graph.tile_nodes < _room(call) < call.graph.num_graphs
 
 
 def _num_tiles(call: NetworkCall) -> int:
-    """Tiles to plan for: of a padded batch, which fills fewer, half of its room."""
+    """Return the number of tiles to plan for: half the room of a padded batch, since it fills fewer, otherwise all."""
     return -(-_room(call) // 2) if _is_padded(call) else _room(call)
 
 
 def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """Return the layout of :func:`_layout`, but with two warps where one has a tile.
+    """Return the layout of :func:`_layout`, but in some cases with two warps per tile in place of one.
 
-    What is left in `saved` is the same. It has two warps for
+    The contents of `saved` are the same. Two warps are faster for
 
-    - 32 features, if all tiles are under way at once: 128 registers a thread suffice. TF32, whose products are fewer, is not quicker so,
-      nor backward, which would read V twice;
-    - 64 features, if they are not.
+    - 32 features if all tiles run at the same time, with 128 registers per thread. TF32 has fewer products and does not gain, and backward
+      would read V twice;
+    - 64 features if not all tiles run at the same time.
     """
     layout, width = _layout(call, gpu), width_of(call.spec.hidden_channels)
     all_at_once = _num_tiles(call) <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
@@ -240,10 +241,10 @@ def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
 
 
 def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """Return the layout of :func:`_layout`, but 64 features in float32 in two warps where one has a tile.
+    """Return the layout of :func:`_layout`, but with two warps per tile in place of one for 64 features in float32.
 
-    At most five groups have 204 registers a thread. That is as quick, and quicker by up to a sixth where one warp's tiles leave a round
-    half empty (docs/decisions/cuda_tried.md).
+    At most five groups then have 204 registers per thread. That is equally fast, or up to a sixth faster if one warp per tile would leave
+    a round half empty (docs/decisions/cuda_tried.md).
     """
     layout = _layout(call, gpu)
     alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"
@@ -251,34 +252,44 @@ def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
 
 
 def _layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """More warps finish a tile sooner, fewer read the weights less often; 64 rows x 64 columns fill a warp's registers."""
+    """Return the layout of a tile.
+
+    More warps finish a tile sooner, but fewer warps read the weights less often. 64 rows of 64 columns fill a warp's registers.
+    """
     width, per_block = width_of(call.spec.hidden_channels), _num_tiles(call) / gpu.num_multiprocessors
-    more = width > 16 and (call.spec.norm is not None or call.spec.residual)  # registers, which half of the rows leave free
-    few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
+    more = width > 16 and (call.spec.norm is not None or call.spec.residual)  # needs more registers, so half as many rows per warp
+    few = 2048 * width > shared_limit(gpu)  # fewer than eight tiles fit, so that one warp per tile would be too few
     if 64 < call.graph.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
         return _Layout(*_MIDDLE_LAYOUT, 384)
     if call.graph.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
         places = 128 if call.graph.tile_nodes > 64 and width <= 128 else 64
-        long = width == 64 and places == 128  # to compile: 64 rows a warp take twice the time, and leave a scheduler one or two warps
+        long = width == 64 and places == 128  # 64 rows per warp would take twice as long to compile and leave a scheduler 1 or 2 warps
         most_rows = 2048 // width if width > 64 else 32 if more or few or long else 64
         warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
-        even = 1 << (warps - 1).bit_length()  # as many rows for each
+        even = 1 << (warps - 1).bit_length()  # so that each warp has the same number of rows
         warps = min(even, places // 16, 8 if places > 64 else 4)
         row_tiles = places // (16 * warps)
     return _Layout(warps, row_tiles, 256 if row_tiles * width > 128 else 384)
 
 
 def shared_limit(gpu: Gpu) -> int:
-    """Bytes of shared memory that a block may have, or fewer within :func:`limit_shared_memory`."""
+    """Return how many bytes of shared memory a block may have, or fewer inside :func:`limit_shared_memory`."""
     return gpu.shared_limit if _shared_limit is None else min(gpu.shared_limit, _shared_limit)
 
 
 def next_fit(ptr: Tensor, tile_nodes: int = 64) -> Tensor:
-    """Tiles of consecutive molecules for a batch that comes without: int32 [tiles + 1], first molecule of each.
+    """Return tiles of consecutive molecules for a batch that has none.
 
-    Reads `ptr` on the host, which a captured graph cannot: there each molecule is a tile.
+    This reads `ptr` on the host, which is impossible while a CUDA graph is captured. Each molecule is a tile of its own then.
+
+    Args:
+        ptr: The first atom of each molecule, int32 [B + 1].
+        tile_nodes: The most atoms of a tile of several molecules.
+
+    Returns:
+        The first molecule of each tile, int32 [tiles + 1].
     """
     num_graphs = ptr.shape[0] - 1
     if ptr.is_cuda and torch.cuda.is_current_stream_capturing():

@@ -14,14 +14,14 @@ DTYPES = (torch.float32, torch.float64)
 
 
 class GineInputs(NamedTuple):
-    """Arguments of :func:`gine_aggregate`, in the order of its schema; M sources, N targets, E edges.
+    """The arguments of :func:`gine_aggregate`, in the order of its schema: M sources, N targets, E edges, D channels.
 
     Attributes:
-        x: float32 or float64 [M, D].
-        edges: features of the edges [E, D].
-        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
-        num_targets: N.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+        x: The sources' features, float32 or float64 [M, D].
+        edges: The edges' features [E, D].
+        edge_index: The source and target of every edge, int64 [2, E], in any order. Several edges between two nodes all count.
+        num_targets: The number of targets, N.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
     """
 
     x: Tensor
@@ -32,7 +32,7 @@ class GineInputs(NamedTuple):
 
 
 _ARGUMENTS = "Tensor x, Tensor edges, Tensor edge_index, SymInt num_targets, bool reverse"
-# Of a CUDA graph that torch.compile makes by itself edge_index would be a copy, whose order is not remembered
+# In a CUDA graph that torch.compile makes by itself, edge_index would be a copy, for which no sorted edges are remembered
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
 torch.library.define("molgcn::gine_aggregate", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 torch.library.define(
@@ -41,32 +41,33 @@ torch.library.define(
 
 
 def gine_aggregate(inputs: GineInputs) -> Tensor:
-    """Return the sums [N, D]; of size E x D nothing is made but the gradient of `edges`.
+    r"""Return the sums :math:`\sum_j \mathrm{relu}(x_j + e_{ij})` over each target's incoming edges, [N, D].
 
-    Source: Hu et al., ICLR 2020.
+    No tensor of size [E, D] is made, except the gradient of `edges`. Source: Hu et al., ICLR 2020.
 
     Args:
-        inputs: see :class:`GineInputs`; differentiable in x and edges, as often as wanted.
+        inputs: The arguments; see :class:`GineInputs`. The result is differentiable any number of times in x and edges.
 
     Raises:
-        ValueError: for tensors whose shape, dtype or device does not fit.
-        IndexError: for an edge whose node is not there.
+        ValueError: If a tensor's shape, dtype or device does not fit.
+        IndexError: If an edge names a node that does not exist.
+        UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
     return torch.ops.molgcn.gine_aggregate(*inputs)
 
 
 def gine_aggregate_reference(inputs: GineInputs) -> Tensor:
-    """What :func:`gine_aggregate` returns in plain PyTorch; same arguments."""
+    """Return what :func:`gine_aggregate` returns, computed by plain PyTorch."""
     source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
     x = inputs.x
     return x.new_zeros(inputs.num_targets, x.shape[1]).index_add(0, target, (x[source] + inputs.edges).relu())
 
 
 def check(inputs: GineInputs) -> None:
-    """Check shapes, dtypes and devices; the values of edge_index are left to the implementations.
+    """Check shapes, dtypes and devices. The implementations check the values of edge_index.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     x, edge_index = inputs.x, inputs.edge_index
     if x.dim() != 2 or x.dtype not in DTYPES:
@@ -77,14 +78,14 @@ def check(inputs: GineInputs) -> None:
 
 @torch.library.register_fake("molgcn::gine_aggregate")
 def empty_output(*args: Any) -> Tensor:
-    """Uninitialised [N, D]."""
+    """Return an uninitialised output [N, D]."""
     inputs = GineInputs(*args)
     return inputs.x.new_empty(inputs.num_targets, inputs.x.shape[1])
 
 
 @torch.library.register_fake("molgcn::gine_aggregate_backward")
 def empty_gradients(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
-    """Uninitialised gradients of x and edges."""
+    """Return uninitialised gradients of x and edges."""
     inputs = GineInputs(*args)
     return inputs.x.new_empty(inputs.x.shape), inputs.x.new_empty(inputs.edges.shape)
 

@@ -1,4 +1,4 @@
-"""`molgcn::gine_aggregate` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::gine_aggregate` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`molgcn::gine_aggregate` on CUDA, by `cuda/gine.cu`; imported for its registrations."""
+"""`molgcn::gine_aggregate` on CUDA, by `cuda/gine.cu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = Header(
     Parameters=[
         ("Order", "order"),
         ("const real*", "x edges grad_out"),  # [M, D], [E, D], [N, D]
-        ("real*", "sums grad_edges"),  # [rows of the order, D], [E, D]
+        ("real*", "sums grad_edges"),  # [num_rows, D], [E, D]
         ("real*", "partial"),  # [pieces, D]
     ],
 )

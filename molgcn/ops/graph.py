@@ -1,4 +1,4 @@
-"""The graph of a batch, as the operators take it."""
+"""The graph of a batch, in the form that the operators read."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from torch import Tensor
 
 
 class Graph(NamedTuple):
-    """The molecules of a batch as one graph, with hints for kernels: N atoms, E bonds, B molecules.
+    """The molecules of a batch as one graph, with hints for kernels: N atoms, E directed bonds, B molecules.
 
     Attributes:
-        x: float [N, F], the atoms' features.
-        ptr: int32 [B + 1], first atom of each molecule.
-        rowptr: int32 [N + 1], first bond that points at each atom.
-        col: int32 [E], source atom of each bond, counted through the batch, sorted by target, then source; both directions of a bond
-            present equally often, so that the adjacency is symmetric (but see `leaves_merged`).
-        tile_ptr: int32 [tiles + 1], first molecule of each tile, or None; an optional hint for CUDA, as `tile_nodes`.
-        counts: of a padded batch: int32 [3 or more], molecules, atoms and bonds in use, as `GraphBatch.counts`; None where the arrays are
-            full.
-        tile_nodes: most atoms of a tile of several molecules.
-        large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms: CUDA kernels then take half as long
-            to compile. What breaks the promise may have NaN as its result and as its gradient; the rest and the weights do without it.
-        leaves_merged: a row whose only bond goes to another row stands for as many atoms, at most 255, as that one lists it
-            (:mod:`molgcn.data.merge_leaves`); its gradient is the sum of theirs. On CUDA with strategy "tile", without dropout.
+        x: The atoms' features, float [N, F].
+        ptr: The first atom of each molecule, int32 [B + 1].
+        rowptr: The first bond that points at each atom, int32 [N + 1].
+        col: The source atom of each bond, int32 [E], counted through the batch. Bonds are sorted by target, then source. Both directions
+            of a bond occur equally often, so that the adjacency is symmetric, unless `leaves_merged`.
+        tile_ptr: The first molecule of each tile, int32 [tiles + 1], or None. It is an optional hint for CUDA.
+        counts: The numbers of molecules, atoms and bonds in use in a padded batch, int32 [3 or more]; see `GraphBatch.counts`. None means
+            that the arrays are full.
+        tile_nodes: The most atoms of a tile of several molecules. It is a hint for CUDA.
+        large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms. CUDA kernels then compile in half
+            the time. A molecule that breaks the promise may have NaN as its result and gradient. Other molecules are not affected, and it
+            adds nothing to the weights' gradients.
+        leaves_merged: Whether a row with a single neighbour stands for several equal atoms (:mod:`molgcn.data.merge_leaves`). Their number,
+            at most 255, is how often the neighbour lists the row. The row's gradient is the sum of theirs. This needs CUDA, strategy
+            "tile" and no dropout.
     """
 
     x: Tensor
@@ -38,10 +40,10 @@ class Graph(NamedTuple):
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """The number of molecules, B."""
         return self.ptr.shape[0] - 1
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """The number of atoms, N."""
         return self.x.shape[0]

@@ -1,4 +1,4 @@
-r"""`molgcn::head_loss`: a head of linear maps, or none, and the loss of what it predicts.
+r"""`molgcn::head_loss`: a head of linear layers, or none, and the loss of its predictions.
 
 Each device registers an implementation of `molgcn::head_loss` and `molgcn::head_loss_backward`: :mod:`molgcn.ops.head_loss_cpu` and
 :mod:`molgcn.ops.head_loss_cuda`.
@@ -36,14 +36,14 @@ Outputs = tuple[Tensor, Tensor, Tensor, Tensor]  # loss, sums, slopes, hidden
 
 
 class Objective(NamedTuple):
-    r"""What predictions are compared with, and how: the mean of :math:`\ell(p, (t - \mu) / \sigma)` over the targets that are known.
+    r"""The targets and the loss of predictions p: the mean of :math:`\ell(p, (t - \mu) / \sigma)` over the known targets.
 
     Attributes:
-        target: [B, T], :math:`t`; NaN where it is missing.
-        mean: [T], :math:`\mu`.
-        std: [T], :math:`\sigma`.
-        loss: :math:`\ell`, "mse", "l1" or "huber" (Huber, 1964).
-        delta: the difference at which huber turns from square to linear.
+        target: The targets :math:`t` [B, T]; NaN means missing.
+        mean: The targets' means :math:`\mu` [T].
+        std: The targets' standard deviations :math:`\sigma` [T].
+        loss: The loss :math:`\ell`: "mse", "l1" or "huber" (Huber, 1964).
+        delta: The difference at which "huber" changes from square to linear.
     """
 
     target: Tensor
@@ -54,25 +54,25 @@ class Objective(NamedTuple):
 
 
 def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
-    r"""The loss of the predictions :math:`h_k W_k^T + b_k`, where :math:`h_{i+1} = \mathrm{relu}(h_i W_i^T + b_i)`.
+    r"""Return the loss of the predictions :math:`h_k W_k^T + b_k`, where :math:`h_{i+1} = \mathrm{relu}(h_i W_i^T + b_i)`.
 
-    All tensors have one dtype, float32 or on the CPU float64.
+    All tensors have the same dtype: float32, or on the CPU float64.
 
     Args:
-        x: [B, H], :math:`h_0`; the predictions themselves where there are no weights.
-        weights: k + 1 tensors, the first [H_1, H], the last [T, H_k]; or none.
-        biases: k + 1 tensors [H_i], the last [T]; or none.
-        objective: see :class:`Objective`.
+        x: The input of the head, :math:`h_0` [B, H]. Without weights, these are the predictions.
+        weights: The k + 1 weights. The first is [H_1, H] and the last [T, H_k]. Empty without a head.
+        biases: The k + 1 biases [H_i]. The last is [T]. Empty without a head.
+        objective: The targets and the loss; see :class:`Objective`.
 
     Returns:
-        - loss: scalar, 0 where nothing is known; differentiable in `x`, `weights` and `biases`, once
-        - sums: float64 [2], sum and number of the terms
+        - loss: The scalar loss, 0 if no target is known. It is differentiable once in `x`, `weights` and `biases`.
+        - sums: The sum and the number of the terms, float64 [2].
 
     Raises:
-        ValueError: for tensors that do not fit together.
+        ValueError: If tensors do not fit together.
     """
     weights, biases = list(weights), list(biases)
-    if x.is_cuda:  # its kernels have one linear map, the last
+    if x.is_cuda:  # the CUDA kernels compute only the last linear layer
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             x = F.linear(x, weight, bias).relu()
         weights, biases = weights[-1:], biases[-1:]
@@ -81,7 +81,7 @@ def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], ob
 
 
 def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
-    """:func:`head_loss` in PyTorch's operators, for any device and dtype."""
+    """Return what :func:`head_loss` returns, computed by plain PyTorch on any device and in any dtype."""
     for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = F.linear(x.relu() if place else x, weight, bias)
     terms, known, _ = loss_terms(x, objective)
@@ -89,7 +89,7 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
 
 
 def loss_terms(outputs: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each target's loss given predictions [B, T], whether it is known, and its standardised value; [B, T] each."""
+    """Return each target's loss, whether it is known, and its standardised value, all [B, T], given predictions [B, T]."""
     target, mean, std, loss, delta = objective
     known = ~torch.isnan(target)
     target = torch.where(known, (target - mean) / std, outputs.detach())
@@ -101,17 +101,20 @@ def loss_terms(outputs: Tensor, objective: Objective) -> tuple[Tensor, Tensor, T
 
 
 def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:
-    """Return the loss of predictions [B, T] that are there already; with `fused` by the operator on CUDA in float32."""
+    """Return the loss of predictions [B, T] and the sums of :func:`head_loss`.
+
+    With `fused`, float32 predictions on CUDA take the operator. All others take plain PyTorch.
+    """
     outputs = without_bfloat16(outputs)
     takes = fused and outputs.is_cuda and outputs.dtype == torch.float32
     return (head_loss if takes else head_loss_reference)(outputs, [], [], objective)
 
 
 def number_of(loss: str) -> int:
-    """Return the number by which kernels know a loss.
+    """Return the number that kernels identify a loss by.
 
     Raises:
-        ValueError: naming the losses that there are.
+        ValueError: If the loss is unknown. The message names the known ones.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss={loss} is unknown. Expected one of {', '.join(LOSSES)}.")
@@ -121,19 +124,19 @@ def number_of(loss: str) -> int:
 def check(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], target: Tensor, mean: Tensor, std: Tensor, dtypes: Sequence[torch.dtype]
 ) -> None:
-    """Check the arguments of the forward pass: kernels read by address.
+    """Check the arguments of the forward pass, since kernels read them by address.
 
     Args:
-        x: as of :func:`head_loss`, likewise the other tensors.
-        weights: the maps.
-        biases: the maps'.
-        target: of the objective.
-        mean: of the objective.
-        std: of the objective.
-        dtypes: those in which the device computes.
+        x: The input of the head; see :func:`head_loss`.
+        weights: The head's weights; see :func:`head_loss`.
+        biases: The head's biases; see :func:`head_loss`.
+        target: The targets; see :class:`Objective`.
+        mean: The targets' means; see :class:`Objective`.
+        std: The targets' standard deviations; see :class:`Objective`.
+        dtypes: The dtypes that the device computes in.
 
     Raises:
-        ValueError: naming what does not fit.
+        ValueError: If an argument does not fit. The message names it, or all shapes.
     """
     _check_dtype(x, dtypes)
     names = [f"{name}[{place}]" for name, tensors in (("weights", weights), ("biases", biases)) for place in range(len(tensors))]
@@ -153,10 +156,10 @@ def check(
 def check_backward(
     grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor], dtypes: Sequence[torch.dtype]
 ) -> None:
-    """Check the arguments of the backward pass, of which `sums`, `slopes` and `hidden` are the forward pass's.
+    """Check the arguments of the backward pass. `sums`, `slopes` and `hidden` are outputs of the forward pass.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     _check_dtype(x, dtypes)
     width, num_hidden = x.shape[1], 0
@@ -169,10 +172,17 @@ def check_backward(
 
 
 def check_kept(grad_loss: Tensor, sums: Tensor, slopes: Tensor, shape: tuple[int, int], like: Tensor) -> None:
-    """Check what backward passes read of a loss with targets of `shape` [B, T], on the device and in the dtype of `like`.
+    """Check the tensors of a loss that backward passes read.
+
+    Args:
+        grad_loss: The gradient of the loss, a scalar.
+        sums: The sum and the number of the terms, float64 [2].
+        slopes: The derivative of each term.
+        shape: The shape of the targets, [B, T].
+        like: A tensor with the dtype and device that they must have.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     expect("head_loss", "grad_loss", grad_loss, (), like)
     expect("head_loss", "sums", sums, (2,), like, torch.double)
@@ -187,7 +197,7 @@ def _check_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> None:
 
 @torch.library.register_fake("molgcn::head_loss")
 def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
-    """Uninitialised loss, sums, slopes and hidden: the outputs of all linear maps but the last, one after the other."""
+    """Return uninitialised loss, sums, slopes and hidden. `hidden` has the outputs of all linear layers but the last, one after another."""
     num_targets = weights[-1].shape[0] if weights else x.shape[1]
     hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], num_targets), x.new_empty(hidden)
@@ -197,7 +207,7 @@ def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
 def empty_gradients(
     grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Uninitialised gradients of x, weights and biases."""
+    """Return uninitialised gradients of x, weights and biases."""
     of_weights, of_biases = (
         [weight.new_empty(weight.shape) for weight in weights],
         [weight.new_empty(weight.shape[0]) for weight in weights],
@@ -206,7 +216,7 @@ def empty_gradients(
 
 
 class _HeadLoss(torch.autograd.Function):
-    """The operator's derivative; `torch.library.register_autograd` does the same, but spends 0.2 ms on lists of tensors."""
+    """The autograd function of the operator. `torch.library.register_autograd` does the same, but spends 0.2 ms on lists of tensors."""
 
     @staticmethod
     def forward(ctx: Any, constants: tuple, x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
@@ -224,7 +234,7 @@ class _HeadLoss(torch.autograd.Function):
         if grad_loss is None:
             return (None,) * (2 + 2 * len(weights))
         arguments = (grad_loss, sums, slopes, hidden, x, weights)
-        if torch.is_grad_enabled():  # create_graph: differentiating it again is an error
+        if torch.is_grad_enabled():  # create_graph=True: a second derivative must raise an error
             grad_x, grad_weights, grad_biases = torch.ops.molgcn.head_loss_backward.default(*arguments)
         else:
             with torch._C._AutoDispatchBelowAutograd():
@@ -233,7 +243,7 @@ class _HeadLoss(torch.autograd.Function):
 
 
 def _autograd(x: Tensor, weights: list[Tensor], biases: list[Tensor], *constants: Any) -> tuple[Tensor, ...]:
-    if len(weights) != len(biases):  # cannot be told apart in a flat list
+    if len(weights) != len(biases):  # in the flat list of parameters they could not be told apart
         check(x, weights, biases, constants[0], constants[1], constants[2], (x.dtype,))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights, *biases)):
         return _HeadLoss.apply(constants, x, *weights, *biases)

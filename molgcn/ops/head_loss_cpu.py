@@ -1,4 +1,4 @@
-"""`molgcn::head_loss` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::head_loss` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _CLASSES = {torch.float32: _cpu.HeadLossFloat32, torch.float64: _cpu.HeadLossFlo
 
 
 class BoundHead:
-    """The head's parameters as the operator reads them, for batch after batch: they change in place only, and are contiguous.
+    """The operator bound to a head's parameters, to run it on many batches. The parameters are contiguous and only change in place.
 
     Args:
-        weights: as of :func:`molgcn.ops.head_loss.head_loss`, likewise `biases`.
-        biases: the maps'.
-        mean: of the :class:`molgcn.ops.head_loss.Objective`, likewise the others.
-        std: the targets'.
-        loss: its name.
-        delta: of huber.
+        weights: The head's weights; see :func:`molgcn.ops.head_loss.head_loss`.
+        biases: The head's biases; see :func:`molgcn.ops.head_loss.head_loss`.
+        mean: The targets' means; see :class:`molgcn.ops.head_loss.Objective`.
+        std: The targets' standard deviations; see :class:`molgcn.ops.head_loss.Objective`.
+        loss: The name of the loss.
+        delta: The difference at which "huber" changes from square to linear.
     """
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], mean: Tensor, std: Tensor, loss: str, delta: float) -> None:
@@ -32,12 +32,12 @@ class BoundHead:
         self._bound = _CLASSES[mean.dtype](widths, number_of(loss), delta, *addresses, mean.data_ptr(), std.data_ptr())
 
     def forward(self, x: Tensor, target: Tensor, outputs: Outputs) -> None:
-        """Write the operator's outputs; all tensors are contiguous."""
+        """Compute the operator's outputs. All tensors are contiguous."""
         value, sums, slopes, hidden = outputs
         self._bound.forward(x.shape[0], [tensor.data_ptr() for tensor in (x, target, hidden, slopes, sums, value)])
 
     def backward(self, grad_loss: Tensor, x: Tensor, outputs: Outputs, gradients: tuple[Tensor, list[Tensor], list[Tensor]]) -> None:
-        """Write the gradients of x, weights and biases from what :meth:`forward` wrote; all tensors are contiguous."""
+        """Compute the gradients of x, weights and biases from the outputs of :meth:`forward`. All tensors are contiguous."""
         value, sums, slopes, hidden = outputs
         batch = [tensor.data_ptr() for tensor in (x, x, hidden, slopes, sums, value)]  # targets are not read
         grad_x, grad_weights, grad_biases = gradients
@@ -64,7 +64,7 @@ def backward(
     check_backward(grad_loss, sums, slopes, hidden, x, weights, tuple(_CLASSES))
     weights = [weight.contiguous() for weight in weights]
     gradients = empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
-    bound = BoundHead(weights, [], slopes, slopes, LOSSES[0], 1.0)  # what is none is not read
+    bound = BoundHead(weights, [], slopes, slopes, LOSSES[0], 1.0)  # backward does not read biases, mean, std and the loss
     outputs = (grad_loss, sums.contiguous(), slopes.contiguous(), hidden.contiguous())
     bound.backward(grad_loss, x.contiguous(), outputs, gradients)
     return gradients

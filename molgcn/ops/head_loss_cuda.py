@@ -1,6 +1,6 @@
-"""`molgcn::head_loss` on CUDA with one linear map or none, `cuda/head_loss.cu`; imported for its registrations.
+"""`molgcn::head_loss` on CUDA with one linear layer or none, by `cuda/head_loss.cu`. Import this module to register it.
 
-One or two launches forward and one backward.
+Forward takes one or two launches and backward one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from molgcn.cuda_runtime.launch import Kernel, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
 
-THREADS = 512  # of a block of the linear map's
-_PLAIN_THREADS = 1024  # of the one block without a map
+THREADS = 512  # threads of a block with a linear layer
+_PLAIN_THREADS = 1024  # threads of the only block without a linear layer
 _COLUMNS = 4
-_TARGETS = 8  # summed at a time where there are several
-_ONE_BLOCK = 512  # molecules that one block takes faster than two launches
+_TARGETS = 8  # the number of targets that are summed at a time if there are several
+_ONE_BLOCK = 512  # up to this many molecules, one block is faster than two launches
 _MAX_BLOCKS = 1024
 _DTYPES = (torch.float32,)
 
@@ -33,14 +33,14 @@ HEADER = Header(
         ("float*", "loss"),  # the mean over known targets, 0 without any
         ("const float*", "grad_loss"),
         ("float*", "grad_x grad_weight grad_bias"),
-        ("int", "num_graphs width num_targets num_partial kind"),  # kind: of loss
+        ("int", "num_graphs width num_targets num_partial kind"),  # kind: the number of the loss
         ("float", "delta"),
     ],
 )
 
 
 def source(num_targets: int) -> tuple[str, dict[str, int]]:
-    """Return the kernels' file and macros."""
+    """Return the kernels' source file and macros."""
     return "head_loss.cu", {"TARGETS": 1 if num_targets == 1 else _TARGETS}
 
 
@@ -97,26 +97,28 @@ def backward(
 
 def _check_maps(weights: list[Tensor]) -> None:
     if len(weights) > 1:
-        raise ValueError(f"head_loss: on CUDA the operator takes one linear map at most, got {len(weights)}; the function takes any number")
+        raise ValueError(
+            f"head_loss: on CUDA the operator takes at most one linear layer, got {len(weights)}; use molgcn.ops.head_loss, which takes any"
+        )
 
 
 def _summing_blocks(weight: Tensor) -> int:
-    """Blocks that sum the gradients of weight and bias."""
+    """Return the number of blocks that sum the gradients of weight and bias."""
     num_targets, width = weight.shape
     return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
 
 
 def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor, head_sums: Tensor) -> None:
-    """Write what is left of a loss whose slopes and terms are known, in one launch.
+    """Compute the loss and the head's gradient sums from known slopes and terms, in one launch.
 
     Args:
-        x: float32 [B, H].
-        weight: float32 [T, H].
-        slopes: float32 [B, T], derivative of each term.
-        terms: float64 [parts, 2], sum and number of the terms of each part.
-        sums: float64 [2], written: those of all.
-        value: float32 scalar, written: the loss.
-        head_sums: float32 [T H + T], written: sums over all molecules of slopes times `x` and of slopes.
+        x: The input of the head, float32 [B, H].
+        weight: The head's weight, float32 [T, H].
+        slopes: The derivative of each term, float32 [B, T].
+        terms: The sum and the number of the terms of each part, float64 [parts, 2].
+        sums: Written: the sum and the number of all terms, float64 [2].
+        value: Written: the loss, a float32 scalar.
+        head_sums: Written: the sums over all molecules of slopes times `x` and of slopes, float32 [T H + T].
     """
     tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
     tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}

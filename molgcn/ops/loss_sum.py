@@ -1,4 +1,4 @@
-"""Sums a loss over batches on a GPU in one launch a batch, as training steps do."""
+"""Sum a loss over batches on a GPU, with one launch per batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 _HEADER = Header(
     "loss_sum_structs.h",
     Parameters=[
-        ("const double*", "batch"),  # [2]: sum of the terms, above minus infinity, and their number
+        ("const double*", "batch"),  # [2]: sum of the terms, which is never minus infinity, and their number
         ("double*", "sums"),  # [2]
         ("uint64*", "finite"),
     ],
@@ -18,12 +18,14 @@ _HEADER = Header(
 
 
 def add_loss(batch: Tensor, sums: Tensor, finite: Tensor) -> None:
-    """Adds a batch's loss in place, and one to `finite` while the sum is a finite number, which it cannot become again.
+    """Add a batch's loss in place, and count the batch in `finite` if the sum is still finite.
+
+    A sum that is not finite never becomes finite again.
 
     Args:
-        batch: float64 [2], sum and number of its terms, as :func:`molgcn.ops.head_loss.head_loss` gives them.
-        sums: float64 [2], of the batches so far.
-        finite: int64 scalar, batches before the first whose loss is not finite.
+        batch: The sum and the number of the batch's terms, float64 [2]; :func:`molgcn.ops.head_loss.head_loss` returns them.
+        sums: The sum and the number of the terms of all batches so far, float64 [2]. Changed in place.
+        finite: The number of batches before the first whose loss is not finite, an int64 scalar. Changed in place.
     """
     parameters = fill(_HEADER.ctype()(), {"batch": batch, "sums": sums, "finite": finite})
     kernel("loss_sum.cu", "add_loss", {}, batch.device).launch(1, 1, 0, parameters)

@@ -1,4 +1,4 @@
-"""The mean of a loss over the targets that are there: the one place where its terms are added up."""
+"""The mean of a loss over the known targets. This is the only place where terms of a loss are added up in PyTorch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Weighing(NamedTuple):
-    """What of targets [B, T] decides beside the loss how much each costs.
+    """The weights and bounds of targets [B, T], which change how much each term of the loss counts.
 
     Attributes:
-        weights: [B, T], factors of the terms.
-        bounds: [B, T], -1 where the true value is below the target, 1 where it is above, else 0; None without bounds.
+        weights: The factor of each term [B, T].
+        bounds: -1 if the true value is below the target, 1 if it is above, otherwise 0 [B, T]. None means no bounds.
     """
 
     weights: Tensor
@@ -21,16 +21,16 @@ class Weighing(NamedTuple):
 
 
 def masked_mean(terms: Tensor, known: Tensor, weighing: Weighing | None = None) -> tuple[Tensor, Tensor]:
-    """Return the mean loss over known targets, and what it is made of.
+    """Return the mean loss over the known targets, and the sums that it is made of.
 
     Args:
-        terms: [B, T], each target's loss, finite where it is not known too.
-        known: bool [B, T], false where a target is missing.
-        weighing: with weights each term is multiplied by its own; the mean is still over the number of terms.
+        terms: Each target's loss [B, T]. It must be finite for missing targets too.
+        known: Whether each target is known, bool [B, T].
+        weighing: The weights that the terms are multiplied by, or None. The mean is over the number of terms in any case.
 
     Returns:
-        - mean: scalar in the dtype of `terms`, 0 where nothing is known
-        - sums: float64 [2], sum and number of the terms that count
+        - mean: The mean, a scalar in the dtype of `terms`; 0 if no target is known.
+        - sums: The sum and the number of the known terms, float64 [2].
     """
     if weighing is not None:
         terms = terms * torch.where(known, weighing.weights, 0.0)
@@ -39,13 +39,13 @@ def masked_mean(terms: Tensor, known: Tensor, weighing: Weighing | None = None) 
 
 
 def within_bounds(terms: Tensor, values: Tensor, targets: Tensor, weighing: Weighing | None) -> Tensor:
-    """Return terms [B, T] with 0 in place of those whose value is on the right side of its bound.
+    """Return the terms [B, T] with 0 wherever the prediction is on the right side of its target's bound.
 
     Args:
-        terms: the loss of values given targets.
-        values: [B, T], predicted.
-        targets: [B, T], on the same scale.
-        weighing: the targets' bounds.
+        terms: The loss of each prediction [B, T].
+        values: The predictions [B, T].
+        targets: The targets [B, T], on the same scale as the predictions.
+        weighing: The targets' bounds, or None.
     """
     if weighing is None or weighing.bounds is None:
         return terms

@@ -1,4 +1,4 @@
-"""Products in the precision that an operator was asked for, whatever PyTorch's switch for float32 products says meanwhile."""
+"""Matrix products in the precision that an operator was called with, whatever PyTorch's float32 precision setting is."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_KEPT_BITS = ~0x1FFF  # of a float32, by TF32's tensor cores
+_KEPT_BITS = ~0x1FFF  # the bits of a float32 that TF32's tensor cores read
 
 
 def matmul_in(precision: str, dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
-    """The product of matrices on CUDA in a precision.
+    """Return a function that multiplies matrices on CUDA in a precision.
 
-    The switch is left as it is, since every thread of the process sees it. Where it does not say what is asked for, TF32 is formed from
-    operands without the bits that its tensor cores do not read, and float32 by way of float64.
+    PyTorch's setting is not changed, since every thread of the process sees it. If the setting differs, TF32 products are computed from
+    operands without the bits that TF32's tensor cores do not read, and float32 products are computed in float64.
 
     Args:
         precision: "float32", "tf32" or "bf16", for float32 matrices.
-        dtype: of the matrices; float64 ones are multiplied in float64.
+        dtype: The dtype of the matrices. float64 matrices are multiplied in float64.
     """
     if dtype != torch.float32:
         return torch.matmul

@@ -1,8 +1,8 @@
-r"""`molgcn::message_network`: all layers, the pooling and what follows it as one operator, forward and backward.
+r"""`molgcn::message_network`: all layers, the pooling and an optional head and loss as one operator, forward and backward.
 
-The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
-of `molgcn::message_network` and `molgcn::message_network_backward`, and how many bytes its forward keeps for its backward
-(:func:`register_saved_size`); :mod:`molgcn.ops.message_network_autograd` makes the one the derivative of the other.
+The operator is functional: running statistics are outputs, and the dropout seed is a tensor argument. Each device registers an
+implementation of `molgcn::message_network` and `molgcn::message_network_backward`, and the number of bytes that its forward keeps for
+backward (:func:`register_saved_size`). :mod:`molgcn.ops.message_network_autograd` registers the second as the derivative of the first.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 class CallOptions(NamedTuple):
-    """What varies from call to call of a network.
+    """The options of a call, which may differ between calls of the same network.
 
     Attributes:
-        training: batch statistics and dropout.
-        precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
-        strategy: one of :data:`molgcn.strategies.STRATEGIES`, or an earlier name of it.
-        save_for_backward: False when no gradient is wanted: nothing is kept.
+        training: Whether batch statistics and dropout are used.
+        precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
+            precisely.
+        strategy: One of :data:`molgcn.strategies.STRATEGIES`, or an earlier name of one.
+        save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
     """
 
     training: bool = False
@@ -38,18 +39,20 @@ class CallOptions(NamedTuple):
 
     @property
     def engine(self) -> str:
-        """The strategy, by its name of today."""
+        """The strategy by its current name."""
         return EARLIER.get(self.strategy, self.strategy)
 
 
 class Epilogue(NamedTuple):
-    """What follows the pooling: nothing, a linear head for inference, or a linear head and its loss in training (:func:`fuses_loss`).
+    """What follows the pooling: nothing, a linear head for inference, or a linear head and its loss in training.
+
+    Only some calls on CUDA can have a loss (:func:`molgcn.ops.message_network_cuda.fuses_loss`).
 
     Attributes:
-        head: weight [T, H] and bias [T], or none.
-        targets: `target`, `mean` and `std` of a :class:`molgcn.ops.head_loss.Objective`, or none.
-        loss: the objective's.
-        delta: the objective's.
+        head: The head's weight [T, H] and bias [T]; empty without a head.
+        targets: The `target`, `mean` and `std` of a :class:`molgcn.ops.head_loss.Objective`; empty without a loss.
+        loss: The `loss` of the objective.
+        delta: The `delta` of the objective.
     """
 
     head: Sequence[Tensor] = ()
@@ -59,25 +62,25 @@ class Epilogue(NamedTuple):
 
     @property
     def num_targets(self) -> int:
-        """T, or 0 without a head."""
+        """The number of targets, T; 0 without a head."""
         return self.head[0].shape[0] if self.head else 0
 
 
-_AFTER_GRAPH = len(Graph._fields)  # places among the operator's arguments
+_AFTER_GRAPH = len(Graph._fields)  # these are places among the operator's arguments
 _OPTIONS = _AFTER_GRAPH + 4
 _EPILOGUE = _OPTIONS + len(CallOptions._fields)
 
 
 class NetworkCall(NamedTuple):
-    """A network that is called on a batch.
+    """A call of a network on a batch.
 
     Attributes:
-        graph: the batch.
-        spec: the network.
-        parameters: in the order of the spec.
-        seed: int64 [1] on x's device, key of the dropout's random numbers; read only when `training` and `dropout` > 0.
-        options: of this call.
-        epilogue: what follows the pooling.
+        graph: The batch.
+        spec: The network.
+        parameters: The network's parameters and running statistics.
+        seed: The key of dropout's random numbers, int64 [1] on x's device. It is read only in training with `dropout` > 0.
+        options: The options of this call.
+        epilogue: What follows the pooling.
     """
 
     graph: Graph
@@ -89,12 +92,12 @@ class NetworkCall(NamedTuple):
 
     @property
     def batch_statistics(self) -> bool:
-        """Whether a layer needs statistics of the whole batch before it can go on."""
+        """Whether the norms use statistics of the batch, so that a layer has to wait for all molecules."""
         return self.spec.norm == "batch" and self.options.training
 
     @property
     def dropout_rate(self) -> float:
-        """`dropout`, 0 in evaluation."""
+        """The probability of dropout, 0 in evaluation."""
         return self.spec.dropout if self.options.training else 0.0
 
     @property
@@ -106,7 +109,7 @@ class NetworkCall(NamedTuple):
 
     @staticmethod
     def of(*arguments: Any) -> NetworkCall:
-        """The inverse of :attr:`arguments`."""
+        """Return the call with these :attr:`arguments`."""
         tensors, statistics, seed, text = arguments[_AFTER_GRAPH:_OPTIONS]
         spec = NetworkSpec.from_string(text)
         return NetworkCall(
@@ -120,13 +123,14 @@ class NetworkCall(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the operator returns.
+    """The outputs of the operator.
 
     Attributes:
-        result: pooled features [B, H]; with a head predictions [B, T]; with targets the loss, a scalar, 0 where nothing is known.
-        statistics: [2, K, H], running means and variances after this batch, with norm="batch" in training, else [2, 0, H].
-        saved: uint8, what backward needs.
-        of_loss: with targets float64 [2], sum and number of the terms, and the slopes [B, T] and sums over them that backward needs.
+        result: The pooled features [B, H]. With a head, the predictions [B, T]. With targets, the scalar loss; 0 if no target is known.
+        statistics: The running means and variances after this batch, [2, K, H], with norm="batch" in training; otherwise [2, 0, H].
+        saved: What backward needs, uint8.
+        of_loss: Empty without targets. With targets, three tensors: the sum and the number of the loss's terms, float64 [2]; the
+            derivative of each term [B, T]; and the sums over molecules of these derivatives that backward needs [T H + T].
     """
 
     result: Tensor
@@ -153,38 +157,45 @@ torch.library.define(
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
-Gradients = tuple[Tensor, list[Tensor], list[Tensor]]  # of x, the parameters and the head
+Gradients = tuple[Tensor, list[Tensor], list[Tensor]]  # gradients of x, of the parameters and of the head
 _SAVED_BYTES: dict[str, Callable[[NetworkCall], int]] = {}
 
 
 def register_saved_size(device_type: str, saved_bytes: Callable[[NetworkCall], int]) -> None:
-    """Register the size of `saved` on a device, a function of shapes and options only; asked with `save_for_backward` True."""
+    """Register the function that gives the size of `saved` on a type of device.
+
+    Args:
+        device_type: The type of device, such as "cuda".
+        saved_bytes: Returns the number of bytes for a call with `save_for_backward`. It depends on shapes and options only.
+    """
     _SAVED_BYTES[device_type] = saved_bytes
 
 
 def message_network(call: NetworkCall) -> Outputs:
-    r"""All graph convolutions and the pooling, and what follows it.
+    r"""Compute all graph convolutions, the pooling, and the head and loss of the call's epilogue.
 
     .. math::
         H_{l+1} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\hat A H_l W_l^T + b_l))) \; (+ H_l), \qquad
-        \hat A = D^{-1/2} (A + I) D^{-1/2},
+        \hat A = D^{-1/2} (A + I) D^{-1/2}
 
-    without dropout, relu and norm in the last layer unless `last_activation`; then mean, sum or max over each molecule's atoms.
-    Source: Kipf and Welling, ICLR 2017, equation 2.
+    The last layer has no norm, relu and dropout unless `last_activation`. The pooling takes the mean, sum or max over each molecule's
+    atoms. Source: Kipf and Welling, ICLR 2017, equation 2.
 
     Args:
-        call: see :class:`NetworkCall`; differentiable in x, the parameters and with targets in the head, once.
+        call: The network and the batch; see :class:`NetworkCall`. The result is differentiable once in x, in the parameters, and with
+            targets also in the head.
 
     Returns:
-        See :class:`Outputs`.
+        The outputs; see :class:`Outputs`.
 
     Raises:
-        ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
-        TypeError: for features in a dtype that the CPU does not compute in.
-        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
+        ValueError: If a tensor's shape, dtype or device does not fit, or the device does not have an option.
+        TypeError: If the CPU does not compute in the dtype of x.
+        UserError: If the strategy cannot run the network on CUDA.
+        NotImplementedError: Under a transform of torch.func or forward-mode differentiation.
     """
     refuse_transforms()
-    if not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
+    if not torch.compiler.is_compiling():  # call the autograd implementation directly, which saves a pass through the dispatcher
         from molgcn.ops.message_network_autograd import run
 
         return run(call)
@@ -192,7 +203,7 @@ def message_network(call: NetworkCall) -> Outputs:
 
 
 def empty_outputs(call: NetworkCall) -> Outputs:
-    """Uninitialised outputs."""
+    """Return uninitialised outputs of a call."""
     x, hidden, num_graphs, num_targets = call.graph.x, call.spec.hidden_channels, call.graph.num_graphs, call.epilogue.num_targets
     statistics = x.new_empty(2, call.spec.num_norms if call.batch_statistics else 0, hidden)
     saved = empty_saved(call)
@@ -208,7 +219,7 @@ def empty_outputs(call: NetworkCall) -> Outputs:
 
 @torch.library.register_fake("molgcn::message_network")
 def _fake(*args: Any) -> Outputs:
-    from molgcn.ops.message_network_check import check  # it needs this module's definitions
+    from molgcn.ops.message_network_check import check  # imported late, since it imports this module
 
     call = NetworkCall.of(*args)
     check(call)
@@ -228,7 +239,7 @@ def _fake_backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor]
 
 
 def empty_gradients(call: NetworkCall, needs_grad_x: bool, with_head: bool) -> Gradients:
-    """Uninitialised gradients in the shapes of the parameters; x's is empty unless wanted."""
+    """Return uninitialised gradients of x, of the parameters and of the head. Those of x and of the head are empty if not wanted."""
     x = call.graph.x
     of_head = [tensor.new_empty(tensor.shape) for tensor in call.epilogue.head] if with_head else []
     grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))

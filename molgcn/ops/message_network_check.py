@@ -1,4 +1,4 @@
-"""Checks of the arguments of `molgcn::message_network`, run by every implementation: kernels read and write by address."""
+"""Check the arguments of `molgcn::message_network`. Every implementation does, since kernels read and write by address."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _INDICES = ("ptr", "rowptr", "col", "tile_ptr", "counts")
 
 
 def check(call: NetworkCall) -> None:
-    """Check the shapes, dtypes, devices and names of the forward pass; values are left to the implementations.
+    """Check the shapes, dtypes, devices and names of the forward pass. The implementations check the values of indices.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     _check(call, call.spec.statistics)
     _check_epilogue(call)
 
 
 def check_backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], num_bytes: int, call: NetworkCall) -> None:
-    """Check the arguments of the backward pass, which takes no targets and, of batch norm in training, no running statistics.
+    """Check the arguments of the backward pass. It takes no targets and, with batch statistics, no running statistics.
 
     Args:
-        grad_result: the gradient of what the forward pass returned.
-        saved: what the forward pass kept.
-        of_loss: what the forward pass kept of a loss, if it had one.
-        num_bytes: how much the forward pass of this device keeps with these inputs.
-        call: of the forward pass.
+        grad_result: The gradient of the forward pass's result.
+        saved: The memory that the forward pass kept.
+        of_loss: The tensors that the forward pass kept of a loss; empty without a loss.
+        num_bytes: The size of `saved` for these inputs on this device.
+        call: The call of the forward pass.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     _check(call, {} if call.batch_statistics else call.spec.statistics)
     if not call.options.save_for_backward:
-        raise ValueError(f"{_NAME}: the backward pass needs inputs with save_for_backward=True, as the forward pass had them")
+        raise ValueError(f"{_NAME}: the backward pass needs save_for_backward=True; run the forward pass with it too")
     x, hidden, num_graphs = call.graph.x, call.spec.hidden_channels, call.graph.num_graphs
     expect(_NAME, "saved", saved, (num_bytes,), x, torch.uint8)
     if not of_loss:

@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::message_network` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ STRATEGIES = ("auto", "tile")
 
 
 def saved_bytes(call: NetworkCall) -> int:
-    """Batch norm in training keeps the norms' inputs, rows rounded up to 64 bytes; everything else is computed again in backward."""
+    """Return how many bytes forward keeps for backward.
+
+    Only batch norm in training keeps anything: the norms' inputs, in rows of a multiple of 64 bytes. Backward computes everything else
+    again.
+    """
     if not call.batch_statistics:
         return 0
     itemsize = call.graph.x.dtype.itemsize
@@ -34,7 +38,7 @@ def _forward(*args: Any) -> Outputs:
     run, head = _implementation(_FORWARD, call), call.epilogue.head
     outputs = empty_outputs(call if not head else call._replace(epilogue=Epilogue()))
     saved = outputs.saved
-    if call.batch_statistics and not call.options.save_for_backward:  # the passes hand the layers on through memory all the same
+    if call.batch_statistics and not call.options.save_for_backward:  # the passes need this memory anyway, between the layers
         saved = empty_saved(call._replace(options=call.options._replace(save_for_backward=True)))
     tensors = contiguous(call, saved)
     run(network_arguments(call, tensors), [tensor.data_ptr() for tensor in (outputs.result, *outputs.statistics)])
@@ -48,7 +52,7 @@ def _backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], nee
     call = NetworkCall.of(*args)
     run = _implementation(_BACKWARD, call)
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
-    saved = saved if saved.data_ptr() % 64 == 0 else saved.clone()  # of a hook of saved tensors, whose memory lies anywhere
+    saved = saved if saved.data_ptr() % 64 == 0 else saved.clone()  # a hook of saved tensors may return unaligned memory
     tensors, grad_result, x = contiguous(call, saved), grad_result.contiguous(), call.graph.x
     grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))
     blocks, gradients = empty_parameter_gradients(call)
@@ -57,10 +61,10 @@ def _backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], nee
 
 
 def empty_parameter_gradients(call: NetworkCall) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Uninitialised gradients of the parameters, and the blocks of memory that C++ writes them in."""
+    """Return the blocks of memory that C++ writes the parameters' gradients to, and the gradients, which are views of them."""
     x, hidden, layers, norms = call.graph.x, call.spec.hidden_channels, call.spec.num_layers, call.spec.num_norms
     first = x.new_empty(hidden, call.spec.in_channels)
-    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one piece of memory each, which takes less time
+    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one allocation each is faster
     norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
     gradients = [first, *others.unbind(), *biases.unbind(), *norm_weights.unbind(), *norm_biases.unbind()]
     return (first, others, biases, norm_weights, norm_biases), gradients
@@ -80,14 +84,14 @@ def _implementation(table: dict[torch.dtype, Any], call: NetworkCall) -> Any:
 
 
 def contiguous(call: NetworkCall, saved: Tensor) -> list[Tensor]:
-    """All tensors that C++ reads, in its order; they must outlive the call."""
+    """Return all tensors that C++ reads, contiguous and in its order. They must outlive the call."""
     graph, parameters = call.graph, call.parameters
     tensors = [graph.x, graph.ptr, graph.rowptr, graph.col, saved, saved if graph.counts is None else graph.counts]
     return [tensor.contiguous() for tensor in (*tensors, *parameters.tensors, *parameters.statistics)]
 
 
 def network_arguments(call: NetworkCall, tensors: list[Tensor]) -> _cpu.StackArguments:
-    """Addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
+    """Return the addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
     graph, spec, options = call.graph, call.spec, call.options
     addresses = [tensor.data_ptr() for tensor in tensors]
     if graph.counts is None:

@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on CUDA: the choice of a strategy, and what all have in common; imported for its registrations."""
+"""`molgcn::message_network` on CUDA: the choice of a strategy, and what all strategies share. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import Parameters
 
-MAX_AUTOMATIC = 96  # features up to which `tile` is faster than `layer`: docs/decisions/cuda_speed.md
+MAX_AUTOMATIC = 96  # up to this many features `tile` is faster than `layer`: docs/decisions/cuda_speed.md
 
 
 def strategy_of(call: NetworkCall) -> str:
-    """Return the strategy that "auto" means."""
+    """Return the strategy that runs a call: the one that it names, or the one that "auto" stands for."""
     if call.options.engine != "auto":
         return call.options.engine
     spec = call.spec
@@ -32,24 +32,24 @@ def strategy_of(call: NetworkCall) -> str:
 
 
 def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
-    """Return `tile` where it can train a model in float32 and is the faster one, else `layer`."""
+    """Return "tile" if it can run the model in float32 and is the faster strategy, otherwise "layer"."""
     return "tile" if norm != "batch" and hidden_channels <= MAX_AUTOMATIC and num_layers <= MAX_LAYERS else "layer"
 
 
 def fuses_loss(call: NetworkCall) -> bool:
-    """Whether a loss may follow: of at least one molecule, in float32 for strategy "tile", with `save_for_backward`."""
+    """Return whether the call may have a loss: strategy "tile" in float32, at least one molecule, and `save_for_backward`."""
     fits = call.options.save_for_backward and call.graph.num_graphs > 0 and call.graph.x.dtype == torch.float32
     return fits and strategy_of(call) == "tile"
 
 
 def _by_layers(call: NetworkCall) -> ModuleType:
-    """What runs strategy `layer`: kernels of whole layers where they can, else kernels that only aggregate."""
+    """Return the module that runs strategy `layer`: with kernels of whole layers if possible, else with kernels that only aggregate."""
     whole = call.spec.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and call.graph.x.dtype == torch.float32
     return gcn_layers_cuda if whole else gcn_aggregated_cuda
 
 
 def saved_bytes(call: NetworkCall) -> int:
-    """Bytes that forward leaves for backward."""
+    """Return how many bytes forward keeps for backward."""
     return Saved(call).num_bytes if strategy_of(call) == "tile" else _by_layers(call).saved_bytes(call)
 
 
@@ -59,8 +59,8 @@ def forward(*args: Any) -> Outputs:
     check(call)
     if call.epilogue.targets and not fuses_loss(call):
         raise ValueError(
-            "message_network: a loss follows at least one molecule, in float32 for strategy tile, with save_for_backward; use "
-            "molgcn.ops.head_loss"
+            "message_network: a call with a loss needs strategy=tile, float32, at least one molecule and save_for_backward=True; leave "
+            "the targets out and use molgcn.ops.head_loss"
         )
     call = prepare_inputs(call)
     if strategy_of(call) == "tile" and call.graph.num_graphs > 0:
@@ -93,10 +93,10 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
 
 
 def prepare_inputs(call: NetworkCall) -> NetworkCall:
-    """Return the call with its tensors as kernels read them.
+    """Return the call with its tensors in the form that kernels read: contiguous, and aligned to 16 bytes if float32.
 
     Raises:
-        UserError: for what the strategy cannot do.
+        UserError: If the strategy cannot run the call.
     """
     dtype, spec = call.graph.x.dtype, call.spec
     if dtype not in (torch.float32, torch.float64):
@@ -106,10 +106,13 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
             raise UserError(f"backend.strategy=tile computes in float32, not {dtype}. Convert model and batch, or use auto.")
         if spec.hidden_channels > TILE_MAX_WIDTH:
             raise UserError(
-                f"model.hidden_channels={spec.hidden_channels} is more than backend.strategy=tile holds, {TILE_MAX_WIDTH}. Use auto."
+                f"model.hidden_channels={spec.hidden_channels} is too much for backend.strategy=tile, which has at most {TILE_MAX_WIDTH}. "
+                "Use auto."
             )
         if spec.num_layers > MAX_LAYERS:
-            raise UserError(f"model.num_layers={spec.num_layers} is more than backend.strategy=tile has, {MAX_LAYERS}. Use auto.")
+            raise UserError(
+                f"model.num_layers={spec.num_layers} is too much for backend.strategy=tile, which has at most {MAX_LAYERS}. Use auto."
+            )
         if call.batch_statistics:
             raise UserError("backend.strategy=tile cannot train model.norm=batch, which couples all molecules. Use auto or layer.")
     elif call.graph.leaves_merged:

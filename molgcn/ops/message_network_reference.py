@@ -1,4 +1,4 @@
-"""The oracle of `molgcn::message_network`: plain PyTorch in any dtype, differentiable as often as wanted, slow."""
+"""The reference implementation of `molgcn::message_network`: plain PyTorch, any dtype, differentiable any number of times, slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.ops.philox import keep_mask
 
 
 def message_network_reference(call: NetworkCall) -> tuple[Tensor, Tensor]:
-    """Return pooled features and statistics as :func:`molgcn.ops.message_network.message_network` does without an epilogue."""
+    """Return the pooled features and statistics of :func:`molgcn.ops.message_network.message_network` without an epilogue."""
     x, spec, parameters = call.graph.x, call.spec, call.parameters
     source, target, weight = normalised_edges(call.graph.rowptr, call.graph.col, spec.add_self_loops, x.dtype)
     means, variances = [], []
@@ -37,7 +37,14 @@ def message_network_reference(call: NetworkCall) -> tuple[Tensor, Tensor]:
 
 
 def normalised_edges(rowptr: Tensor, col: Tensor, add_self_loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Source, target and weight of the entries of D^-1/2 (A + I) D^-1/2, as PyG's `gcn_norm` counts them."""
+    """Return the source, target and weight of every entry of D^-1/2 (A + I) D^-1/2, computed by the rules of PyG's `gcn_norm`.
+
+    Args:
+        rowptr: The first bond of each atom, int32 [N + 1].
+        col: The source atom of each bond, int32 [E].
+        add_self_loops: Whether I is added.
+        dtype: The dtype of the weights.
+    """
     nodes = torch.arange(rowptr.shape[0] - 1, device=col.device)
     source, target = col.long(), torch.repeat_interleave(nodes, torch.diff(rowptr), output_size=col.shape[0])
     if add_self_loops:
@@ -49,7 +56,7 @@ def normalised_edges(rowptr: Tensor, col: Tensor, add_self_loops: bool, dtype: t
 
 
 def pool(h: Tensor, ptr: Tensor, how: str) -> Tensor:
-    """Mean, sum or max of each molecule's rows of h [N, H]: [B, H]; 0 for a molecule without atoms."""
+    """Return the mean, sum or max of each molecule's rows of h [N, H], as [B, H]; 0 for a molecule without atoms."""
     sizes = torch.diff(ptr).long()
     graph = torch.repeat_interleave(torch.arange(sizes.shape[0], device=h.device), sizes, output_size=h.shape[0])
     if how == "max":

@@ -1,4 +1,4 @@
-"""Philox 4x32-10 in PyTorch's integers: which activations the operators' dropout keeps, on every device and for any number of threads.
+"""Philox 4x32-10 in PyTorch's integers, which decides what the operators' dropout keeps on every device and for any number of threads.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -14,7 +14,15 @@ _MASK = 0xFFFFFFFF
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor | int, Tensor | int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Ten rounds on four 32-bit words held in int64 tensors."""
+    """Return the counter after ten rounds of Philox.
+
+    Args:
+        counter: Four 32-bit words in int64 tensors.
+        key: Two 32-bit words, in int64 tensors or as numbers.
+
+    Returns:
+        Four random 32-bit words in int64 tensors.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -34,7 +42,15 @@ def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
 def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: float) -> Tensor:
     """Return which activations dropout keeps, bool [num_nodes, channels].
 
-    It keeps those where word channel % 4 of counter (atom, channel // 4, layer, 0) under key `seed` is at least dropout * 2^32.
+    The counter is (atom, channel // 4, layer, 0) and the key is `seed`. An activation is kept if word channel % 4 of the random words is
+    at least dropout * 2^32.
+
+    Args:
+        seed: The key, int64 [1].
+        layer: The number of the layer, or of the dropout in the network.
+        num_nodes: The number of atoms.
+        channels: The number of channels.
+        dropout: The probability that an activation is dropped.
     """
     blocks = (channels + 3) // 4
     atom = torch.arange(num_nodes, device=seed.device)[:, None].expand(num_nodes, blocks)
@@ -44,7 +60,10 @@ def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: 
 
 
 def dropout_seed(device: torch.device, dropout: float) -> Tensor:
-    """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
+    """Return the key of dropout's random numbers, int64 [1], drawn from PyTorch's generator.
+
+    It is drawn on the device, so that every replay of a captured CUDA graph draws a new one.
+    """
     if dropout == 0.0:
         return torch.empty(1, dtype=torch.int64, device=device)  # never read
     return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)

@@ -1,4 +1,4 @@
-"""What is made of a tensor's values, remembered for as long as the tensor lives unchanged."""
+"""A cache of results computed from a tensor's values, kept as long as the tensor exists and is not written to."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _REMEMBERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what was made before of the very same tensor, if it has not been written to since; else make it.
+    """Return the result that was made earlier from the very same tensor, or make it if there is none.
 
-    Everything made of a tensor is dropped when the tensor is written to or collected. Writing values past PyTorch (through NumPy or
-    `.data`) goes unnoticed. Tensors of inference mode have no version, so that nothing is remembered for them.
+    All results of a tensor are dropped when the tensor is written to or freed. Writes that PyTorch does not see, through NumPy or
+    `.data`, are not noticed. Tensors made in inference mode have no version counter, so nothing is remembered for them.
 
     Args:
-        tensor: whose values count.
-        key: what is made, and the options that it depends on.
-        make: makes it. What it returns must not hold the tensor, which would live forever.
+        tensor: The tensor that the result is made from.
+        key: The kind of result and the options that it depends on.
+        make: Makes the result. The result must not hold the tensor, which would then never be freed.
     """
     if tensor.is_inference():
         return make()
@@ -31,7 +31,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
         known = before
     else:
         _REMEMBERED[tensor] = (tensor._version, known)
-    place = (key, tensor.data_ptr(), tensor.shape)  # `.data =` changes these, not the version
+    place = (key, tensor.data_ptr(), tensor.shape)  # `.data =` changes these but not the version
     if place not in known:
         known[place] = make()
     return known[place]

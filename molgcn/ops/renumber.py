@@ -1,4 +1,4 @@
-"""An order of nodes in which neighbours lie close together."""
+"""Renumber the nodes of a graph so that neighbours have close numbers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from torch import Tensor
 
 
 def renumber(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return the nodes in reverse Cuthill-McKee order (SciPy's), in which neighbours have close numbers.
+    """Return the nodes in SciPy's reverse Cuthill-McKee order, in which neighbours have close numbers.
 
-    What is close together is in the cache together, so that aggregation may get faster on large graphs whose nodes come in no order. It
-    pays for meshes and other graphs with locality, and does nothing for random graphs or batches of molecules (the table "Renumbering"
-    of benchmarks/any_graph.py). Node `order[i]` becomes node i::
+    Features that are close together are in the cache together. This can make aggregation faster on large graphs whose nodes are in no
+    particular order. It helps meshes and other graphs with locality, but not random graphs or batches of molecules (table "Renumbering" of
+    benchmarks/any_graph.py). Node `order[i]` becomes node i::
 
         order = renumber(edge_index, num_nodes)
         place = torch.empty_like(order).scatter_(0, order, torch.arange(num_nodes))
         x, edge_index = x[order], place[edge_index]
 
     Args:
-        edge_index: int64 [2, E]; directions and duplicates do not matter.
-        num_nodes: N.
+        edge_index: The source and target of every edge, int64 [2, E]. Directions and duplicates do not matter.
+        num_nodes: The number of nodes, N.
 
     Returns:
-        int64 [N] on the device of `edge_index`, each node once.
+        Every node once, int64 [N] on the device of `edge_index`.
 
     Raises:
-        IndexError: for a node outside 0 .. N - 1, naming it.
+        IndexError: If an edge names a node outside 0 .. N - 1. The message names the node.
+        UserError: If there are more nodes or edges than 32 bits can count, or if a CUDA graph is being captured.
     """
     import numpy as np
     from scipy.sparse import coo_array, csr_matrix

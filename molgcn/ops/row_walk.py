@@ -1,4 +1,4 @@
-"""How CUDA kernels walk the rows of a graph: `cuda/row_walk.cuh` and `cuda/join_rows.cu`."""
+"""How CUDA kernels go through the rows of a graph: `cuda/row_walk.cuh` and `cuda/join_rows.cu`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.edge_graph import EdgeGraph
 
 THREADS = 256
-_PIECE = 128  # edges of a row that one group of lanes takes, at most
+_PIECE = 128  # the most edges of a row that one group of lanes takes
 _VECTOR_BYTES = 16
 WALK_HEADER = Header(
     "row_walk_structs.h",
     Order=[
         ("const int*", "rowptr col edge"),
-        ("const int*", "piece_row piece_begin long_row long_first"),  # of EdgeGraph.parts
+        ("const int*", "piece_row piece_begin long_row long_first"),  # the result of EdgeGraph.parts
         ("int", "num_rows num_pieces num_long"),
     ],
 )
@@ -36,23 +36,23 @@ _JOIN_HEADER = Header(
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows of heads lie on lanes.
+    """How the channels and heads of a row are divided among lanes.
 
     Attributes:
-        macros: of the kernels.
+        macros: The macros of the kernels.
     """
 
     macros: dict[str, int]
 
     @classmethod
     def of(cls, dtype: torch.dtype, heads: int, channels: int, multiples: list[int]) -> RowLayout:
-        """Choose a layout.
+        """Return the layout for rows of some shape.
 
         Args:
             dtype: float32 or float64.
-            heads: of a row.
-            channels: of a head.
-            multiples: the length of vectors divides these: where rows begin, counted in numbers.
+            heads: The number of heads of a row.
+            channels: The number of channels of a head.
+            multiples: Offsets and strides of rows, in numbers. The length of vectors divides all of them.
         """
         vector = _VECTOR_BYTES // dtype.itemsize
         while any(number % vector for number in (channels, *multiples)):
@@ -64,21 +64,21 @@ class RowLayout:
 
     @property
     def groups(self) -> int:
-        """Rows that a block walks at a time."""
+        """The number of rows that a block goes through at a time."""
         return THREADS // (self.macros["LANES"] * self.macros["GROUP_HEADS"])
 
     @property
     def head_blocks(self) -> int:
-        """Blocks that a row needs for all of its heads."""
+        """The number of blocks that a row needs for all of its heads."""
         return -(-self.macros["HEADS"] // self.macros["GROUP_HEADS"])
 
     def blocks(self, rows: int, device: torch.device, most: int = 64) -> int:
-        """Blocks for so many rows, for all heads of which there are at most `most` a multiprocessor."""
+        """Return the number of blocks for `rows` rows. For each block of heads there are at most `most` per multiprocessor."""
         return self.head_blocks * max(1, min(-(-rows // self.groups), most * gpu(device).num_multiprocessors))
 
 
 def walk(order: ctypes.Structure, graph: EdgeGraph) -> int:
-    """Set the order that a kernel walks, and return how many pieces there are of long rows."""
+    """Set the rows that a kernel goes through, and return how many pieces the long rows are cut into."""
     fill(order, {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge, "num_rows": graph.num_dst, "num_pieces": 0, "num_long": 0})
     parts = graph.parts(_PIECE)
     if parts is None:
@@ -90,7 +90,14 @@ def walk(order: ctypes.Structure, graph: EdgeGraph) -> int:
 
 
 def join(graph: EdgeGraph, partial: Tensor, to: Tensor, columns: int) -> None:
-    """Add up the pieces' sums [pieces, at least columns], into columns of a tensor whose rows are those of the graph."""
+    """Add up the sums of the pieces of long rows.
+
+    Args:
+        graph: The graph.
+        partial: The sums of the pieces [pieces, at least `columns`].
+        to: The tensor that the long rows' sums are written to. Its rows are those of the graph.
+        columns: The number of columns to add up.
+    """
     parts = graph.parts(_PIECE)
     if parts is None:
         return
@@ -102,7 +109,7 @@ def join(graph: EdgeGraph, partial: Tensor, to: Tensor, columns: int) -> None:
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """Return a contiguous tensor where vectors can be read from."""
+    """Return the tensor contiguous and aligned, so that kernels can read vectors from it."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % _VECTOR_BYTES == 0 else tensor.clone()
 

@@ -1,4 +1,4 @@
-"""Graphs whose nodes get an edge to themselves, in place of those that they have."""
+"""Graphs with added self-loops, which replace the self-loops of the edge list."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from molgcn.ops.remembered import remembered
 
 
 class LoopedGraph(EdgeGraph):
-    """A graph without its last target and source, where edges were put that nobody walks: `col` and `edge` end in these."""
+    """A graph without its last target and source, which hold the edges to leave out. `col` and `edge` end with these edges."""
 
     _full: EdgeGraph
 
     @classmethod
     def of_full(cls, full: EdgeGraph) -> LoopedGraph:
-        """Leave the last target and source out."""
+        """Return a graph without its last target and source."""
         rows = EdgeGraph._finished(full.rowptr[:-1], full.col, full.edge, full.num_src - 1)
         graph = cls(rows.rowptr, rows.col, rows.edge, rows.num_src, rows.longest)
         graph._full = full
@@ -26,26 +26,27 @@ class LoopedGraph(EdgeGraph):
 
     @cached_property
     def by_source(self) -> EdgeGraph:
-        """See :class:`EdgeGraph`."""
+        """The same edges with one row per source; see :attr:`EdgeGraph.by_source`."""
         return self.of_full(self._full.by_source)
 
 
 def graph_with_loops(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int, reverse: bool) -> EdgeGraph:
-    """Return the graph of an edge list and `num_loops` self-loops, remembered as :meth:`EdgeGraph.of` does.
+    """Return the graph of an edge list with `num_loops` added self-loops, remembered with the list; see :meth:`EdgeGraph.of`.
 
-    Without self-loops to add, that is the edge list's own. With them, the loop of node i has place E + i, and edges from a node to itself
-    are put into one more row, after the last target and source, which nobody walks: nothing here depends on how many they are.
+    If no self-loops are added, this is the graph of the edge list itself. Otherwise the self-loop of node i has place E + i, and the edge
+    list's own self-loops are moved to one more row after the last target and source, which kernels do not read. So no size depends on how
+    many they are.
 
     Args:
-        edge_index: int64 [2, E].
-        num_src: nodes that edges come from.
-        num_dst: nodes that edges go to.
-        num_loops: so many first nodes get a self-loop.
-        reverse: edges go from `edge_index[1]` to `edge_index[0]`.
+        edge_index: The source and target of every edge, int64 [2, E].
+        num_src: The number of sources.
+        num_dst: The number of targets.
+        num_loops: The first `num_loops` nodes get a self-loop.
+        reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`.
 
     Raises:
-        IndexError: for a node that is not there, naming it.
-        UserError: for more nodes or edges than 32 bits can count, or a graph that is new during a capture.
+        IndexError: If an edge names a node that does not exist. The message names the node.
+        UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
     if num_loops == 0:
         return EdgeGraph.of(edge_index, num_src, num_dst, reverse)

@@ -1,4 +1,4 @@
-"""What is static about a network, and its parameters in the order that follows from it."""
+"""The static description of a network, and its parameters in the order that follows from the description."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from molgcn.ops.spec_text import from_text, to_text
 MESSAGES = ("gcn",)
 NORMS = (None, "batch", "layer")
 POOLS = ("mean", "sum", "max")
-_HEADING = "molgcn.network/1"  # of the string form, with its version
+_HEADING = "molgcn.network/1"  # the first word of the string form, with its version
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    r"""Everything static about a network of L layers, K of which have a norm.
+    r"""The static description of a network of L layers, K of which have a norm.
 
     Attributes:
-        in_channels: columns of the first layer's input, F.
-        hidden_channels: width of every layer, H.
-        num_layers: L.
-        message: the kind of layer, "gcn".
+        in_channels: The number of columns of the first layer's input, F.
+        hidden_channels: The width of every layer, H.
+        num_layers: The number of layers, L.
+        message: The kind of layer, "gcn".
         norm: "batch", "layer" or None.
-        residual: add a layer's input to its output where the widths agree.
-        add_self_loops: False leaves the identity out of :math:`\hat A`.
-        last_activation: the last layer has norm, relu and dropout too.
-        dropout: probability of a zero in training.
-        pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
-        eps: of the norm.
-        momentum: of the running statistics, as `torch.nn.BatchNorm1d`.
+        residual: Whether a layer's input is added to its output if the widths agree.
+        add_self_loops: Whether the identity is part of :math:`\hat A`.
+        last_activation: Whether the last layer has norm, relu and dropout too.
+        dropout: The probability that an activation is dropped in training.
+        pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally.
+        eps: The value that the norm adds to the variance.
+        momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.
 
     Raises:
-        ValueError: naming the option that is unknown or out of range.
+        ValueError: If an option is unknown or out of range. The message names it.
     """
 
     in_channels: int
@@ -65,12 +65,12 @@ class NetworkSpec:
 
     @property
     def num_norms(self) -> int:
-        """K."""
+        """The number of layers with a norm, K."""
         return 0 if self.norm is None else self.num_layers - (not self.last_activation)
 
     @cached_property
     def parameters(self) -> Mapping[str, tuple[int, ...]]:
-        """The parameters' shapes by their names in a state dict, in the order in which operators take them."""
+        """The parameters' shapes by their names in a state dict, in the order of the operators' arguments."""
         layers, norms, vector = range(self.num_layers), range(self.num_norms), (self.hidden_channels,)
         weights = {f"convs.{i}.lin.weight": (self.hidden_channels, self.hidden_channels if i else self.in_channels) for i in layers}
         biases = {f"convs.{i}.bias": vector for i in layers}
@@ -78,34 +78,34 @@ class NetworkSpec:
 
     @cached_property
     def statistics(self) -> Mapping[str, tuple[int, ...]]:
-        """The running statistics' shapes, likewise."""
+        """The running statistics' shapes by their names in a state dict, in the order of the operators' arguments."""
         norms = range(self.num_norms if self.norm == "batch" else 0)
         return {f"norms.{i}.{name}": (self.hidden_channels,) for name in ("running_mean", "running_var") for i in norms}
 
     def to_string(self) -> str:
-        """Return the versioned form that operators take: "molgcn.network/1 in_channels=11 hidden_channels=32 ..."."""
+        """Return the versioned string that operators take, such as "molgcn.network/1 in_channels=11 hidden_channels=32 ..."."""
         return to_text(self, _HEADING)
 
     @classmethod
     def from_string(cls, text: str) -> NetworkSpec:
-        """Return the spec of :meth:`to_string`, one object for each text.
+        """Return the spec of a string that :meth:`to_string` has made. Equal strings give the same object.
 
         Raises:
-            ValueError: for a text of another version, or one that does not name every option once.
+            ValueError: If the string is of another version, or does not name every option once.
         """
         return from_text(cls, _HEADING, text)
 
 
 class Parameters(NamedTuple):
-    """Tensors of a network by what they are, each list in the order of the layers: the parameters, or as many gradients.
+    """The parameters of a network, or their gradients, by kind. Each list is in the order of the layers.
 
     Attributes:
-        weights: L tensors [H, F] (first) and [H, H], as `torch.nn.Linear` stores them.
+        weights: L tensors, the first [H, F] and the others [H, H], as `torch.nn.Linear` stores them.
         biases: L tensors [H].
         norm_weights: K tensors [H].
         norm_biases: K tensors [H].
-        running_means: K tensors [H] with norm="batch", else none; none too for the backward of batch norm in training.
-        running_vars: likewise.
+        running_means: K tensors [H] with norm="batch". Empty for other norms and for the backward pass of batch norm in training.
+        running_vars: K tensors [H] with norm="batch". Empty for other norms and for the backward pass of batch norm in training.
     """
 
     weights: Sequence[Tensor]
@@ -117,7 +117,7 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of(cls, spec: NetworkSpec, tensors: Sequence[Tensor], statistics: Sequence[Tensor] = ()) -> Self:
-        """Tell apart the tensors that stand in the order of :attr:`NetworkSpec.parameters` and :attr:`NetworkSpec.statistics`."""
+        """Return tensors by kind, given in the order of :attr:`NetworkSpec.parameters` and :attr:`NetworkSpec.statistics`."""
         layers, norms, half = spec.num_layers, spec.num_norms, len(statistics) // 2
         return cls(
             tensors[:layers],

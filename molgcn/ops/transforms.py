@@ -1,4 +1,4 @@
-"""Transforms of functions that operators of our own have no rules for."""
+"""Detect the function transforms that the fused operators do not support: torch.func and forward-mode differentiation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from torch.autograd import forward_ad
 
 
 def transformed() -> bool:
-    """Whether torch.func or forward-mode differentiation is at work, which go through PyTorch's own operations only."""
+    """Return whether a transform of torch.func or forward-mode differentiation is active. Both support only PyTorch's operations."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def refuse_transforms() -> None:
-    """Raise NotImplementedError where torch.func or forward-mode differentiation is at work."""
+    """Check that no transform of torch.func and no forward-mode differentiation is active.
+
+    Raises:
+        NotImplementedError: If one is active.
+    """
     if transformed():
         raise NotImplementedError(
-            "backend=fused has no rule for transforms of torch.func or forward-mode derivatives: its layers are one operator with a "
-            "derivative in reverse. Use backend=pyg, whose layers are PyTorch's own operations."
+            "backend=fused does not support transforms of torch.func or forward-mode differentiation: its layers are one operator with a "
+            "reverse-mode derivative only. Use backend=pyg, whose layers are PyTorch's own operations."
         )

@@ -138,7 +138,7 @@ def test_error_in_the_source_shows_the_compilers_log(sources):
 
 
 def test_a_gpu_newer_than_the_compiler_is_said_in_words(sources):
-    with pytest.raises(UserError, match=r"does not compile for sm_999, as this GPU is\..*--upgrade nvidia-cuda-nvrtc"):
+    with pytest.raises(UserError, match=r"does not compile for sm_999, the architecture of this GPU\..*--upgrade nvidia-cuda-nvrtc"):
         fill(sources, "sm_999")
 
 

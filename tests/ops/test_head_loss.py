@@ -162,5 +162,5 @@ def test_what_does_not_fit_is_refused(device):
 @needs_compiler
 def test_the_cuda_operator_has_one_map(emulated_operator):
     x, weights, biases, targets = example(6, (4, 3, 2))
-    with pytest.raises(ValueError, match="takes one linear map at most, got 2"):
+    with pytest.raises(ValueError, match="takes at most one linear layer, got 2"):
         torch.ops.molgcn.head_loss(x, weights, biases, *targets, "mse", 1.0)

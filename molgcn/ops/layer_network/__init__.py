@@ -1,1 +1,1 @@
-"""The operator of networks of layers: GIN, GINE, SAGE, GCN and GCN with edges, their feed-forward blocks and norms."""
+"""The operator `molgcn::layer_network`: networks of GIN, GINE, SAGE, GCN or edge-feature GCN layers, norms and feed-forward blocks."""

@@ -1,4 +1,4 @@
-"""The steps of a network's backward pass, from those of its forward pass."""
+"""The steps of a network's backward pass, derived from the steps of its forward pass."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normal
 
 
 class Produced(NamedTuple):
-    """The gradient that a backward step makes of a value: what follows from the step, plus `add`, times the derivative of `mask`.
+    """The gradient of a value that a backward step computes: the step's own contribution, plus `add`, times the derivative of `mask`.
 
     Attributes:
-        value: the value.
-        out: number of the gradient.
-        add: gradient of the same value from steps further on, or None.
-        mask: step that made the value with relu, and perhaps dropout: the result is then the gradient of what relu was given, which is 0
-            where the value is 0 and else multiplied by :math:`1 / (1 - p)` with dropout; None: no relu.
+        value: The value.
+        out: The number of the gradient.
+        add: The number of the same value's gradient from later steps of the network, or None.
+        mask: The step that made the value with relu, and perhaps dropout; None without relu. With a mask, the result is the gradient of
+            relu's input. It is 0 where the value is 0, and otherwise multiplied by :math:`1 / (1 - p)` with dropout.
     """
 
     value: int
@@ -28,7 +28,7 @@ class Produced(NamedTuple):
 
 
 class FinishGrad(NamedTuple):
-    """Gradients of a :class:`Finish`, of its source and of its norm's weight and bias, from the gradient number `grad`."""
+    """Compute the gradients of a :class:`Finish` step's source and of its norm's weight and bias, given gradient `grad`."""
 
     step: Finish
     grad: int
@@ -36,7 +36,7 @@ class FinishGrad(NamedTuple):
 
 
 class InputGrad(NamedTuple):
-    """The gradient of the source of a :class:`Linear`, from number `grad`, of what relu was given where the step has relu."""
+    """Compute the gradient of a :class:`Linear` step's source, given gradient `grad`: that of relu's input if the step has relu."""
 
     step: Linear
     grad: int
@@ -44,7 +44,7 @@ class InputGrad(NamedTuple):
 
 
 class GatherGrad(NamedTuple):
-    """Gradients of a :class:`Gather`, of its source, its bonds and its eps, each where it is wanted, from number `grad`."""
+    """Compute the gradients of a :class:`Gather` step's source, bonds and eps, each if it is wanted, given gradient `grad`."""
 
     step: Gather
     grad: int
@@ -53,7 +53,7 @@ class GatherGrad(NamedTuple):
 
 
 class NormalizeGrad(NamedTuple):
-    """The gradient of the source of a :class:`Normalize`, from number `grad`."""
+    """Compute the gradient of a :class:`Normalize` step's source, given gradient `grad`."""
 
     step: Normalize
     grad: int
@@ -61,13 +61,13 @@ class NormalizeGrad(NamedTuple):
 
 
 class Product(NamedTuple):
-    """Gradients of a matrix, G^T x, and of a bias, the columns' sums of G.
+    """The gradient of a weight, G^T x, and the gradient of a bias, the column sums of G.
 
     Attributes:
-        grad: number of G.
-        source: value x, or None where there is no matrix.
-        weight: name of the matrix, or None.
-        bias: name of the bias, or None.
+        grad: The number of the gradient G.
+        source: The value x, or None without a weight.
+        weight: The name of the weight, or None.
+        bias: The name of the bias, or None.
     """
 
     grad: int
@@ -77,7 +77,7 @@ class Product(NamedTuple):
 
 
 class WeightGrads(NamedTuple):
-    """The gradients of all matrices and biases of some layers."""
+    """Compute the gradients of all weights and biases of some layers."""
 
     products: tuple[Product, ...]
 
@@ -86,15 +86,15 @@ GradStep = FinishGrad | InputGrad | GatherGrad | NormalizeGrad | WeightGrads
 
 
 class Backward(NamedTuple):
-    """A network's backward pass, which begins with the gradient number 0, of the value that is pooled.
+    """A network's backward pass. It begins with gradient 0, which is the gradient of the pooled value.
 
     Attributes:
-        steps: in their order.
-        gradients: the value that each gradient is of, by its number.
-        mask: step that made the pooled value with relu, or None: gradient 0 includes its derivative, see :class:`Produced`.
-        of_x: number of the gradient of x, or None where it is not wanted.
-        of_bonds: number of the gradient of the bonds' rows, or None where it is not wanted.
-        kept: values that the pass reads.
+        steps: The steps in their order.
+        gradients: The value that each gradient belongs to, by the gradient's number.
+        mask: The step that made the pooled value with relu, or None. Gradient 0 includes its derivative; see :class:`Produced`.
+        of_x: The number of the gradient of x, or None if it is not wanted.
+        of_bonds: The number of the gradient of the bonds' rows, or None if it is not wanted.
+        kept: The values of the forward pass that the backward pass reads.
     """
 
     steps: tuple[GradStep, ...]
@@ -107,15 +107,16 @@ class Backward(NamedTuple):
 
 @cache
 def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: bool, keep_out: bool, layers_together: int = 1) -> Backward:
-    """Return the steps that take the gradient of the last value back to the parameters and inputs.
+    """Return the backward pass from the gradient of the last value to the parameters and inputs.
 
     Args:
-        program: the forward pass.
-        grad_x: whether the gradient of x is wanted.
-        grad_bonds: whether the gradient of the bonds' rows is wanted.
-        train_eps: whether the gradients of eps are wanted.
-        keep_out: whether the pooling reads the last value again.
-        layers_together: layers whose matrices and biases get their gradients in one step, for which theirs are kept as long.
+        program: The forward pass.
+        grad_x: Whether the gradient of x is wanted.
+        grad_bonds: Whether the gradient of the bonds' rows is wanted.
+        train_eps: Whether the gradients of eps are wanted.
+        keep_out: Whether the pooling's backward reads the last value again.
+        layers_together: The number of layers whose weights and biases get their gradients in one step. The layers' own gradients are kept
+            until then.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
     builder = _Builder(program, wanted, train_eps)
@@ -133,7 +134,7 @@ def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: boo
 
 
 class _Builder:
-    """The backward steps so far."""
+    """Builds the backward steps one by one."""
 
     def __init__(self, program: Program, wanted: dict[int, bool], train_eps: bool) -> None:
         self.steps: list[GradStep] = []
@@ -154,7 +155,7 @@ class _Builder:
             self._needs[step.out] = learns or any(self._needs[value] for value in read)
 
     def reverse(self, step: Step) -> None:
-        """Add what takes the gradient of a step's value to those of what it reads."""
+        """Add the backward steps from the gradient of a step's value to the gradients of the values that it reads."""
         if not self._needs[step.out]:
             return
         grad = self.have[step.out]
@@ -188,7 +189,7 @@ class _Builder:
         return made
 
     def end_layers(self) -> None:
-        """Add the gradients of the matrices and biases of the layers since the last call."""
+        """Add the step for the gradients of the weights and biases of all layers since the last call."""
         if self._products:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []

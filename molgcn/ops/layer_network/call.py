@@ -1,4 +1,4 @@
-"""A network of the family that is called on a batch: the arguments of `molgcn::layer_network`."""
+"""The arguments of `molgcn::layer_network`: a batch, a network and options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class BondGraph(NamedTuple):
     """The molecules of a batch as one graph: N atoms, E directed bonds, B molecules.
 
     Attributes:
-        x: float [N, F], the atoms' rows.
-        bonds: float [K, D], rows of distinct bonds, or [E, D], a row of each bond, or None where the network sees no bonds.
-        ptr: int32 [B + 1], first atom of each molecule. Rows from `ptr[B]` on are padding.
-        rowptr: int32 [N + 1], first bond that points at each atom.
-        col: int32 [E], source atom of each bond, sorted by target, then source; both directions of a bond are there equally often.
-        code: int32 [E], the bonds' rows among the K distinct ones, or None where each bond has a row of its own.
+        x: The atoms' features, float [N, F].
+        bonds: The bonds' features: [K, D] for K distinct bonds, or [E, D] for every bond; None if the network has no bond features.
+        ptr: The first atom of each molecule, int32 [B + 1]. Rows from `ptr[B]` on are padding.
+        rowptr: The first bond that points at each atom, int32 [N + 1].
+        col: The source atom of each bond, int32 [E], sorted by target, then source. Both directions of a bond occur equally often.
+        code: The row of each bond among the K distinct ones, int32 [E], or None if each bond has its own row.
     """
 
     x: Tensor
@@ -31,27 +31,28 @@ class BondGraph(NamedTuple):
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """The number of molecules, B."""
         return self.ptr.shape[0] - 1
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """The number of atoms, N."""
         return self.x.shape[0]
 
     @property
     def num_bond_rows(self) -> int:
-        """K or E, 0 without bonds."""
+        """The number of rows of `bonds`, K or E; 0 without bond features."""
         return 0 if self.bonds is None else self.bonds.shape[0]
 
 
 class Options(NamedTuple):
-    """What varies from call to call of a network.
+    """The options of a call, which may differ between calls of the same network.
 
     Attributes:
-        training: batch statistics and dropout.
-        precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
-        save_for_backward: False when no gradient is wanted: nothing is kept.
+        training: Whether batch statistics and dropout are used.
+        precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
+            precisely.
+        save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
     """
 
     training: bool = False
@@ -60,15 +61,15 @@ class Options(NamedTuple):
 
 
 class LayerNetworkCall(NamedTuple):
-    """A network that is called on a batch.
+    """A call of a network on a batch.
 
     Attributes:
-        graph: the batch.
-        spec: the network.
-        parameters: the tensors of :attr:`LayerNetworkSpec.parameters`, in their order.
-        statistics: the tensors of :attr:`LayerNetworkSpec.statistics`, in their order; none for a backward pass with batch statistics.
-        seed: int64 [1] on x's device, key of the dropout's random numbers; read only with dropout in training.
-        options: of this call.
+        graph: The batch.
+        spec: The network.
+        parameters: The tensors of :attr:`LayerNetworkSpec.parameters`, in their order.
+        statistics: The tensors of :attr:`LayerNetworkSpec.statistics`, in their order. Empty for a backward pass with batch statistics.
+        seed: The key of dropout's random numbers, int64 [1] on x's device. It is read only with dropout in training.
+        options: The options of this call.
     """
 
     graph: BondGraph
@@ -80,12 +81,12 @@ class LayerNetworkCall(NamedTuple):
 
     @property
     def batch_statistics(self) -> bool:
-        """Whether a norm takes the statistics of the batch."""
+        """Whether a norm uses the statistics of the batch."""
         return self.options.training and len(self.spec.batch_norms) > 0
 
     @property
     def dropout_rate(self) -> float:
-        """`dropout`, 0 in evaluation."""
+        """The probability of dropout, 0 in evaluation."""
         return self.spec.dropout if self.options.training else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of the arguments of `molgcn::layer_network`, run by every implementation: kernels read and write by address."""
+"""Check the arguments of `molgcn::layer_network`. Every implementation does, since kernels read and write by address."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _NAME = "layer_network"
 
 
 def check(call: LayerNetworkCall) -> None:
-    """Check the shapes, dtypes, devices and names of the forward pass; values are left to the implementations.
+    """Check the shapes, dtypes, devices and names of the forward pass. The implementations check the values of indices.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     _check(call, call.spec.statistics)
 
 
 def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call: LayerNetworkCall) -> None:
-    """Check the arguments of the backward pass, which takes no running statistics where batches have their own.
+    """Check the arguments of the backward pass. With batch statistics it takes no running statistics.
 
     Raises:
-        ValueError: naming the first argument that does not fit.
+        ValueError: If an argument does not fit. The message names the first one.
     """
     _check(call, {} if call.batch_statistics else call.spec.statistics)
     if not call.options.save_for_backward:
-        raise ValueError(f"{_NAME}: the backward pass needs inputs with save_for_backward=True, as the forward pass had them")
+        raise ValueError(f"{_NAME}: the backward pass needs save_for_backward=True; run the forward pass with it too")
     expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
     expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.spec.hidden_channels), call.graph.x)
 

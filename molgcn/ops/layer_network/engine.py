@@ -1,4 +1,4 @@
-"""The passes of a network, one step after another, by what a device has for each step."""
+"""Run a network's forward and backward pass step by step, with a device's implementation of the steps."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
 
 
 class Steps(Protocol):
-    """What computes the steps of one pass. Rows of padding are written as zeros, and so are columns between width and stride."""
+    """An implementation of the steps of one pass. It writes zeros to rows of padding and to columns between width and stride."""
 
     def forward(self, step: Step, following: Step | None) -> None:
-        """Compute a step's value; `following` is the next step, whose norm's moments may be computed with it."""
+        """Compute a step's value. If the next step, `following`, has a norm, its moments may be computed at the same time."""
         ...
 
     def pool(self, pooled: Tensor) -> None:
-        """Fill [B, H] with the pooled rows of the last value."""
+        """Compute the pooled rows of the last value, `pooled` [B, H]."""
         ...
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, of the last value, times the derivative of `mask` (:class:`molgcn.ops.layer_network.backward.Produced`)."""
+        """Compute gradient 0, that of the last value, times the derivative of `mask`; see :class:`.backward.Produced`."""
         ...
 
     def backward(self, step: GradStep) -> None:
-        """Compute the gradients of a backward step."""
+        """Compute the gradients that a backward step describes."""
         ...
 
 
 class StepsOf(Protocol):
-    """Makes the steps of a pass."""
+    """A function that returns the implementation of a pass's steps."""
 
     def __call__(self, run: Pass) -> Steps:
-        """Return what computes the steps of `run`."""
+        """Return the implementation of the steps of `run`."""
         ...
 
 
@@ -57,7 +57,7 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
 def backward(
     call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, steps_of: StepsOf, *, grad_x: bool, grad_bonds: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return the gradients of x and of the bonds' rows, empty where they are not wanted, and of the parameters."""
+    """Return the gradients of x, of the bonds' rows and of the parameters. The first two are empty if they are not wanted."""
     run = Pass(call, saved, backward=True, grad_x=grad_x, grad_bonds=grad_bonds)
     steps = steps_of(run)
     steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)
@@ -68,7 +68,7 @@ def backward(
 
 
 def _copy_inputs(run: Pass) -> None:
-    """Copy inputs whose rows are no whole loads of four numbers to where they are."""
+    """Copy inputs whose width is not a multiple of four into padded rows."""
     for value, given in ((X, run.graph.x), (BONDS, run.graph.bonds)):
         if given is not None and given.shape[1] % 4 > 0:
             rows = run.rows(value)

@@ -1,4 +1,7 @@
-"""The steps of a pass as instructions on tiles of whole molecules, cut where batch norm couples them: what `cpu/tile_pass.hpp` runs."""
+"""Turn the steps of a pass into instructions on tiles of whole molecules, which `cpu/tile_pass.hpp` runs.
+
+The instructions are cut into segments wherever batch norm needs all tiles.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
 
 
 class Op(IntEnum):
-    """What an instruction does, as `Op` in `cpu/layer_network.hpp`."""
+    """The operation of an instruction, with the numbers of `Op` in `cpu/layer_network.hpp`."""
 
     LOAD = 0
     STORE = 1
@@ -39,26 +42,28 @@ class Op(IntEnum):
 
 
 class Instruction(NamedTuple):
-    """One instruction, as `Instruction` in `cpu/layer_network.hpp`; -1 stands for none.
+    """One instruction, with the fields of `Instruction` in `cpu/layer_network.hpp`. -1 means none.
+
+    Rows are numbers of :class:`Keys`, and once memory is laid out, numbers of places in a tile's memory.
 
     Attributes:
-        op: see :class:`Op`.
-        out: rows that it writes; a number of :class:`Keys`, and of a place in a tile's memory once that is laid out.
-        source: rows of the forward pass that it reads.
-        grad: rows of a gradient that it reads.
-        bonds: rows of the tile's bonds.
-        result: rows that the forward step made.
-        add: rows that are added to what it writes.
-        mask: rows where what it writes is 0 unless they are positive.
-        memory: rows outside the tile: from where LOAD and to where STORE copies, and the table of distinct bonds of a gather.
-        dropped: 1 where `mask` has been through dropout.
-        weight: number of a parameter: the matrix, or eps.
-        bias: number of a parameter.
-        norm: number of a norm.
-        kind: of a gather, a place in :data:`AGGREGATIONS`.
-        table: number of the gradient of a table of distinct bonds.
-        relu: 1 where relu follows.
-        site: number of the dropout that follows.
+        op: The operation; see :class:`Op`.
+        out: The rows that it writes.
+        source: The rows of the forward pass that it reads.
+        grad: The rows of a gradient that it reads.
+        bonds: The rows of the tile's bonds that it reads.
+        result: The rows that the forward step has written.
+        add: The rows that are added to `out`.
+        mask: The rows that `out` is masked by. `out` is 0 wherever they are not positive.
+        memory: Rows outside the tile: the source of LOAD, the destination of STORE, or a gather's table of distinct bonds.
+        dropped: 1 if `mask` has gone through dropout, otherwise 0.
+        weight: The number of a parameter: a weight or eps.
+        bias: The number of a parameter: a bias.
+        norm: The number of a norm.
+        kind: The aggregation of a gather, a place in :data:`AGGREGATIONS`.
+        table: The number of the gradient of a table of distinct bonds.
+        relu: 1 if relu follows, otherwise 0.
+        site: The number of the dropout that follows.
     """
 
     op: int
@@ -81,17 +86,17 @@ class Instruction(NamedTuple):
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The rows of the tile that it reads."""
+        """The rows of the tile that the instruction reads."""
         return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask) if rows >= 0)
 
 
 class Segment(NamedTuple):
-    """Instructions that run tile by tile, with no tile waiting for another.
+    """Instructions that run tile by tile, where no tile waits for another.
 
     Attributes:
-        instructions: in their order.
-        norm: the batch norm whose sums over all tiles are complete then, or -1.
-        table: the tiles are rows of the table of distinct bonds, instead of molecules.
+        instructions: The instructions in their order.
+        norm: The batch norm whose sums over all tiles are complete at the end, or -1.
+        table: Whether the tiles are rows of the table of distinct bonds, in place of molecules.
     """
 
     instructions: tuple[Instruction, ...]
@@ -100,11 +105,11 @@ class Segment(NamedTuple):
 
 
 class Keys:
-    """The numbers of all rows: first values; then gradients, and those of what dropout was given; then tables of distinct bonds.
+    """The numbering of all rows: values, then gradients, then gradients of dropout's inputs, then tables of distinct bonds.
 
     Args:
-        program: the forward pass.
-        gradients: the value of each gradient.
+        program: The forward pass.
+        gradients: The value that each gradient belongs to.
     """
 
     def __init__(self, program: Program, gradients: tuple[int, ...] = ()) -> None:
@@ -117,15 +122,15 @@ class Keys:
         return self._first_gradient + number
 
     def dropped(self, number: int) -> int:
-        """Return the number of a gradient's rows once it has gone through the dropout of a step."""
+        """Return the number of a gradient's rows after the backward of a step's dropout."""
         return self._first_gradient + self._num_gradients + number
 
     def table(self, value: int) -> int:
-        """Return the number of a value's rows as a table."""
+        """Return the number of a value's rows as a table of distinct bonds."""
         return self._first_gradient + 2 * self._num_gradients + value
 
     def value(self, key: int) -> int:
-        """Return the value of which these rows are, or are the gradient or table."""
+        """Return the value that these rows are, or are the gradient or the table of."""
         return self._values[key]
 
     def rows(self, key: int) -> Value:
@@ -134,14 +139,14 @@ class Keys:
 
 
 class Builder:
-    """The instructions of a pass.
+    """Builds the instructions of a pass.
 
     Args:
-        spec: the network.
-        program: its forward pass.
-        keys: the numbers of all rows.
-        coded: whether the graph has codes of bonds, so that bonds' rows are those of a table.
-        batch_statistics: whether batch norms take the statistics of the batch.
+        spec: The network.
+        program: The network's forward pass.
+        keys: The numbers of all rows.
+        coded: Whether the graph has codes of bonds, so that the bonds' rows are a table of distinct bonds.
+        batch_statistics: Whether batch norms use the statistics of the batch.
     """
 
     def __init__(self, spec: LayerNetworkSpec, program: Program, keys: Keys, *, coded: bool, batch_statistics: bool) -> None:
@@ -185,7 +190,7 @@ class Builder:
         return *tables, *self._segments, Segment(tuple(self._tiles)), *last
 
     def _emit(self, *instructions: Instruction) -> None:
-        """Add instructions, each with the products that its gradient is part of, and cut where tiles have to wait for all others."""
+        """Add instructions, each followed by the weight gradients of its result, and end the segment if tiles must wait for all others."""
         for made in instructions:
             values = [self._keys.value(rows) for rows in (made.source, made.out) if rows >= 0]
             to = self._table if any(map(self._of_table, values)) else self._tiles
@@ -199,25 +204,25 @@ class Builder:
                 self._present.clear()
 
     def _make_again(self, rows: int) -> None:
-        """In a backward pass, add what makes a value from others where that takes less time than to write it to memory and read it back."""
+        """In a backward pass, compute a value again if that is faster than writing it to memory and reading it back."""
         step = self._makers.get(rows)
         if rows in self._present or step is None or isinstance(step, Linear):
             return
         if isinstance(step, Finish) and (step.dropout is not None or self._adds(step.add)):
             return
         self._present.add(rows)
-        *_, made = self._forward(step)  # a batch norm's moments are known
+        *_, made = self._forward(step)  # without MOMENTS, since a batch norm's moments are known
         for read in made.read:
             self._make_again(read)
         self._tiles.append(made)
 
     def _adds(self, value: int | None) -> bool:
-        """Whether a value is a sum with an earlier one, so that values that add it would be made from ever earlier ones."""
+        """Return whether a value adds an earlier value. Computing it again could then go back through all earlier layers."""
         step = self._makers.get(-1 if value is None else value)
         return isinstance(step, Finish) and step.add is not None
 
     def _stored_tables(self) -> Iterator[Instruction]:
-        """Yield what makes the tables that gathers read."""
+        """Yield the instructions that store the tables that gathers read."""
         for value in sorted({step.bonds for step in self._program.steps if isinstance(step, Gather) and step.bonds is not None}):
             yield Instruction(Op.STORE, source=value, memory=self._keys.table(value))
 

@@ -1,4 +1,4 @@
-"""Where values and gradients lie in memory: those that are needed at different times share it."""
+"""Lay out values and gradients in memory, so that those that are needed at different times share it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ ALIGNMENT = 64  # numbers: 256 bytes of float32
 
 
 class Span(NamedTuple):
-    """A piece of memory and the time in which it is needed.
+    """A piece of memory and the time that it is needed for.
 
     Attributes:
-        size: numbers.
-        first: step that writes it.
-        last: last step that reads it.
+        size: The size in numbers.
+        first: The step that writes it.
+        last: The last step that reads it.
     """
 
     size: int
@@ -23,11 +23,11 @@ class Span(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where pieces of memory lie.
+    """The places of pieces of memory.
 
     Attributes:
-        offsets: the first number of each, a multiple of :data:`ALIGNMENT`.
-        size: numbers in all.
+        offsets: The offset of each piece in numbers, a multiple of :data:`ALIGNMENT`.
+        size: The total size in numbers.
     """
 
     offsets: Mapping[int, int]
@@ -40,7 +40,7 @@ def aligned(numbers: int) -> int:
 
 
 def lay_out(spans: Mapping[int, Span]) -> Layout:
-    """Return offsets such that pieces needed at the same time do not overlap: first fit, in the order of time."""
+    """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
     placed: list[tuple[int, int, Span]] = []  # first and last number, and span
     offsets: dict[int, int] = {}
     for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
@@ -54,7 +54,7 @@ def lay_out(spans: Mapping[int, Span]) -> Layout:
 
 
 def side_by_side(sizes: Mapping[int, int]) -> Layout:
-    """Return offsets of pieces of which all are needed at the same time."""
+    """Return a layout of pieces that are all needed at the same time."""
     offsets, size = {}, 0
     for key in sizes:
         offsets[key] = size
@@ -66,9 +66,9 @@ def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end:
     """Return the spans of numbered pieces from the steps that touch them.
 
     Args:
-        sizes: numbers of each piece that is to be placed.
-        touched: the pieces that each step reads or writes.
-        until_end: pieces that are needed after the last step.
+        sizes: The size of each piece in numbers. Pieces without a size are left out.
+        touched: The pieces that each step reads or writes.
+        until_end: The pieces that are needed after the last step.
     """
     found: dict[int, Span] = {}
     for time, keys in enumerate(touched):

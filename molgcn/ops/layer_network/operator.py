@@ -1,8 +1,8 @@
-r"""`molgcn::layer_network`: all layers of a network of the family and the pooling as one operator, forward and backward.
+r"""`molgcn::layer_network`: all layers of a network and the pooling as one operator, forward and backward.
 
-The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
-of `molgcn::layer_network` and `molgcn::layer_network_backward`, and where it keeps other values for backward than :mod:`passes`, how many
-numbers (:func:`register_saved_numbers`).
+The operator is functional: running statistics are outputs, and the dropout seed is a tensor argument. Each device registers an
+implementation of `molgcn::layer_network` and `molgcn::layer_network_backward`. If it keeps other values for backward than
+:mod:`molgcn.ops.layer_network.passes`, it also registers how many numbers (:func:`register_saved_numbers`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ torch.library.define(
 
 
 class Outputs(NamedTuple):
-    """What the operator returns.
+    """The outputs of the operator.
 
     Attributes:
-        pooled: [B, H].
-        new_statistics: [2, K, H], running means and variances of the K batch norms after this batch in training, else [2, 0, H].
-        saved: what backward needs, in x's dtype.
+        pooled: The pooled features [B, H].
+        new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
+            [2, 0, H].
+        saved: What backward needs, in x's dtype.
     """
 
     pooled: Tensor
@@ -50,17 +51,19 @@ class Outputs(NamedTuple):
 
 
 def layer_network(call: LayerNetworkCall) -> Outputs:
-    r"""Return the pooled states of the molecules after all layers.
+    r"""Compute all layers and the pooling; see :class:`LayerNetworkSpec` for the formula.
 
     Args:
-        call: see :class:`LayerNetworkCall`; differentiable in x, the bonds' rows and the parameters, once.
+        call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows and in
+            the parameters.
 
     Returns:
-        See :class:`Outputs`.
+        The outputs; see :class:`Outputs`.
 
     Raises:
-        ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
-        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
+        ValueError: If a tensor's shape, dtype or device does not fit, or an option is unknown.
+        UserError: If the device does not compute in the dtype of x.
+        NotImplementedError: Under a transform of torch.func or forward-mode differentiation.
     """
     refuse_transforms()
     if torch.compiler.is_compiling():
@@ -72,12 +75,17 @@ _SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
 
 
 def register_saved_numbers(device_type: str, numbers: Callable[[LayerNetworkCall], int]) -> None:
-    """Register how many numbers `saved` has on a device, a function of shapes and options only."""
+    """Register the function that gives the size of `saved` on a type of device.
+
+    Args:
+        device_type: The type of device, such as "cpu".
+        numbers: Returns how many numbers `saved` has for a call. It depends on shapes and options only.
+    """
     _SAVED_NUMBERS[device_type] = numbers
 
 
 def empty_saved(call: LayerNetworkCall) -> Tensor:
-    """Return uninitialised memory for what the backward pass needs; without one, for the moments of batch norms."""
+    """Return uninitialised memory for what backward needs, or, without `save_for_backward`, for the moments of batch norms."""
     return call.graph.x.new_empty(_SAVED_NUMBERS.get(call.graph.x.device.type, saved_numbers)(call))
 
 
@@ -97,14 +105,14 @@ def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds:
 
 
 def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return uninitialised gradients of x and the bonds' rows, [0, 0] where they are not wanted, and of the parameters."""
+    """Return uninitialised gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted."""
     x, bonds = call.graph.x, call.graph.bonds
     of_bonds = x.new_empty(bonds.shape if grad_bonds and bonds is not None else (0, 0))
     return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [x.new_empty(shape) for shape in call.spec.parameters.values()]
 
 
 class _Network(torch.autograd.Function):
-    """The operator's derivative. `torch.library.register_autograd` does the same, but spends a millisecond a step on lists of tensors."""
+    """The autograd function of the operator. `torch.library.register_autograd` does the same, but takes 1 ms per step more on lists."""
 
     @staticmethod
     def forward(ctx: Any, call: LayerNetworkCall, *variables: Tensor | None) -> tuple[Tensor, ...]:
@@ -143,7 +151,7 @@ class _Network(torch.autograd.Function):
 
 
 def _run(call: LayerNetworkCall) -> Outputs:
-    """Run the operator, with its derivative where one is wanted."""
+    """Run the operator, with its derivative if a gradient is wanted."""
     variables = [call.graph.x, call.graph.bonds, *call.parameters]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
         return Outputs(*_Network.apply(call, *variables))

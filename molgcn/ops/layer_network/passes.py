@@ -1,4 +1,4 @@
-"""One forward or backward pass of a network: where its values, gradients and parameters lie."""
+"""One forward or backward pass of a network: the memory of its values, gradients and parameters."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_si
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
-_FEW_ATOMS = 8192  # of a batch on a GPU whose launches take longer than what they compute
-_LAYOUTS = 256  # that are remembered: batches without padding have many sizes
-_LAYERS_TOGETHER = 4  # whose gradients of weights are one launch there
+_FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
+_LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
+_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 
 class Rows(NamedTuple):
     """Rows in memory.
 
     Attributes:
-        tensor: float [num_rows, stride]; columns from `width` on are zeros.
-        width: columns.
+        tensor: The memory, float [num_rows, stride]. Columns from `width` on are zeros.
+        width: The number of columns in use.
     """
 
     tensor: Tensor
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Numbers from one row to the next, a multiple of 4."""
+        """The distance between two rows in numbers, a multiple of 4."""
         return self.tensor.shape[1]
 
     @property
@@ -47,12 +47,17 @@ class Rows(NamedTuple):
 
 
 def stride_of(width: int) -> int:
-    """Return the numbers from one row to the next: the width rounded up to whole loads of four numbers."""
+    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
     return -(-width // 4) * 4
 
 
 class Sizes(NamedTuple):
-    """What the sizes of values depend on: N atoms and K or E rows of bonds."""
+    """The numbers of rows of values.
+
+    Attributes:
+        atoms: The number of atoms, N.
+        bonds: The number of rows of bonds, K or E.
+    """
 
     atoms: int
     bonds: int
@@ -64,13 +69,13 @@ class Sizes(NamedTuple):
 
 
 def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return where the values lie that the backward pass reads, but for inputs that it finds where they are."""
+    """Return the layout of the values that backward reads, except inputs that are read where they are."""
     return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
 @lru_cache(maxsize=_LAYOUTS)
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return where the other values of a forward pass lie."""
+    """Return the layout of the values of a forward pass that are not saved."""
     others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
     made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
@@ -79,7 +84,7 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 
 @lru_cache(maxsize=_LAYOUTS)
 def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
-    """Return where the gradients of a backward pass lie."""
+    """Return the layout of the gradients of a backward pass."""
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
     outputs = [number for number in (backward.of_x, backward.of_bonds) if number is not None]
@@ -87,7 +92,7 @@ def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
 
 
 def _in_memory(program: Program, value: int) -> bool:
-    """Whether a value lies in the pass's own memory: all but inputs whose rows are whole loads."""
+    """Return whether a value needs memory of the pass: all but inputs whose width is a multiple of four."""
     return value > BONDS or program.values[value].width % 4 > 0
 
 
@@ -111,14 +116,14 @@ def _gradients(step: GradStep) -> Iterator[int]:
 
 
 class Pass:
-    """What the steps of one pass read and write.
+    """The memory that the steps of one pass read and write.
 
     Args:
-        call: the network and the batch.
-        saved: [saved_numbers(call)] in x's dtype: the values that the backward pass reads, after the moments of batch norms.
-        backward: True for a backward pass, whose gradients get memory too.
-        grad_x: whether the gradient of x is wanted, in a backward pass.
-        grad_bonds: whether the gradient of the bonds' rows is wanted, in a backward pass.
+        call: The network and the batch.
+        saved: The moments of batch norms and then the values that backward reads, [saved_numbers(call)] in x's dtype.
+        backward: Whether this is a backward pass, whose gradients get memory too.
+        grad_x: Whether the gradient of x is wanted, in a backward pass.
+        grad_bonds: Whether the gradient of the bonds' rows is wanted, in a backward pass.
     """
 
     def __init__(self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, grad_x: bool = False, grad_bonds: bool = False) -> None:
@@ -138,7 +143,7 @@ class Pass:
         self._scratch = call.graph.x.new_empty(self._places.size)
 
     def rows(self, value: int) -> Rows:
-        """Return a value of the forward pass."""
+        """Return the rows of a value of the forward pass."""
         given, (rows, width) = (self.graph.x, self.graph.bonds), self.program.values[value]
         if not _in_memory(self.program, value):
             tensor = given[value]
@@ -150,7 +155,7 @@ class Pass:
         return _rows(self._scratch, self._places.offsets[value], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
-        """Return a gradient of the backward pass."""
+        """Return the rows of a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]
         return _rows(self._scratch, self._places.offsets[number], getattr(self._sizes, rows), width)
 
@@ -160,14 +165,14 @@ class Pass:
 
     @cached_property
     def grad_parameters(self) -> Mapping[str, Tensor]:
-        """Memory for the gradient of every parameter, by its name; zeros for eps that is not learnt, else not initialised."""
+        """The memory for every parameter's gradient, by its name. It is zero for an eps that is not learnt, otherwise uninitialised."""
         made = {name: self.graph.x.new_empty(shape) for name, shape in self.spec.parameters.items()}
         if not self.spec.train_eps:
             made |= {name: self.graph.x.new_zeros(1) for name in made if name.endswith(".eps")}
         return made
 
     def moments(self, norm: str) -> Tensor:
-        """Return memory for mean and 1 / deviation [2, H] of a batch norm's input, with batch statistics."""
+        """Return the memory for the mean and 1 / standard deviation of a batch norm's input [2, H], with batch statistics."""
         hidden, place = self.spec.hidden_channels, self.spec.batch_norms.index(norm)
         return self.saved[2 * hidden * place : 2 * hidden * (place + 1)].view(2, hidden)
 
@@ -178,22 +183,22 @@ class Pass:
 
     @cached_property
     def new_statistics(self) -> Tensor:
-        """Memory for running means and variances after this batch: [2, K, H], K batch norms with batch statistics, else none."""
+        """The memory for running means and variances after this batch: [2, K, H] with batch statistics, otherwise [2, 0, H]."""
         return self.graph.x.new_empty(2, len(self.spec.batch_norms) if self.call.batch_statistics else 0, self.spec.hidden_channels)
 
     def new_running(self, norm: str) -> tuple[Tensor, Tensor]:
-        """Return memory for the running mean and variance [H] of a batch norm after this batch."""
+        """Return the memory for the running mean and variance [H] of a batch norm after this batch."""
         mean, variance = self.new_statistics[:, self.spec.batch_norms.index(norm)]
         return mean, variance
 
 
 def saved_numbers(call: LayerNetworkCall) -> int:
-    """Return how many numbers a forward pass keeps for its backward pass: the moments of batch norms, then the values it reads."""
+    """Return how many numbers forward keeps for backward: the moments of batch norms and the values that backward reads."""
     return moments_size(call) + saved_layout(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call)).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
-    """Return the numbers of all batch norms' moments, rounded up."""
+    """Return the size of all batch norms' moments in numbers, rounded up to the alignment."""
     numbers = 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
     return aligned(numbers)
 
@@ -210,7 +215,7 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:
-    """Return the values that a backward pass of the call reads, whatever gradients are wanted; none where there is none."""
+    """Return the values that backward may read, whatever gradients are wanted. There are none without `save_for_backward`."""
     if not call.options.save_for_backward:
         return frozenset()
     program = program_of(call.spec, call.dropout_rate > 0)

@@ -1,4 +1,4 @@
-"""`molgcn::layer_network` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+"""`molgcn::layer_network` on the CPU, by the C++ extension `molgcn._cpu`. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PASS = {torch.float32: _cpu.layer_pass_float32, torch.float64: _cpu.layer_pass_
 
 
 class Kind(NamedTuple):
-    """What the instructions of a call depend on.
+    """The properties of a call that its instructions depend on.
 
     Attributes:
-        spec: the network.
-        dropout: whether dropout is in effect.
-        batch_statistics: whether batch norms take the statistics of the batch.
-        coded: whether the graph has codes of bonds.
-        save: whether values are saved for a backward pass.
+        spec: The network.
+        dropout: Whether dropout is active.
+        batch_statistics: Whether batch norms use the statistics of the batch.
+        coded: Whether the graph has codes of bonds.
+        save: Whether values are saved for a backward pass.
     """
 
     spec: LayerNetworkSpec
@@ -50,12 +50,12 @@ class Kind(NamedTuple):
 
 
 class CpuPass(NamedTuple):
-    """A pass that is laid out.
+    """A pass in the form that C++ reads.
 
     Attributes:
-        numbers: as `read_pass` in `cpu/layer_network.cpp` takes them.
-        memory: rows that it reads or writes outside tiles.
-        columns: of all rows of each home.
+        numbers: The numbers that `read_pass` in `cpu/layer_network.cpp` reads.
+        memory: The rows that the pass reads or writes outside tiles.
+        columns: The number of columns of each :class:`Home`.
     """
 
     numbers: array[int]
@@ -64,7 +64,7 @@ class CpuPass(NamedTuple):
 
 
 def saved_numbers(call: LayerNetworkCall) -> int:
-    """Return how many numbers the forward pass keeps: mean and 1 / deviation of each batch norm, then what no tile can make again."""
+    """Return how many numbers forward keeps: the mean and 1 / standard deviation of batch norms, and the values that backward loads."""
     if not call.options.save_for_backward:
         return _moments(call)
     return _moments(call) + _forward_pass(Kind.of(call)).columns[Home.SAVED].numbers((call.graph.num_nodes, call.graph.num_bond_rows))
@@ -91,7 +91,7 @@ def _backward_pass(kind: Kind, grad_x: bool, grad_bonds: bool) -> CpuPass:
 
 @cache
 def _saved(kind: Kind) -> tuple[int, ...]:
-    """Return the values that a backward pass of any gradients reads."""
+    """Return the values that backward loads, whatever gradients are wanted."""
     keys, builder, backward = _backward_builder(kind, grad_x=True, grad_bonds=True)
     return loaded_values(builder.backward(backward), keys)
 
@@ -108,7 +108,7 @@ def _backward_builder(kind: Kind, grad_x: bool, grad_bonds: bool) -> tuple[Keys,
 
 
 def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: bool = False) -> CpuPass:
-    """Return the pass in the numbers that C++ takes."""
+    """Return the pass in the form that C++ reads."""
     spec, ends = kind.spec, [0]
     for segment in tiles.segments:
         ends.append(ends[-1] + len(segment.instructions))
@@ -152,10 +152,10 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
 
 
 def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
-    """Return the call with its tensors as C++ reads them; they must outlive the pass.
+    """Return the call with contiguous tensors. They must outlive the pass.
 
     Raises:
-        UserError: for a dtype that the CPU does not compute in.
+        UserError: If the CPU does not compute in the dtype of x.
     """
     dtype = call.graph.x.dtype
     if dtype not in _PASS:
@@ -174,7 +174,7 @@ def _run(
     new_statistics: Tensor | None = None,
     gradients: tuple[Tensor, Tensor, list[Tensor]] | None = None,
 ) -> None:
-    """Run a pass: forward with memory for the new statistics, backward with memory for the gradients."""
+    """Run a forward pass if `new_statistics` is given, or a backward pass if `gradients` is given."""
     graph, spec = call.graph, call.spec
     rows = graph.num_nodes, graph.num_bond_rows
     scratch = graph.x.new_empty(laid_out.columns[Home.SCRATCH].numbers(rows))

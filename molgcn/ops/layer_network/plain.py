@@ -1,4 +1,4 @@
-"""The steps of a network in PyTorch's own operations, in any dtype on any device: what the kernels are tested against.
+"""The reference implementation of a network's steps, which the kernels are tested against: plain PyTorch, any dtype, any device.
 
 Batches must have no padding.
 """
@@ -20,10 +20,10 @@ from molgcn.ops.philox import keep_mask
 
 
 class PlainSteps:
-    """The steps of a pass.
+    """The steps of a pass in plain PyTorch.
 
     Args:
-        run: the pass.
+        run: The pass.
     """
 
     def __init__(self, run: Pass) -> None:
@@ -47,11 +47,11 @@ class PlainSteps:
             out.values.copy_(F.normalize(inputs["source"], dim=-1))
 
     def pool(self, pooled: Tensor) -> None:
-        """Fill [B, H] with the pooled rows of the last value."""
+        """Compute the pooled rows of the last value, `pooled` [B, H]."""
         pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.spec.pool))
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0."""
+        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         spec, out = self.run.spec, self.run.program.out
         width = spec.hidden_channels
         rows = self.run.rows(out).values if spec.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
@@ -60,7 +60,7 @@ class PlainSteps:
 
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
-        """Compute the gradients of a backward step."""
+        """Compute the gradients that a backward step describes."""
         raise NotImplementedError(step)
 
     @backward.register
@@ -88,7 +88,7 @@ class PlainSteps:
     def _(self, step: GatherGrad) -> None:
         forward = step.step
         grad = self.run.gradient(step.grad).values
-        kept = forward.source in self.run.backward.kept  # else the gradient is the same whatever the source is
+        kept = forward.source in self.run.backward.kept  # if not, the gradient does not depend on the source
         inputs = {"source": self.run.rows(forward.source).values if kept else torch.zeros_like(grad)}
         inputs |= {} if forward.bonds is None else {"bonds": self.run.rows(forward.bonds).values}
         inputs |= self._named(forward, "eps")
@@ -144,7 +144,7 @@ class PlainSteps:
         return out if step.dropout is None else self._dropped(out, step.dropout)
 
     def _statistics(self, norm: str, source: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return running statistics that PyTorch brings up to date; none in a backward pass."""
+        """Return the running statistics that PyTorch updates in place, or None in a backward pass."""
         if not self.run.call.statistics:
             return None, None
         with torch.no_grad():
@@ -165,7 +165,7 @@ class PlainSteps:
         return {} if step.norm is None else {name: self.run.parameter(f"{step.norm}.{name}") for name in ("weight", "bias")}
 
     def _write(self, produced: Produced, gradient: Tensor) -> None:
-        """Write a gradient: with that of the steps further on, times the derivative of the mask."""
+        """Write a gradient, plus the one from later steps of the network, times the derivative of the mask."""
         if produced.add is not None:
             gradient = gradient + self.run.gradient(produced.add).values
         if produced.mask is not None:
@@ -177,7 +177,7 @@ class PlainSteps:
 
 
 def _gradients(function: Callable[..., Tensor], grad: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the gradients of a function of named tensors."""
+    """Return the gradients of a function with respect to its named inputs."""
     with torch.enable_grad():
         leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
         out = function(**leaves)

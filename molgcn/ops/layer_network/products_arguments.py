@@ -1,20 +1,20 @@
-"""The arguments of the kernels of matrix products."""
+"""The structs of arguments of the matrix product kernels, `cuda/product_*.cu`."""
 
 from __future__ import annotations
 
 from molgcn.cuda_runtime.structs import Header
 
-MAX_WEIGHTS = 64  # that one launch prepares
-MAX_PRODUCTS = 32  # gradients of matrices that one launch computes
+MAX_WEIGHTS = 64  # the most weights that one launch prepares
+MAX_PRODUCTS = 32  # the most weight gradients that one launch computes
 
 _OPERANDS = Header(
     "product_operands_structs.h",
     Weight=[
         ("const float*", "values"),
         ("float*", "fragments"),  # [columns / 16, rows / 16, 2, 32] float4
-        ("float*", "scales"),  # of the operands' columns
-        ("int", "rows columns"),  # contracted numbers, and columns of the result
-        ("int", "row_step column_step"),  # in `values`
+        ("float*", "scales"),  # the scales of the operands' columns
+        ("int", "rows columns"),  # the length of the contraction, and the columns of the result
+        ("int", "row_step column_step"),  # strides of `values`
         ("int", "first_block"),
     ],
     Parameters=[("Weight", "weights[MAX_WEIGHTS]"), ("int", "num_weights")],
@@ -23,7 +23,7 @@ OPERANDS = _OPERANDS.ctype(MAX_WEIGHTS=MAX_WEIGHTS)
 
 _ROWS = Header(
     "product_rows_structs.h",
-    Norm=[  # batch norm that follows, with batch statistics
+    Norm=[  # the batch norm that follows, with batch statistics
         ("float*", "moments"),  # [2, OUT]: mean and 1 / deviation
         ("const float*", "mean variance"),  # running
         ("float*", "new_mean new_variance"),
@@ -34,8 +34,8 @@ _ROWS = Header(
     ],
     Parameters=[
         ("const float*", "x"),
-        ("const float*", "fragments scales"),  # of the weight
-        ("const float*", "bias add mask"),  # each or null
+        ("const float*", "fragments scales"),  # the operands of the weight
+        ("const float*", "bias add mask"),  # each may be null
         ("float*", "out"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
@@ -51,7 +51,7 @@ _WEIGHTS = Header(
     "product_weights_structs.h",
     Product=[
         ("const float*", "gradient source"),  # G, x or null
-        ("float*", "grad_weight grad_bias"),  # each or null
+        ("float*", "grad_weight grad_bias"),  # each may be null
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("float*", "partial"),  # [tiles, splits + groups, partial_size]
         ("uint32*", "arrivals"),  # [tiles, groups + 1]

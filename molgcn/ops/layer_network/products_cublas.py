@@ -1,4 +1,4 @@
-"""The matrix products of a pass by cuBLAS: in float64, and in widths beyond what kernels of our own compute."""
+"""The matrix products of a pass by cuBLAS, for float64 and for widths that the project's kernels do not support."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from molgcn.ops.philox import keep_mask
 
 
 class CublasProducts:
-    """Products of a pass.
+    """The matrix products of a pass by cuBLAS.
 
     Args:
-        run: the pass; rows of padding hold zeros in gradients.
+        run: The pass. In its gradients, rows of padding are zeros.
     """
 
     def __init__(self, run: Pass) -> None:
         self.run = run
 
     def linear(self, step: Linear, norm: str | None) -> bool:
-        """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
+        """Compute a step's value, and return whether the moments of the following `norm` were computed too."""
         run, out = self.run, self.run.rows(step.out)
         bias = None if step.bias is None else run.parameter(step.bias)
         made = F.linear(run.rows(step.source).values, run.parameter(step.weight), bias)
@@ -33,7 +33,7 @@ class CublasProducts:
             made.relu_()
         if step.dropout is not None:
             made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate)
-            made /= 1 - run.call.dropout_rate  # a mask that is divided is float32
+            made /= 1 - run.call.dropout_rate  # not the mask, whose quotient would be float32
         out.tensor[:, out.width :] = 0
         out.values.copy_(self._without_padding(made, run.program.values[step.out].rows))
         return False
@@ -53,7 +53,7 @@ class CublasProducts:
         out.values.copy_(made)
 
     def weight_grads(self, step: WeightGrads) -> None:
-        """Compute the gradients of matrices and biases."""
+        """Compute the gradients of weights and biases."""
         run = self.run
         for product in step.products:
             grad = run.gradient(product.grad).values
@@ -64,7 +64,7 @@ class CublasProducts:
                 torch.sum(grad, 0, out=run.grad_parameters[product.bias])
 
     def _without_padding(self, rows: Tensor, kind: str) -> Tensor:
-        """Return rows with those of the padding set to 0: it may hold anything, and NaN times a gradient of 0 is NaN."""
+        """Return the rows with zeros in the padding, which may hold anything: NaN times a gradient of 0 would be NaN."""
         graph = self.run.graph
         atoms = graph.ptr[-1:]
         if kind == "bonds" and graph.code is not None:

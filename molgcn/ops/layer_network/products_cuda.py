@@ -1,4 +1,4 @@
-"""The matrix products of a pass on tensor cores in float32 accuracy, for rows and results of up to 1,024 columns."""
+"""The matrix products of a pass on tensor cores, with up to 1,024 input and output columns, in the precision of the call."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _WEIGHTS_THREADS = 128
 
 
 def fits(run: Pass) -> bool:
-    """Return whether the kernels compute the products of a pass: in its dtype and its widths."""
+    """Return whether the kernels support the dtype and the widths of a pass."""
     return run.graph.x.dtype == torch.float32 and max(value.width for value in run.program.values) <= MAX_WIDTH
 
 
 class _Operand(NamedTuple):
-    """Addresses of a weight as operand: fragments and the scales of its columns."""
+    """The addresses of a weight in the form that tensor cores read: its fragments and the scales of its columns."""
 
     fragments: int
     scales: int
 
 
 class TensorCoreProducts:
-    """Products of a pass.
+    """The matrix products of a pass on tensor cores.
 
     Args:
-        run: the pass, whose rows :func:`fits`.
-        workspace: memory for what the kernels tell each other.
+        run: The pass, for which :func:`fits` is true.
+        workspace: The counters and scratch memory of the kernels.
     """
 
     def __init__(self, run: Pass, workspace: Workspace) -> None:
@@ -50,7 +50,7 @@ class TensorCoreProducts:
         self._just_prepared = False
 
     def linear(self, step: Linear, norm: str | None) -> bool:
-        """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
+        """Compute a step's value, and return whether the moments of the following `norm` were computed too."""
         run, it = self.run, ROWS()
         it.atoms, it.bonds = self._real(step.source)
         if step.bias is not None:
@@ -82,7 +82,7 @@ class TensorCoreProducts:
         self._multiply(it, operand, run.gradient(step.grad), run.gradient(source.out), plan, Follows.input_grad(step))
 
     def weight_grads(self, step: WeightGrads) -> None:
-        """Compute the gradients of matrices and biases."""
+        """Compute the gradients of weights and biases."""
         for first in range(0, len(step.products), MAX_PRODUCTS):
             self._weight_grads(WeightGrads(step.products[first : first + MAX_PRODUCTS]))
 
@@ -110,12 +110,12 @@ class TensorCoreProducts:
         function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
 
     def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, plan: RowBlocks, follows: Follows) -> None:
-        """Launch the product of rows and a weight, with what `it` says of the rest."""
+        """Launch the product of rows and a weight. `it` has all other arguments of the kernel."""
         it.fragments, it.scales = operand
         it.x, it.out, it.num_rows = rows.address, out.address, rows.tensor.shape[0]
         prefetch = partial(prefetch_kernels, self.run, self._gpu)
         function = kernel("product_rows.cu", "product_rows", rows_macros(self.run, plan, follows), self._device, prefetch)
-        overlap = not self._just_prepared  # the kernel reads operands before it waits for the launch before it
+        overlap = not self._just_prepared  # the kernel reads operands before it waits for the previous launch
         function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
         self._just_prepared = False
 
@@ -138,7 +138,7 @@ class TensorCoreProducts:
         return self._prepare((step.step.weight for step in self.run.backward.steps if isinstance(step, InputGrad)), transposed=True)
 
     def _prepare(self, names: Iterable[str], *, transposed: bool) -> Mapping[str, _Operand]:
-        """Launch what makes operands of the weights that the pass multiplies by: of G W where `transposed`, else of x W^T."""
+        """Prepare the pass's weights as operands of x W^T, or, if `transposed`, of G W."""
         weights = {name: self.run.parameter(name) if transposed else self.run.parameter(name).T for name in dict.fromkeys(names)}
         chunks = {name: tuple(map(in_chunks, weight.shape)) for name, weight in weights.items()}
         sizes = {name: 4 * (256 * rows * columns + 16 * columns) for name, (rows, columns) in chunks.items()}
@@ -160,7 +160,7 @@ class TensorCoreProducts:
         return operands
 
     def _real(self, value: int) -> tuple[int, int]:
-        """Return where the number of a value's real rows is told, as `num_real` in cuda/quads.cuh takes it."""
+        """Return the addresses from which `num_real` in cuda/quads.cuh reads the number of a value's rows without padding."""
         graph = self.run.graph
         atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
         if self.run.program.values[value].rows == "atoms":
@@ -168,7 +168,7 @@ class TensorCoreProducts:
         return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
 
     def _reused(self, size: int) -> int:
-        """Return memory of one launch, which later ones of the same size take again."""
+        """Return the address of scratch memory for one launch. Later launches reuse it for the same size."""
         if size not in self._scratch:
             self._scratch[size] = self._workspace.scratch(size)
         return self._scratch[size]

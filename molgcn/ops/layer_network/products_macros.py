@@ -1,4 +1,4 @@
-"""What the kernels of matrix products are specialised by, and which of them a forward pass and its backward pass launch."""
+"""The macros that specialise the matrix product kernels, and the list of kernels that a forward pass and its backward pass launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ Macros = dict[str, int]
 
 
 class Follows(NamedTuple):
-    """What follows a product of rows and a matrix, in the same launch."""
+    """The operations that follow a matrix product in the same launch.
+
+    Attributes:
+        relu: Whether relu follows.
+        dropout: Whether dropout follows.
+        add: Whether another value or gradient is added.
+        mask: Whether the result is multiplied by the derivative of relu and dropout.
+        moments: Whether the moments of the next norm are computed.
+    """
 
     relu: bool = False
     dropout: bool = False
@@ -28,30 +36,30 @@ class Follows(NamedTuple):
 
     @staticmethod
     def linear(run: Pass, step: Linear, norm: str | None) -> Follows:
-        """Return what follows a step's product; `norm` is that of the next step."""
+        """Return what follows a step's product, where `norm` is the norm of the next step."""
         moments = norm in run.spec.batch_norms and run.call.batch_statistics
         return Follows(step.relu, step.dropout is not None, step.add is not None, moments=moments)
 
     @staticmethod
     def input_grad(step: InputGrad) -> Follows:
-        """Return what follows the product of a gradient."""
+        """Return what follows the product that computes a gradient."""
         return Follows(add=step.source.add is not None, mask=step.source.mask is not None)
 
 
 def norm_after(run: Pass, step: Linear, following: Step | None) -> str | None:
-    """Return the norm that begins the next step, if it is of this step's value and would need a launch more for its moments."""
+    """Return the norm of the next step if it reads this step's value and its moments would otherwise need another launch."""
     if not isinstance(following, Finish) or following.source != step.out or fit_a_block(run):
         return None
     return following.norm
 
 
 def num_rows(run: Pass, value: int) -> int:
-    """Return how many rows a value has, with those of padding."""
+    """Return how many rows a value has, including padding."""
     return run.graph.num_nodes if run.program.values[value].rows == "atoms" else run.graph.num_bond_rows
 
 
 def rows_plan(run: Pass, source: int, out: int, gpu: Gpu) -> RowBlocks:
-    """Return how the product is divided that makes value `out`, or its gradient, of value `source`, or its gradient."""
+    """Return how the product from value `source` to value `out`, or between their gradients, is divided."""
     values = run.program.values
     return row_blocks(num_rows(run, source), values[source].width, values[out].width, gpu)
 
@@ -68,7 +76,7 @@ def weights_macros(run: Pass, tile: int) -> Macros:
 
 
 def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) -> tuple[Shape, ...]:
-    """Return the shapes of products; `gradients` are the values that gradients are of."""
+    """Return the shapes of products, where `gradients` has the value that each gradient belongs to."""
     values = run.program.values
     return tuple(
         Shape(num_rows(run, value), values[value].width, 0 if product.source is None else values[product.source].width)
@@ -77,7 +85,7 @@ def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) 
 
 
 def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
-    """Yield sources and macros of the products of a forward pass, and of its backward pass if there is one, to be compiled together."""
+    """Yield the sources and macros of the products of a forward pass and of its backward pass, to compile them at the same time."""
     steps = run.program.steps
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         if isinstance(step, Linear):

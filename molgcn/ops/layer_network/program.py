@@ -1,4 +1,4 @@
-"""The steps of a network's forward pass, from its spec."""
+"""The steps of a network's forward pass, derived from its spec."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Program(NamedTuple):
     """A network's forward pass up to the pooling.
 
     Attributes:
-        values: what the steps make and read, by number; the first two are given.
-        steps: in the order of the network.
-        ends: number of steps up to the end of each layer.
-        out: value that is pooled.
+        values: The values that the steps read and compute, by number. The first two are the network's inputs.
+        steps: The steps in the order of the network.
+        ends: The number of steps up to the end of each layer.
+        out: The value that is pooled.
     """
 
     values: tuple[Value, ...]
@@ -27,11 +27,11 @@ class Program(NamedTuple):
 
 @cache
 def program_of(spec: LayerNetworkSpec, dropout: bool) -> Program:
-    """Return the steps of a network.
+    """Return the forward pass of a network.
 
     Args:
-        spec: the network.
-        dropout: whether dropout is in effect: in training, with a probability above 0.
+        spec: The network.
+        dropout: Whether dropout is active, that is in training with a probability above 0.
     """
     builder = _Builder(spec, dropout)
     h, ends = X, []
@@ -42,7 +42,7 @@ def program_of(spec: LayerNetworkSpec, dropout: bool) -> Program:
 
 
 class _Builder:
-    """The steps so far."""
+    """Builds the steps layer by layer."""
 
     def __init__(self, spec: LayerNetworkSpec, dropout: bool) -> None:
         self.spec = spec
@@ -52,7 +52,7 @@ class _Builder:
         self._dropouts = 0
 
     def layer(self, layer: int, h: int) -> int:
-        """Add a layer with all that follows it; return the value it makes of value `h`."""
+        """Add a layer with its norm, relu, dropout, residual and feed-forward block, and return the value that it computes from `h`."""
         spec = self.spec
         y = getattr(self, f"_{spec.message}")(layer, h)
         norm = f"norms.{layer}" if spec.norm is not None and spec.activated(layer) else None
@@ -70,13 +70,13 @@ class _Builder:
         return out
 
     def _linear(self, name: str, source: int, width: int, *, bias: str | None = "", relu: bool = False, add: int | None = None) -> int:
-        """Multiply by `name`.weight; the bias is `name`.bias unless another name, or None, is given."""
+        """Add a product with `name`.weight, and return its value. The bias is `name`.bias unless another name, or None, is given."""
         out = self._value(width, self.values[source].rows)
         self.steps.append(Linear(source, out, f"{name}.weight", f"{name}.bias" if bias == "" else bias, relu, add=add))
         return out
 
     def _finish(self, source: int, norm: str | None, activated: bool, add: int | None = None, *, dropout: bool | None = None) -> int:
-        """End a layer; relu without norm or residual is the matrix product's own."""
+        """End a layer, and return its value. Without norm, what follows a matrix product becomes part of that step if possible."""
         last, site = self.steps[-1], self._site() if (activated if dropout is None else dropout) else None
         if norm is None and not activated and site is None and add is None:
             return source
@@ -131,7 +131,7 @@ class _Builder:
         return self._linear(f"{of}.{3 if spec.mlp_norm else 2}", hidden, spec.hidden_channels)
 
     def _bonds(self, name: str, width: int) -> int:
-        """Return the bonds' rows in the width of the atoms', through the layer's own map where theirs is another."""
+        """Return the bonds' rows in the width of the atoms' rows, through the layer's own linear map if the widths differ."""
         return BONDS if self.values[BONDS].width == width else self._linear(name, BONDS, width)
 
     def _feed_forward(self, layer: int, h: int) -> int:

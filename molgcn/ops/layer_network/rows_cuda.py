@@ -1,4 +1,4 @@
-"""The steps of a pass that are no matrix products, by kernels on rows of atoms: `cuda/rows_*.cu`."""
+"""The steps of a pass that are not matrix products, by the kernels of `cuda/rows_*.cu`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from molgcn.ops.layer_network.workspace import Workspace
 
 
 class RowKernels:
-    """Kernels of a pass that work on rows.
+    """The kernels of a pass that work on rows.
 
     Args:
-        run: the pass.
-        workspace: memory for what its kernels use among themselves.
+        run: The pass.
+        workspace: The counters and scratch memory of the kernels.
     """
 
     def __init__(self, run: Pass, workspace: Workspace) -> None:
@@ -29,33 +29,33 @@ class RowKernels:
         self._pool = PoolLaunches(launches)
 
     def gather(self, step: Gather) -> None:
-        """Compute a step's value."""
+        """Compute the value of a gather."""
         self._gather.forward(step)
 
     def gather_grad(self, step: GatherGrad) -> None:
-        """Compute the gradients of a step's source, bonds and eps."""
+        """Compute the gradients of a gather's source, bonds and eps."""
         self._gather.backward(step)
 
     def finish(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute a step's value; `has_moments` says that the moments of its norm, with batch statistics, are there."""
+        """Compute the value of a layer's end. `has_moments` tells whether its norm's batch moments have been computed."""
         self._finish.forward(step, has_moments=has_moments)
 
     def finish_grad(self, step: FinishGrad) -> None:
-        """Compute the gradients of a step's source and of its norm's weight and bias."""
+        """Compute the gradients of the source of a layer's end, and of its norm's weight and bias."""
         self._finish.backward(step)
 
     def normalize(self, step: Normalize) -> None:
-        """Compute a step's value."""
+        """Compute the value of a step that scales rows to length 1."""
         self._pool.normalize(step)
 
     def normalize_grad(self, step: NormalizeGrad) -> None:
-        """Compute the gradient of a step's source."""
+        """Compute the gradient of the source of a step that scales rows to length 1."""
         self._pool.normalize_grad(step)
 
     def pool(self, pooled: Tensor) -> None:
-        """Fill [B, H] with the pooled rows of the last value."""
+        """Compute the pooled rows of the last value, `pooled` [B, H]."""
         self._pool.pool(pooled)
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, of the last value, times the derivative of `mask`."""
+        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         self._pool.pool_grad(grad_pooled, mask)

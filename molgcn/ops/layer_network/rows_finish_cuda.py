@@ -1,4 +1,4 @@
-"""The ends of layers, norm, relu, dropout and residual, and their gradients: `cuda/rows_finish*.cu` and `cuda/rows_layer_norm.cu`."""
+"""The ends of layers (norm, relu, dropout, residual) and their gradients, by `cuda/rows_finish*.cu` and `cuda/rows_layer_norm.cu`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
 
-_MOST_THREADS = 1024  # of blocks that have all atoms
-_SUM_THREADS = 1024  # of blocks that sum columns: the fewer blocks, the sooner their sums are one
-_SUM_BLOCKS = 1  # of them on a multiprocessor
-_LINE_THREADS = 512  # of blocks that sum columns and have a row at a time
-_LINE_BLOCKS = 2  # of them on a multiprocessor
-_LINE_BYTES = 96 << 10  # of shared memory for their sums
-_SUM_ROWS = 4  # at least, of a thread that sums
-_ROWS, _GRAD_ROWS = 2, 4  # of a thread that does not
+_MOST_THREADS = 1024  # threads of a block that reads all atoms
+_SUM_THREADS = 1024  # threads of a block that sums columns; fewer blocks merge their sums sooner
+_SUM_BLOCKS = 1  # such blocks per multiprocessor
+_LINE_THREADS = 512  # threads of a block that sums columns and reads whole rows
+_LINE_BLOCKS = 2  # such blocks per multiprocessor
+_LINE_BYTES = 96 << 10  # the most shared memory for the sums of such a block
+_SUM_ROWS = 4  # the fewest rows of a thread that sums columns
+_ROWS, _GRAD_ROWS = 2, 4  # rows of a thread that does not sum, in forward and in backward
 
 
 def fit_a_block(run: Pass) -> bool:
-    """Return whether one block has all atoms of some columns, and their moments without another launch."""
+    """Return whether one block can read some columns of all atoms, so that their moments need no other launch."""
     rows_of_thread = 2 if run.graph.x.element_size() == 8 else 4  # `rows` in cuda/rows_finish_block.cu
     return run.graph.num_nodes <= rows_of_thread * _MOST_THREADS
 
 
 class FinishLaunches:
-    """The ends of layers of a pass.
+    """The kernels of the ends of layers of a pass.
 
     Args:
-        launches: of the pass.
+        launches: The launches of the pass.
     """
 
     def __init__(self, launches: RowLaunches) -> None:
@@ -39,7 +39,7 @@ class FinishLaunches:
         self._num_atoms = self.run.graph.num_nodes
 
     def forward(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute a step's value; `has_moments` says that the moments of its norm are there."""
+        """Compute a step's value. `has_moments` tells whether its norm's batch moments have been computed."""
         run, source = self.run, self.run.rows(step.source)
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         kind, statistics = self._kind(step)
@@ -97,12 +97,12 @@ class FinishLaunches:
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
 
     def _kind(self, step: Finish) -> tuple[str | None, bool]:
-        """Return the kind of a step's norm, and whether it takes the statistics of the batch."""
+        """Return the kind of a step's norm, and whether it uses the statistics of the batch."""
         kind = None if step.norm is None else self.run.spec.norms[step.norm]
         return kind, kind == "batch" and self.run.call.options.training
 
     def _grid(self, tile: Tile, rows: int) -> int:
-        """Return how many blocks there are where a thread has so many rows."""
+        """Return the number of blocks if every thread has `rows` rows."""
         return tile.chunks * tile.parts(self._num_atoms, rows)
 
     def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
@@ -119,14 +119,14 @@ class FinishLaunches:
         it.grad_weight, it.grad_bias = (self.run.grad_parameters[f"{step.norm}.{name}"].data_ptr() for name in ("weight", "bias"))
 
     def _launch_block(self, name: str, it: Any, source: Rows) -> None:
-        """Launch a block for every quad of columns."""
+        """Launch one block for every four columns."""
         rows = 1 << (max(1, -(-self._num_atoms // _MOST_THREADS)) - 1).bit_length()
         threads = 32 * max(1, -(-self._num_atoms // (32 * rows)))
         shared = 8 * 33 * self._launches.number_bytes
         self._launches.launch("rows_finish_block.cu", name, it, source.stride // 4, block=threads, shared=shared, defines={"ROWS": rows})
 
     def _launch_sums(self, file: str, name: str, it: Any, record_numbers: int, defines: dict[str, int] | None = None) -> None:
-        """Launch a kernel whose blocks hand in a record for every column."""
+        """Launch a kernel whose blocks merge a record of `record_numbers` numbers for every column."""
         tile = tile_of(it.stride, _SUM_THREADS)
         columns = 4 * tile.lanes
         parts = min(tile.parts(self._num_atoms, _SUM_ROWS), self._launches.resident(tile.chunks, _SUM_BLOCKS))

@@ -1,4 +1,4 @@
-"""Sums along the bonds and their gradients: `cuda/rows_gather*.cu`."""
+"""Aggregation over the bonds and its gradients, by `cuda/rows_gather*.cu`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunc
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
-_BLOCKS = 4  # of a multiprocessor
-_GRAD_BLOCKS = 16
-_SUMMING_BLOCKS = 4  # where they hand in sums
-_FEW_ATOMS = 2048  # whose sums are one sooner when blocks have many rows of few columns
-_LANES_OF_FEW = 4
-_TABLE_BYTES = 64 << 10  # of the sums over distinct bonds that a block holds
+_BLOCKS = 4  # forward blocks per multiprocessor
+_GRAD_BLOCKS = 16  # backward blocks per multiprocessor
+_SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that merge sums
+_FEW_ATOMS = 2048  # up to this many atoms, sums merge sooner if blocks have many rows of few columns
+_LANES_OF_FEW = 4  # the most lanes of such a block's rows
+_TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
 
 class GatherLaunches:
-    """The gathers of a pass.
+    """The kernels of the gathers of a pass.
 
     Args:
-        launches: of the pass.
+        launches: The launches of the pass.
     """
 
     def __init__(self, launches: RowLaunches) -> None:
@@ -33,7 +33,7 @@ class GatherLaunches:
 
     @cached_property
     def _scale(self) -> Tensor:
-        """D^-1/2 of every atom [N]."""
+        """The D^-1/2 of every atom [N]."""
         scale = self.run.graph.x.new_empty(self.run.graph.num_nodes)
         aggr = next(step.aggr for step in self.run.program.steps if isinstance(step, Gather))
         self._prepare("rows_scale", aggr, "new_scale", scale)
@@ -41,7 +41,7 @@ class GatherLaunches:
 
     @cached_property
     def _paired(self) -> Tensor:
-        """The row of every bond's reverse [E]."""
+        """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
         self._prepare("rows_pair", "sum", "new_paired", paired)
         return paired

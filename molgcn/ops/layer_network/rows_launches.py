@@ -1,4 +1,4 @@
-"""How kernels on rows are launched: their arguments, and how threads and blocks share rows and columns."""
+"""Launch kernels on rows: their struct of arguments, and how threads and blocks share rows and columns."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
 MOST_LANES = 32
-_ONE_GROUP = 160  # blocks whose sums one of them merges
+_ONE_GROUP = 160  # the most blocks whose sums are merged without groups
 _HEADER = Header(
     "rows_structs.h",
     Gradient=[  # see molgcn.ops.layer_network.backward.Produced
-        ("real*", "out"),  # null where it is not wanted
-        ("const real*", "add value"),  # or null
+        ("real*", "out"),  # null if it is not wanted
+        ("const real*", "add value"),  # each may be null
         ("double", "scale"),
     ],
-    Merging=[  # what blocks hand in to be merged
+    Merging=[  # memory in which blocks merge records
         ("unsigned char*", "records"),  # [sets][parts + groups][records]
         ("uint32*", "arrivals"),  # [sets][groups + 1], zeros
-        ("int", "group"),  # parts in each
+        ("int", "group"),  # the number of parts in a group
     ],
     Parameters=[
-        ("const int*", "ptr rowptr col code"),  # of the batch; code is null without one
-        ("const int*", "paired"),  # [bonds]: row of each bond's reverse
+        ("const int*", "ptr rowptr col code"),  # the BondGraph; code may be null
+        ("const int*", "paired"),  # [bonds]: row in `bonds` of each bond's reverse
         ("const real*", "scale"),  # [atoms]: D^-1/2
         ("int*", "new_paired"),
         ("real*", "new_scale"),
-        ("int", "num_graphs num_atoms num_bond_rows"),  # with those of padding
-        ("int", "width stride"),  # of all rows
-        ("int", "lanes chunks"),  # threads side by side on a row, and blocks
-        ("const real*", "source bonds add grad largest"),  # rows, or null
+        ("int", "num_graphs num_atoms num_bond_rows"),  # including padding
+        ("int", "width stride"),  # the columns of all rows, and the distance between two rows
+        ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Tile
+        ("const real*", "source bonds add grad largest"),  # rows; each may be null
         ("real*", "out"),  # rows
         ("Gradient", "of_source of_bonds"),
-        ("const real*", "eps"),  # of a gather, or null
-        ("real*", "grad_eps"),  # or null
-        ("const real*", "weight bias"),  # [width], of a norm, or of a gather
-        ("const real*", "moments mean variance"),  # [2, width], a batch's mean and 1 / deviation, or null; [width], running statistics
+        ("const real*", "eps"),  # the gather's eps, or null
+        ("real*", "grad_eps"),  # may be null
+        ("const real*", "weight bias"),  # [width]: a norm's weight and bias, or a gather's bias
+        ("const real*", "moments mean variance"),  # [2, width]: batch mean and 1 / deviation, or null; [width]: running statistics
         ("real*", "new_moments new_mean new_variance"),
         ("real*", "grad_weight grad_bias"),
         ("real*", "pooled"),  # [graphs, width]
@@ -54,19 +54,19 @@ _HEADER = Header(
         ("uint32", "dropout_threshold"),
         ("int", "dropout_site relu"),  # site: -1 without dropout
         ("double", "dropout_scale norm_eps momentum"),
-        ("int", "codes"),  # rows of a table of bonds that a block sums
+        ("int", "codes"),  # the number of distinct bonds whose gradients a block sums
         ("Merging", "merge merge_table merge_eps"),
     ],
 )
 
 
 class Tile(NamedTuple):
-    """How threads share rows: see `Tile` in cuda/rows.cuh.
+    """How threads share rows; see `Tile` in cuda/rows.cuh. A quad is four adjacent columns.
 
     Attributes:
-        lanes: threads that have adjacent quads of a row.
-        chunks: blocks among which the quads of a row are shared.
-        threads: of a block.
+        lanes: The number of threads side by side on the quads of a row.
+        chunks: The number of blocks that share the quads of a row.
+        threads: The number of threads of a block.
     """
 
     lanes: int
@@ -75,11 +75,11 @@ class Tile(NamedTuple):
 
     @property
     def teams(self) -> int:
-        """Rows that a block has at a time."""
+        """The number of rows that a block works on at a time."""
         return self.threads // self.lanes
 
     def parts(self, num_rows: int, rows_of_team: int = 1) -> int:
-        """Return how many blocks share the rows of a chunk."""
+        """Return how many blocks share the rows of a chunk, if every team has `rows_of_team` rows."""
         return max(1, -(-num_rows // (self.teams * rows_of_team)))
 
 
@@ -91,11 +91,11 @@ def tile_of(stride: int, threads: int = THREADS, most_lanes: int = MOST_LANES) -
 
 
 class RowLaunches:
-    """Launches of one pass.
+    """The launches of the row kernels of one pass.
 
     Args:
-        run: the pass.
-        workspace: memory for what its kernels use among themselves.
+        run: The pass.
+        workspace: The counters and scratch memory of the kernels.
     """
 
     def __init__(self, run: Pass, workspace: Workspace) -> None:
@@ -104,7 +104,7 @@ class RowLaunches:
         self.gpu: Gpu = gpu(self.device)
         self.double = run.graph.x.dtype == torch.float64
         self.number_bytes = 8 if self.double else 4
-        self.wait()  # for the batch
+        self.wait()  # until the batch is written
         graph, call = run.graph, run.call
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
@@ -117,10 +117,10 @@ class RowLaunches:
         """Return the arguments of a launch on rows of some width.
 
         Args:
-            width: columns.
-            stride: numbers from one row to the next.
-            tile: how threads share them.
-            **rows: rows that the kernel reads or writes, by the fields' names; None for those that there are not.
+            width: The number of columns.
+            stride: The distance between two rows, in numbers.
+            tile: How threads share the rows.
+            **rows: The rows that the kernel reads or writes, by the names of the fields. None sets a field to null.
         """
         it: Any = type(self._common).from_buffer_copy(self._common)
         it.width, it.stride, it.lanes, it.chunks = width, stride, tile.lanes, tile.chunks
@@ -129,7 +129,7 @@ class RowLaunches:
         return it
 
     def gradient(self, produced: Produced | None) -> ctypes.Structure:
-        """Return where a gradient is written, and what ends it."""
+        """Return the arguments of a gradient: where it is written, what is added to it, and its mask."""
         it: Any = _HEADER.ctype("Gradient")()
         if produced is not None:
             it.out, it.add = self.run.gradient(produced.out).address, self._address(produced.add)
@@ -138,35 +138,42 @@ class RowLaunches:
         return it
 
     def mask_scale(self, mask: Linear) -> float:
-        """Return by what the gradient of a step with relu is multiplied where its value is not 0."""
+        """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
         return 1.0 if mask.dropout is None else 1 / (1 - self.run.call.dropout_rate)
 
     def _address(self, gradient: int | None) -> int:
         return 0 if gradient is None else self.run.gradient(gradient).address
 
     def activation(self, it: Any, step: Finish) -> None:
-        """Set what relu and dropout of a step need."""
+        """Set the arguments of a step's relu and dropout."""
         it.relu, it.dropout_site = int(step.relu), -1 if step.dropout is None else step.dropout
 
     def merging(self, sets: int, parts: int, count: int, record_numbers: int) -> ctypes.Structure:
-        """Return memory in which the blocks of each set, `parts` of them, merge `count` records."""
+        """Return memory in which blocks merge records.
+
+        Args:
+            sets: The number of sets of blocks. Each set merges its own records.
+            parts: The number of blocks of a set.
+            count: The number of records of a block.
+            record_numbers: The number of numbers in a record.
+        """
         group = parts if parts <= _ONE_GROUP else isqrt(parts - 1) + 1
         groups = -(-parts // group)
         records = self.workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
         return _HEADER.ctype("Merging")(records=records, arrivals=self.workspace.counters(sets * (groups + 1)), group=group)
 
     def resident(self, chunks: int, blocks_of_multiprocessor: int) -> int:
-        """Return how many parts of a grid there are at most with so many blocks on each multiprocessor."""
+        """Return the most parts of a grid that run at the same time with `blocks_of_multiprocessor` blocks per multiprocessor."""
         return max(1, blocks_of_multiprocessor * self.gpu.num_multiprocessors // chunks)
 
     def wait(self) -> None:
-        """Let the next kernel start when the previous ones have ended: what it reads before it waits for them itself must be there."""
+        """Let the next kernel start only when the previous ones have ended, since it reads their results before it waits itself."""
         self._overlap = False
 
     def launch(
         self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
     ) -> None:
-        """Launch a kernel of `cuda/<file>`."""
+        """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
         function = kernel(file, name, {"DOUBLE": int(self.double), **(defines or {})}, self.device)

@@ -1,4 +1,4 @@
-"""Pooling over molecules, rows scaled to length 1, and their gradients: `cuda/rows_pool.cu` and `cuda/rows_normalize.cu`."""
+"""Pooling over molecules, scaling of rows to length 1, and their gradients, by `cuda/rows_pool.cu` and `cuda/rows_normalize.cu`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_ti
 from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Linear, Normalize
 
-_THREADS = 128  # of a molecule's block
-_PADDING_BLOCKS = 32  # that write zeros beyond the last molecule
+_THREADS = 128  # threads of a molecule's block
+_PADDING_BLOCKS = 32  # the number of blocks that write zeros beyond the last molecule
 
 
 class PoolLaunches:
-    """Pooling and scaling in a pass.
+    """The kernels of the pooling and of the scaling to length 1 of a pass.
 
     Args:
-        launches: of the pass.
+        launches: The launches of the pass.
     """
 
     def __init__(self, launches: RowLaunches) -> None:
@@ -28,7 +28,7 @@ class PoolLaunches:
         self._shared = _THREADS * 4 * launches.number_bytes
 
     def pool(self, pooled: Tensor) -> None:
-        """Fill [B, H] with the pooled rows of the last value."""
+        """Compute the pooled rows of the last value, `pooled` [B, H]."""
         source = self.run.rows(self.run.program.out)
         tile = tile_of(source.stride, _THREADS)
         it = self._launches.arguments(source.width, source.stride, tile, source=source)
@@ -37,7 +37,7 @@ class PoolLaunches:
         self._launches.launch("rows_pool.cu", "rows_pool", it, grid, block=_THREADS, shared=self._shared, defines=self._defines)
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, of the last value, times the derivative of `mask`."""
+        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         width, out = self.run.spec.hidden_channels, self.run.program.out
         tile = tile_of(stride_of(width), _THREADS)
         source = self.run.rows(out) if self.run.spec.pool == "max" else None

@@ -1,4 +1,4 @@
-"""What is static about a network of the family, and its parameters by the names that they have in a state dict."""
+"""The static description of a network, and its parameters by their names in a state dict."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ MESSAGES = ("gcn", "gin", "gine", "gcn_edge", "sage")
 NORMS = (None, "batch", "layer")
 POOLS = ("mean", "sum", "max")
 AGGREGATIONS = ("mean", "sum", "max")
-_HEADING = "molgcn.layer_network/1"  # of the string form, with its version
+_HEADING = "molgcn.layer_network/1"  # the first word of the string form, with its version
 
 
 @dataclass(frozen=True)
 class LayerNetworkSpec:
-    r"""Everything static about a network of L layers.
+    r"""The static description of a network of L layers.
 
-    Each of them computes
+    Each layer computes
 
     .. math::
         H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
 
-    with a :class:`molgcn.nn.feed_forward.FeedForward` block where `feed_forward` asks for one.
+    where the block is a :class:`molgcn.nn.feed_forward.FeedForward` with `feed_forward`, and otherwise the identity.
 
     Attributes:
-        message: "gcn", "gin", "gine", "gcn_edge" or "sage", the layer of that name in :mod:`molgcn.nn.layers`.
-        in_channels: columns of the first layer's input, F.
-        hidden_channels: width of every layer, H.
-        num_layers: L.
-        edge_channels: columns of the bonds' rows, D; None where the layer sees no bonds.
-        norm: "batch", "layer" or None, after every layer.
-        residual: add a layer's input to its output where the widths agree.
-        feed_forward: put a feed-forward block after every layer.
-        feed_forward_norm: "batch", "layer" or None, in these blocks.
-        last_activation: the last layer has norm, relu and dropout too.
-        dropout: probability of a zero in training.
-        pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
-        add_self_loops: of gcn.
-        train_eps: of gin and gine: whether eps is learnt.
-        mlp_norm: of gin and gine: batch norm before the activation of the MLP.
-        aggr: of sage: "mean", "sum" or "max".
-        project: of sage: the neighbours pass a linear map and relu first.
-        normalize: of sage: every atom's new state is scaled to length 1.
-        root_weight: of sage: the atom itself counts.
-        eps: of the norms.
-        momentum: of the running statistics, as `torch.nn.BatchNorm1d`.
+        message: The layer in :mod:`molgcn.nn.layers`: "gcn", "gin", "gine", "gcn_edge" or "sage".
+        in_channels: The number of columns of the first layer's input, F.
+        hidden_channels: The width of every layer, H.
+        num_layers: The number of layers, L.
+        edge_channels: The number of bond features, D, for "gine" and "gcn_edge"; None for the other layers.
+        norm: The norm after every layer: "batch", "layer" or None.
+        residual: Whether a layer's input is added to its output if the widths agree.
+        feed_forward: Whether a feed-forward block follows every layer.
+        feed_forward_norm: The norm in these blocks: "batch", "layer" or None.
+        last_activation: Whether the last layer has norm, relu and dropout too.
+        dropout: The probability that an activation is dropped in training.
+        pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally.
+        add_self_loops: For "gcn": whether the identity is added to the adjacency.
+        train_eps: For "gin" and "gine": whether eps is learnt.
+        mlp_norm: For "gin" and "gine": whether the MLP has batch norm before its activation.
+        aggr: For "sage": "mean", "sum" or "max".
+        project: For "sage": whether the neighbours pass a linear map and relu first.
+        normalize: For "sage": whether every atom's new features are scaled to length 1.
+        root_weight: For "sage": whether the atom itself is added, through a weight of its own.
+        eps: The value that the norms add to the variance.
+        momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.
 
     Raises:
-        ValueError: naming the option that is unknown or out of range.
+        ValueError: If an option is unknown or out of range. The message names it.
     """
 
     message: str
@@ -87,19 +87,21 @@ class LayerNetworkSpec:
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout={self.dropout}, expected a probability of at least 0 and below 1")
         if (self.message in ("gine", "gcn_edge")) != (self.edge_channels is not None):
-            raise ValueError(f"message={self.message} with edge_channels={self.edge_channels}: gine and gcn_edge see bonds, others do not")
+            raise ValueError(
+                f"message={self.message} with edge_channels={self.edge_channels}: gine and gcn_edge need edge_channels, others expect None"
+            )
 
     def activated(self, layer: int) -> bool:
-        """Whether norm, relu and dropout follow a layer."""
+        """Return whether norm, relu and dropout follow a layer."""
         return layer < self.num_layers - 1 or self.last_activation
 
     def in_width(self, layer: int) -> int:
-        """Columns of a layer's input."""
+        """Return the number of columns of a layer's input."""
         return self.hidden_channels if layer else self.in_channels
 
     @cached_property
     def parameters(self) -> Mapping[str, tuple[int, ...]]:
-        """The parameters' shapes by their names in a state dict, in the order in which the operator takes them."""
+        """The parameters' shapes by their names in a state dict, in the order of the operator's arguments."""
         shapes: dict[str, tuple[int, ...]] = {}
         for layer in range(self.num_layers):
             shapes |= _conv_shapes(self, layer)
@@ -122,24 +124,24 @@ class LayerNetworkSpec:
 
     @cached_property
     def batch_norms(self) -> tuple[str, ...]:
-        """The names of the norms over a batch, whose running statistics the operator takes in this order, all means first."""
+        """The names of the batch norms, in the order of the network."""
         return tuple(name for name, kind in self.norms.items() if kind == "batch")
 
     @cached_property
     def statistics(self) -> Mapping[str, tuple[int, ...]]:
-        """The running statistics' shapes by their names in a state dict, in the order in which the operator takes them."""
+        """The running statistics' shapes by their names in a state dict, in the operator's order: all means, then all variances."""
         return {f"{norm}.{kind}": (self.hidden_channels,) for kind in ("running_mean", "running_var") for norm in self.batch_norms}
 
     def to_string(self) -> str:
-        """Return the versioned form that the operator takes: "molgcn.layer_network/1 message=gine in_channels=11 ..."."""
+        """Return the versioned string that the operator takes, such as "molgcn.layer_network/1 message=gine in_channels=11 ..."."""
         return to_text(self, _HEADING)
 
     @classmethod
     def from_string(cls, text: str) -> LayerNetworkSpec:
-        """Return the spec of :meth:`to_string`, one object for each text.
+        """Return the spec of a string that :meth:`to_string` has made. Equal strings give the same object.
 
         Raises:
-            ValueError: for a text of another version, or one that does not name every option once.
+            ValueError: If the string is of another version, or does not name every option once.
         """
         return from_text(cls, _HEADING, text)
 

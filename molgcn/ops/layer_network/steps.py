@@ -1,19 +1,19 @@
-"""The steps of which the forward pass of a network is made, on numbered values: rows of atoms or of bonds."""
+"""The steps of a network's forward pass. They read and compute numbered values, which are rows of atoms or of bonds."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 X, BONDS = 0, 1
-"""The values that a network is given: the atoms' rows, and the bonds' rows."""
+"""The numbers of the values that are a network's inputs: the atoms' rows and the bonds' rows."""
 
 
 class Value(NamedTuple):
-    """Rows that a step makes or reads.
+    """The rows that a step reads or computes.
 
     Attributes:
-        rows: "atoms", N of them, or "bonds": E, or as many as distinct bonds where the graph has codes of them.
-        width: columns.
+        rows: "atoms" for N rows. "bonds" for E rows, or for one row per distinct bond if the graph has codes of bonds.
+        width: The number of columns.
     """
 
     rows: Literal["atoms", "bonds"]
@@ -21,16 +21,16 @@ class Value(NamedTuple):
 
 
 class Gather(NamedTuple):
-    r"""Sum what comes in along the bonds: :math:`o_i = (1 + \epsilon) h_i + \mathrm{aggr}_j \, w_{ij} \phi(h_j, e_{ij}) + b`.
+    r"""Aggregate the messages of the neighbours: :math:`o_i = (1 + \epsilon) h_i + \mathrm{aggr}_j \, w_{ij} \phi(h_j, e_{ij}) + b`.
 
     Attributes:
-        source: value h.
-        out: value o.
-        aggr: "sum", "mean" or "max" over the neighbours, 0 for an atom without any; "gcn" sums with the weights
-            :math:`D^{-1/2} A D^{-1/2}`, and "gcn_loops" with those of :math:`D^{-1/2} (A + I) D^{-1/2}`.
-        bonds: value e: the message is :math:`\mathrm{relu}(h_j + e_{ij})`; None: it is :math:`h_j`.
-        eps: name of :math:`\epsilon`; None leaves out the atom itself.
-        bias: name of b, or None.
+        source: The value h.
+        out: The value o.
+        aggr: "sum", "mean" or "max" over the neighbours, 0 for an atom without any. "gcn" is a sum with the weights
+            :math:`D^{-1/2} A D^{-1/2}`, and "gcn_loops" one with the weights :math:`D^{-1/2} (A + I) D^{-1/2}`.
+        bonds: The value e, for messages :math:`\phi = \mathrm{relu}(h_j + e_{ij})`; or None, for :math:`\phi = h_j`.
+        eps: The name of :math:`\epsilon`, or None to leave out the atom itself.
+        bias: The name of b, or None.
     """
 
     source: int
@@ -45,13 +45,13 @@ class Linear(NamedTuple):
     r"""Multiply rows by a matrix: :math:`o = \mathrm{dropout}(\mathrm{relu}(x W^T + b)) + a`.
 
     Attributes:
-        source: value x.
-        out: value o.
-        weight: name of W.
-        bias: name of b, or None.
-        relu: whether relu follows; then there is no a.
-        dropout: number of the dropout's random numbers, or None where no dropout follows; there is none without relu and none with a.
-        add: value a, or None.
+        source: The value x.
+        out: The value o.
+        weight: The name of W.
+        bias: The name of b, or None.
+        relu: Whether relu follows. Then `add` is None.
+        dropout: The number of the dropout in the network, or None without dropout. Dropout comes only with relu, and `add` is None then.
+        add: The value a, or None.
     """
 
     source: int
@@ -67,12 +67,12 @@ class Finish(NamedTuple):
     r"""End a layer: :math:`o = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(x))) + a`.
 
     Attributes:
-        source: value x.
-        out: value o.
-        norm: name of the norm, or None; its kind is in :attr:`LayerNetworkSpec.norms`.
-        relu: whether relu follows.
-        dropout: number of the dropout's random numbers, or None where no dropout follows.
-        add: value a, or None.
+        source: The value x.
+        out: The value o.
+        norm: The name of the norm, or None. Its kind is in :attr:`LayerNetworkSpec.norms`.
+        relu: Whether relu follows.
+        dropout: The number of the dropout in the network, or None without dropout.
+        add: The value a, or None.
     """
 
     source: int
@@ -84,11 +84,11 @@ class Finish(NamedTuple):
 
 
 class Normalize(NamedTuple):
-    """Scale every row to length 1, as `torch.nn.functional.normalize` does.
+    """Scale every row to length 1; see `torch.nn.functional.normalize`.
 
     Attributes:
-        source: value of the rows.
-        out: value of the scaled rows.
+        source: The value of the rows.
+        out: The value of the scaled rows.
     """
 
     source: int

@@ -1,4 +1,4 @@
-"""`molgcn::layer_network` on CUDA, one step of a network after another; imported for its registrations."""
+"""`molgcn::layer_network` on CUDA, one step of a network after another. Import this module to register it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from molgcn.ops.layer_network.workspace import Workspace
 
 
 class CudaSteps:
-    """The steps of a pass by kernels of `cuda/`.
+    """The steps of a pass by the kernels of `cuda/`.
 
     Args:
-        run: the pass.
+        run: The pass.
     """
 
     def __init__(self, run: Pass) -> None:
@@ -34,7 +34,7 @@ class CudaSteps:
         workspace = Workspace(run.graph.x)
         self._rows = RowKernels(run, workspace)
         self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
-        self._has_moments = False  # of the norm that comes next
+        self._has_moments = False  # whether the next norm's batch moments have been computed
 
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value."""
@@ -49,15 +49,15 @@ class CudaSteps:
             self._rows.normalize(step)
 
     def pool(self, pooled: Tensor) -> None:
-        """Fill [B, H] with the pooled rows of the last value."""
+        """Compute the pooled rows of the last value, `pooled` [B, H]."""
         self._rows.pool(pooled)
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0."""
+        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         self._rows.pool_grad(grad_pooled, mask)
 
     def backward(self, step: GradStep) -> None:
-        """Compute the gradients of a backward step."""
+        """Compute the gradients that a backward step describes."""
         if isinstance(step, WeightGrads):
             self._products.weight_grads(step)
         elif isinstance(step, InputGrad):
@@ -83,10 +83,10 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
 
 
 def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
-    """Return the call with its tensors as kernels read them.
+    """Return the call with its tensors in the form that kernels read: contiguous, and aligned to 16 bytes.
 
     Raises:
-        UserError: for a dtype that the kernels do not compute in.
+        UserError: If the kernels do not compute in the dtype of x.
     """
     dtype = call.graph.x.dtype
     if dtype not in (torch.float32, torch.float64):
@@ -97,7 +97,7 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Return the tensor as contiguous rows that start at a whole load of four numbers."""
+    """Return the tensor contiguous and aligned to 16 bytes."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 

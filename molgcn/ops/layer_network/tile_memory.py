@@ -1,4 +1,7 @@
-"""Where the rows of a pass lie that runs tile by tile: in a tile's own memory, and outside it what other tiles, segments or passes read."""
+"""Lay out the rows of a pass that runs tile by tile.
+
+Rows are in a tile's own memory. Rows that other segments or passes read are in memory outside the tiles too.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
 from molgcn.ops.layer_network.memory import lay_out, spans
 from molgcn.ops.layer_network.steps import BONDS, X
 
-_LINE = 16  # numbers: rows in a tile's memory are whole vectors in every instruction set
+_LINE = 16  # numbers, so that rows in a tile's memory are whole vectors in every instruction set
 
 
 class Home(IntEnum):
-    """To what rows outside tiles belong."""
+    """The tensor that rows outside tiles belong to."""
 
     X = 0
     BONDS = 1
@@ -28,9 +31,9 @@ class Place(NamedTuple):
     """Rows in a tile's memory.
 
     Attributes:
-        bonds: 1 for a row of each of the tile's bonds, or of its part of the table; 0 for a row of each atom.
-        width: columns.
-        offset: columns of the same kind before it.
+        bonds: 1 for one row per bond of the tile, or per row of its part of the table; 0 for one row per atom.
+        width: The number of columns.
+        offset: The number of columns of the same kind before these.
     """
 
     bonds: int
@@ -39,7 +42,15 @@ class Place(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Rows outside tiles, which belong to `home`; `stride` numbers from one to the next, else as :class:`Place`."""
+    """Rows outside tiles.
+
+    Attributes:
+        bonds: 1 for rows of bonds, 0 for rows of atoms.
+        width: The number of columns.
+        stride: The distance between two rows, in numbers.
+        offset: The number of columns of the same kind before these.
+        home: The tensor that the rows belong to.
+    """
 
     bonds: int
     width: int
@@ -49,29 +60,34 @@ class Memory(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """How many columns rows of atoms and rows of bonds have in all; those of atoms come first."""
+    """The total numbers of columns in some memory, which has the rows of atoms first and then the rows of bonds.
+
+    Attributes:
+        atoms: The number of columns of rows of atoms.
+        bonds: The number of columns of rows of bonds.
+    """
 
     atoms: int = 0
     bonds: int = 0
 
     def numbers(self, rows: tuple[int, int]) -> int:
-        """Return how many numbers there are for so many atoms and rows of bonds."""
+        """Return the size of the memory in numbers, where `rows` are the numbers of atoms and of rows of bonds."""
         return self.atoms * rows[0] + self.bonds * rows[1]
 
     def first_number(self, memory: Memory, rows: tuple[int, int]) -> int:
-        """Return the place of the first number of rows in this memory."""
+        """Return the offset of some rows in this memory in numbers, where `rows` are the numbers of atoms and of rows of bonds."""
         return memory.offset * rows[memory.bonds] + (self.atoms * rows[0] if memory.bonds else 0)
 
 
 class TileProgram(NamedTuple):
-    """A pass whose instructions name places and memory by number.
+    """A pass whose instructions refer to places and memory by number.
 
     Attributes:
-        segments: the instructions, with what moves rows between tiles and memory.
-        places: in a tile's memory.
-        memory: outside tiles.
-        place_columns: columns of a tile's memory.
-        columns: of the memory outside tiles.
+        segments: The instructions, including those that move rows between tiles and memory.
+        places: The rows in a tile's memory.
+        memory: The rows outside tiles.
+        place_columns: The number of columns of a tile's memory.
+        columns: The number of columns of each tensor outside tiles.
     """
 
     segments: tuple[Segment, ...]
@@ -82,25 +98,25 @@ class TileProgram(NamedTuple):
 
 
 def lay_out_tiles(segments: Sequence[Segment], keys: Keys, saved: Sequence[int], outputs: Mapping[int, Home]) -> TileProgram:
-    """Return the pass with places for its rows.
+    """Return the pass with a place in memory for all of its rows.
 
     Args:
-        segments: the instructions, whose rows have the numbers of `keys`.
-        keys: the numbers of all rows.
-        saved: values that the forward pass saves, in the order of their memory.
-        outputs: rows that the pass returns.
+        segments: The instructions, whose rows have the numbers of `keys`.
+        keys: The numbers of all rows.
+        saved: The values that the forward pass saves, in the order of their memory.
+        outputs: The rows that the pass returns, each with the tensor that it is returned in.
     """
     return _Layouter(segments, keys, saved, outputs).laid_out()
 
 
 def loaded_values(segments: Sequence[Segment], keys: Keys) -> tuple[int, ...]:
-    """Return the values, but for those given, that segments read without having made them."""
+    """Return the values that segments read but have not computed themselves, except the network's inputs."""
     found = {key for segment in segments for key in _from_outside(segment) if key == keys.value(key)}
     return tuple(sorted(found - {X, BONDS}))
 
 
 def _from_outside(segment: Segment) -> Iterator[int]:
-    """Yield the rows that a segment reads before it has made them."""
+    """Yield the rows that a segment reads before it has computed them."""
     made: set[int] = set()
     for instruction in segment.instructions:
         yield from (key for key in instruction.read if key not in made)
@@ -108,6 +124,8 @@ def _from_outside(segment: Segment) -> Iterator[int]:
 
 
 class _Layouter:
+    """Lays out the rows of a pass; see :func:`lay_out_tiles`."""
+
     def __init__(self, segments: Sequence[Segment], keys: Keys, saved: Sequence[int], outputs: Mapping[int, Home]) -> None:
         self._keys = keys
         self._homes = {X: Home.X, BONDS: Home.BONDS} | dict.fromkeys(saved, Home.SAVED) | dict(outputs)
@@ -122,7 +140,7 @@ class _Layouter:
         return TileProgram(segments, tuple(self._places), tuple(self._memory.values()), self._place_columns, self._columns)
 
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
-        """Yield the instructions, with loads before rows of outside are read and stores after rows for outside are made."""
+        """Yield the instructions, with loads before rows from outside are read and stores after rows for outside are computed."""
         present: set[int] = set()
         for instruction in segment.instructions:
             for key in instruction.read:
@@ -135,7 +153,7 @@ class _Layouter:
                 yield Instruction(Op.STORE, source=instruction.out, memory=instruction.out)
 
     def _all_memory(self, saved: Sequence[int]) -> tuple[dict[int, Memory], dict[Home, Columns]]:
-        """Return the memory of all rows that lie outside tiles, in the order of its numbers, and its columns."""
+        """Return the memory of all rows outside tiles, in the order of its numbers, and the columns of each tensor."""
         touched = [tuple(each.memory for each in segment.instructions if each.memory >= 0) for segment in self._segments]
         used = sorted({key for keys in touched for key in keys})
         memory: dict[int, Memory] = {}
@@ -157,7 +175,7 @@ class _Layouter:
         return {key: memory[key] for key in used}, dict.fromkeys(Home, Columns()) | own
 
     def _placed(self, segment: Segment) -> Segment:
-        """Return the segment with numbers of places and memory instead of keys."""
+        """Return the segment with the numbers of places and memory in place of keys."""
         touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
         numbers, columns = {-1: -1}, list(self._place_columns)
         for kind in (0, 1):
@@ -177,7 +195,7 @@ class _Layouter:
         return segment._replace(instructions=tuple(placed))
 
     def _rows(self, key: int) -> tuple[int, int]:
-        """Return the kind of rows, 1 for bonds, and their width."""
+        """Return the kind of rows, 1 for bonds and 0 for atoms, and their width."""
         rows, width = self._keys.rows(key)
         return int(rows == "bonds"), width
 

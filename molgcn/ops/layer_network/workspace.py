@@ -1,4 +1,4 @@
-"""Memory that kernels of one pass use among themselves."""
+"""The counters and scratch memory that the kernels of one pass share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ _COUNTERS = 1 << 14
 
 
 class Workspace:
-    """Counters and scratch memory of one pass, freed with it; what is freed then is used again by later kernels of the same stream.
+    """The counters and scratch memory of one pass.
+
+    The memory is freed with the pass. This is safe before its kernels have run, since only later kernels of the same stream reuse it.
 
     Args:
-        like: a tensor on the device.
+        like: A tensor on the device.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -22,7 +24,7 @@ class Workspace:
         self._kept: list[Tensor] = []
 
     def counters(self, number: int) -> int:
-        """Return the address of so many uint32 that are 0 and nobody else's."""
+        """Return the address of `number` uint32 counters that are 0 and that no other kernel uses."""
         if self._used + number > self._counters.shape[0]:
             self._counters = self._like.new_zeros(max(number, _COUNTERS), dtype=torch.int32)
             self._kept.append(self._counters)
@@ -32,6 +34,6 @@ class Workspace:
         return address
 
     def scratch(self, num_bytes: int) -> int:
-        """Return the address of so many bytes, uninitialised."""
+        """Return the address of `num_bytes` bytes of uninitialised memory."""
         self._kept.append(self._like.new_empty(num_bytes, dtype=torch.uint8))
         return self._kept[-1].data_ptr()
