@@ -147,8 +147,7 @@ class GraphBatch:
         `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when `batch` is not sorted, bonds are not undirected or leave their molecule, or `edge_attr` does not have one row
-                for each bond.
+            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, or `edge_attr` has not one row a bond.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)
@@ -216,10 +215,7 @@ class GraphBatch:
 
     @cached_property
     def tile_ptr(self) -> Tensor:
-        """First molecule of each tile, int32 [tiles + 1].
-
-        A tile is a run of molecules of at most `tile_nodes` atoms together, or one larger molecule.
-        """
+        """First molecule of each tile, int32 [tiles + 1]. A tile has at most `tile_nodes` atoms, or is one larger molecule."""
         return torch.from_numpy(next_fit(self.ptr.cpu().numpy(), self.tile_nodes)).to(self.ptr.device)
 
     @cached_property
@@ -299,11 +295,7 @@ class GraphBatch:
         return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:
-        """Convert to a `torch_geometric.data.Batch`.
-
-        It has `x`, `edge_index`, `y`, `batch`, `ptr` and `indices`, and those of `edge_attr`, `rwse`, `bond_rw`, `descriptors` and
-        `component` that this batch has.
-        """
+        """Convert to a `torch_geometric.data.Batch` with everything that networks read, `targets` as `y`."""
         from torch_geometric.data import Batch
 
         names = ("edge_attr", "rwse", "bond_rw", "descriptors", "component")

@@ -68,7 +68,7 @@ def _steps(molecules: PackedMolecules) -> tuple[int, int]:
 def set_encodings(
     molecules: PackedMolecules, rwse: int, bond_rw: int, use_extension: bool = HAS_EXTENSION
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set, computed in C++ on all cores or, with equal results, in PyTorch."""
+    """Compute `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set in C++ on all cores, or in PyTorch with the same results."""
     atoms = np.empty((molecules.num_nodes, rwse), np.float32)
     bonds = np.empty((molecules.num_edges, bond_rw), np.float32)
     if use_extension:

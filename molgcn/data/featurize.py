@@ -1,8 +1,7 @@
 """Turns SMILES, mol blocks or RDKit molecules into packed sets, in worker processes.
 
 A worker returns a whole packed chunk, in which each atom has a code into the chunk's distinct feature rows. Chunks are joined as they
-come, so that only a few of them are in memory beside the set. The table lists rows in order of first appearance, whatever the number of
-workers.
+come, so that only a few are in memory beside the set. The number of workers does not change the order of the table, first appearance.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Kind = Literal["smiles", "molblock", "sdf", "mol"]
 
 @dataclass
 class Featurized:
-    """The result of featurising items: M molecules, and the reasons why the other items were left out.
+    """The result of featurising items: M molecules, and why the other items were left out.
 
     Attributes:
         molecules: the packed molecules without targets, or None where there are none.
@@ -72,7 +71,7 @@ def featurize(
     Args:
         smiles: the SMILES.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
-            "general" (any organic molecule, heavy atoms only). A version is named as in "general:1". "general:no_stereo" leaves
+            "general" (any organic molecule, heavy atoms only). "general:1" is an older version, and "general:no_stereo" leaves
             stereochemistry out. Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
@@ -90,17 +89,9 @@ def featurize(
 
 
 def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> PackedMolecules:
-    """Featurise `rdkit.Chem.Mol` objects in this process, and pack them without targets.
+    """Featurise `rdkit.Chem.Mol` objects in this process, and pack them without targets, see :func:`featurize`.
 
-    Atoms keep their order. SMILES are written by RDKit.
-
-    Args:
-        mols: the molecules.
-        features: see :func:`featurize`.
-        on_error: see :func:`featurize`.
-
-    Raises:
-        UserError: for the same reasons as :func:`featurize`.
+    Atoms keep their order, and RDKit writes the SMILES.
     """
     result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
     skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
@@ -204,17 +195,9 @@ def featurize_chunk(
     generators: Sequence[str] = (),
     standardize: str = "none",
 ) -> Featurized:
-    """Featurise a chunk of items in this process.
+    """Featurise a chunk of items in this process, see :func:`featurize_items`.
 
-    Args:
-        items: see :func:`featurize_items`.
-        features: see :func:`featurize`.
-        kind: what the items are.
-        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
-        stop: whether to stop at the first item that fails.
-        bonds: whether bonds get features. False is for models that do not read them.
-        generators: see :func:`featurize_items`.
-        standardize: see :func:`featurize_items`.
+    With `stop` it ends at the first item that fails. Without `bonds` it gives bonds no features, for models that do not read them.
     """
     from rdkit import rdBase
 
@@ -311,11 +294,7 @@ def _merge(parts: Sequence[Featurized]) -> Featurized:
 
 
 class _FeatureTable:
-    """The distinct feature rows of the atoms or bonds of all chunks, in order of first appearance.
-
-    Args:
-        array: the array that holds the codes into the table.
-    """
+    """The distinct feature rows of all chunks, in order of first appearance, for one array of codes."""
 
     def __init__(self, array: PackedArray) -> None:
         assert array.table is not None
@@ -323,10 +302,7 @@ class _FeatureTable:
         self._codes: dict[bytes, int] = {}
 
     def recode(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Add a chunk's new rows to this table, and return the chunk with codes into it.
-
-        A chunk without these features is returned as it is.
-        """
+        """Add a chunk's new rows to this table, and return the chunk with codes into it. Without such features it stays as it is."""
         table = getattr(molecules, self._table)
         if table is None:
             return molecules

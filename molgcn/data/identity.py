@@ -132,8 +132,6 @@ def _canonical_smiles(labels: bytes, bonds: bytes) -> str:
         atom = Chem.Atom(0)
         atom.SetIsotope(label + 1)
         mol.AddAtom(atom)
-    for begin, end in {
-        *map(tuple, np.frombuffer(bonds, np.uint16).reshape(-1, 2).tolist())
-    }:  # duplicate bonds already count in the colours
+    for begin, end in {*map(tuple, np.frombuffer(bonds, np.uint16).reshape(-1, 2).tolist())}:  # colours already count duplicate bonds
         mol.AddBond(begin, end, Chem.BondType.SINGLE)
     return str(Chem.MolToSmiles(mol))

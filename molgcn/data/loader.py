@@ -187,7 +187,7 @@ class PyGLoader(MoleculeLoader):
             batch_sampler=order,
             num_workers=self.num_workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # a DataLoader draws a seed when it starts, which must not come from the generator that a checkpoint keeps
+            generator=torch.Generator(),  # a DataLoader draws a seed when it starts, not from the generator that checkpoints keep
         )
         for number, batch in enumerate(loader, start):
             yield self._graph_batch(batch.to(self.device, non_blocking=True), torch.from_numpy(plan.batch(number)[1]))

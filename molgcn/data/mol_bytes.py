@@ -39,7 +39,7 @@ MolBytes = tuple[bytes, bytes, bytes]
 
 @cache
 def mol_bytes_reader() -> Callable[[Any], MolBytes]:
-    """Return the fastest function that reads a sanitised `rdkit.Chem.Mol` of at most 65,535 atoms, keeping the order of its atoms and bonds."""
+    """Return the fastest function that reads the bytes of a sanitised `rdkit.Chem.Mol` of at most 65,535 atoms, in its order."""
     try:
         from molgcn._cpu import read_rdkit_binary
     except ImportError:

@@ -59,7 +59,7 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
 
 
 def whole_molecule(smiles: str) -> Any:
-    """Return the molecule of a SMILES as RDKit reads it by default, for everything but features.
+    """Return the sanitised molecule of a SMILES without atom maps, for everything but features.
 
     Raises:
         InvalidMoleculeError: when RDKit does not read the SMILES.

@@ -1,4 +1,4 @@
-"""A whole data set as flat arrays: about 100 bytes a QM9 molecule, no Python object per molecule."""
+"""A whole data set as flat arrays, without a Python object for each molecule: about 100 bytes for a molecule of QM9."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class PackedMolecules:
-    """M molecules of N atoms and E directed bonds (both directions present; self-loops of the convolution implicit).
+    """M molecules with N atoms and E directed bonds. Both directions of a bond are present, self-loops of a convolution are not.
 
     Attributes:
         node_ptr: int64 [M + 1], first atom of each molecule.
         edge_ptr: int64 [M + 1], first bond of each molecule.
-        degree: uint8 or uint16 [N], bonds that point at the atom.
+        degree: uint8 or uint16 [N], number of bonds that point at each atom.
         neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
-        x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
-        table: float32 [K, F], the distinct feature rows, or None.
-        edge_attr: the bonds' features, in the order of `neighbors`: codes into `edge_table` or float32 [E, D], likewise; or None.
-        edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
-        rwse: float32 [N, k], an encoding of the atoms by random walks (:func:`molgcn.data.encodings.with_encodings`), or None.
-        bond_rw: float32 [E, k], an encoding of the bonds likewise, in the order of `neighbors`, or None.
+        x: atom features, as codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
+        table: float32 [K, F], the distinct rows of atom features, or None.
+        edge_attr: bond features in the order of `neighbors`, as codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D], or None.
+        edge_table: float32 [K, D], the distinct rows of bond features, or None.
+        rwse: float32 [N, k], random-walk encoding of the atoms (:func:`molgcn.data.encodings.with_encodings`), or None.
+        bond_rw: float32 [E, k], random-walk encoding of the bonds in the order of `neighbors`, or None.
         descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
-        descriptor_names: K names.
-        targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
+        descriptor_names: names of the K descriptors.
+        targets: float32 or float64 [M, T], NaN where missing. float64 where float32 has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
-        smiles: the molecules' SMILES, or None.
-        target_names: T names.
-        target_units: T units ("" = none).
+        smiles: SMILES of the M molecules, or None.
+        target_names: names of the T targets.
+        target_units: units of the T targets, "" for none.
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
-        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
-        weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
-        hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        component: uint8 [N], which of several molecules of a row the atom is of (:mod:`molgcn.data.components`), or None.
-        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
-        files: name and first row of each file, of a set that was read from several; else empty.
+        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target, or None.
+        weights: float32 [M, 1], weight of each molecule in the loss, or None.
+        hashes: uint64 [M], equal for molecules that are equal to a network (:mod:`molgcn.data.identity`), or None.
+        component: uint8 [N], the component of its row to which each atom belongs (:mod:`molgcn.data.components`), or None.
+        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`). N and E then count what is left.
+        files: name and first row of each file, for a set that was read from several files. Else empty.
     """
 
     node_ptr: np.ndarray
@@ -106,28 +106,30 @@ class PackedMolecules:
         features: str | None = None,
         skipped: Sequence[SkippedRow] = (),
     ) -> PackedMolecules:
-        """Packs molecules given as flat arrays; the one place where molecules are checked.
+        """Pack molecules given as flat arrays, and check them.
+
+        Atom features are `x`, or `codes` and `table`. Bond features are `edge_attr`, or `edge_codes` and `edge_table`, or none.
 
         Args:
-            num_nodes: int [M], atoms a molecule.
-            num_edges: int [M], directed bonds a molecule.
+            num_nodes: int [M], number of atoms of each molecule.
+            num_edges: int [M], number of directed bonds of each molecule.
             edge_index: int [2, E], molecule-local source and target of every bond, molecule after molecule.
-            x: float [N, F]; or, instead of it,
-            codes: int [N] into
-            table: float [K, F].
-            edge_attr: float [E, D], a row for each directed bond, in the order of `edge_index`; or, instead of it,
-            edge_codes: int [E] into
-            edge_table: float [K, D]; none of the three for a set without features of bonds.
+            x: float [N, F], atom features.
+            codes: int [N], row of `table` for each atom.
+            table: float [K, F], distinct rows of atom features.
+            edge_attr: float [E, D], bond features in the order of `edge_index`.
+            edge_codes: int [E], row of `edge_table` for each directed bond.
+            edge_table: float [K, D], distinct rows of bond features.
             targets: float [M, T] or [M], NaN where missing.
-            rows: int [M], row of each molecule in its source (default 0, 1, ...).
-            smiles: M strings.
-            target_names: T names (default y0, y1, ...).
-            target_units: T units (default "").
+            rows: int [M], row of each molecule in its source. Default: 0, 1, ...
+            smiles: SMILES of the M molecules.
+            target_names: names of the T targets. Default: y0, y1, ...
+            target_units: units of the T targets. Default: "".
             features: name of the featuriser.
-            skipped: rows of the source left out.
+            skipped: rows of the source that were left out.
 
         Raises:
-            UserError: see :mod:`molgcn.data.packing`; and for features or targets that are not finite, or shapes that disagree.
+            UserError: when a molecule is not valid (:func:`molgcn.data.packing.pack_graphs`), a number not finite, or shapes disagree.
         """
         if edge_attr is not None or edge_codes is not None or edge_table is not None:
             edge_attr, edge_table = packing.pack_features(edge_attr, edge_codes, edge_table, "bond")
@@ -150,7 +152,7 @@ class PackedMolecules:
         target_units: Sequence[str] = (),
         skipped: Sequence[SkippedRow] = (),
     ) -> PackedMolecules:
-        """The same molecules with these data beside them and no others; arguments and mistakes as in :meth:`from_arrays`."""
+        """Return the same molecules with these data in place of their own. For arguments and errors see :meth:`from_arrays`."""
         targets = stored(packing.check_targets(targets, len(self)))
         names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
         units = tuple(target_units) or ("",) * len(names)
@@ -171,7 +173,7 @@ class PackedMolecules:
 
     @classmethod
     def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-        """Packs PyG's `Data` with `x` [n, F], `edge_index` [2, m] and, all or none, `edge_attr` [m, D], `descriptors` [K], `y` [T]."""
+        """Pack PyG's `Data` with `x` [n, F], `edge_index` [2, m] and, all or none, `edge_attr` [m, D], `descriptors` [K], `y` [T]."""
         from molgcn.data.pyg import pack_pyg
 
         return pack_pyg(data, **metadata)
@@ -186,15 +188,18 @@ class PackedMolecules:
         num_workers: int | None = None,
         **metadata: Any,
     ) -> PackedMolecules:
-        """Featurises SMILES with RDKit and packs them.
+        """Featurise SMILES with RDKit and pack them.
 
         Args:
-            smiles: M strings.
+            smiles: M SMILES.
             targets: float [M, T], NaN where missing.
-            features: how atoms and bonds become rows; see :func:`molgcn.data.featurize.featurize`.
-            on_error: "raise" stops at the first SMILES that does not parse, "skip" leaves it out and lists it in `skipped`.
-            num_workers: processes; None chooses by the number of molecules and cores.
-            metadata: `target_names` and `target_units` as in :meth:`from_arrays`.
+            features: name of a featuriser, see :func:`molgcn.data.featurize.featurize`.
+            on_error: "raise" stops at the first SMILES that cannot be used, "skip" leaves it out and lists it in `skipped`.
+            num_workers: number of worker processes. None decides by the number of molecules and cores.
+            metadata: `target_names` and `target_units` of :meth:`from_arrays`.
+
+        Raises:
+            UserError: for the same reasons as :func:`molgcn.data.featurize.featurize`, or when the targets do not fit.
         """
         from molgcn.data.featurize import featurize
 
@@ -211,103 +216,103 @@ class PackedMolecules:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Number of atoms, N."""
         return int(self.node_ptr[-1])
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Number of directed bonds, E."""
         return int(self.edge_ptr[-1])
 
     @property
     def num_features(self) -> int:
-        """F."""
+        """Number of atom features, F."""
         return (self.x if self.table is None else self.table).shape[1]
 
     @property
     def num_edge_features(self) -> int:
-        """D, or 0 for a set without features of bonds."""
+        """Number of bond features, D, 0 for a set without any."""
         rows = self.edge_attr if self.edge_table is None else self.edge_table
         return 0 if rows is None else rows.shape[1]
 
     @cached_property
     def num_nodes_per_graph(self) -> np.ndarray:
-        """int64 [M], atoms a molecule."""
+        """Number of atoms of each molecule, int64 [M]."""
         return np.diff(self.node_ptr)
 
     @property
     def num_labels(self) -> list[int]:
-        """Molecules whose value is known, of each target."""
+        """Number of molecules with a known value, for each target."""
         return [int(count) for count in (~np.isnan(self.targets)).sum(axis=0)]
 
     @property
     def target_words(self) -> np.ndarray:
-        """The labels as 32-bit words, int32 [M, L] or of float64 [M, 2 L]: what gathers batches copies these."""
+        """The labels as 32-bit words, which kernels copy: int32 [M, L], or [M, 2 L] for float64 labels."""
         return self.labels.view(np.int32)
 
     labels = cached_property(join_labels)
 
     @property
     def tile_nodes(self) -> int:
-        """T, the node places of a tile that suits this set's largest molecule: 64 or 128."""
+        """Number of atoms that a tile has room for, chosen by the set's largest molecule: 64 or 128."""
         return tile_size(self.largest)
 
     @cached_property
     def largest(self) -> int:
-        """Atoms of the largest molecule."""
+        """Number of atoms of the largest molecule."""
         return int(self.num_nodes_per_graph.max())
 
     def __getitem__(self, indices: Any) -> PackedMolecules:
-        """The molecules at `indices` (int, slice, bool mask or int array), in that order."""
+        """Return the molecules at `indices` (int, slice, bool mask or int array), in that order."""
         return select_packed(self, np.atleast_1d(np.arange(len(self))[indices]))
 
     @classmethod
     def concat(cls, parts: Sequence[PackedMolecules]) -> PackedMolecules:
-        """One set of all molecules of `parts`, in order. Rows are kept as they are; skipped rows are gathered.
+        """Join several sets into one, with their molecules in order. `rows` are kept as they are.
 
         Raises:
-            UserError: when the parts differ in features, targets or units.
+            UserError: when there is no set, or sets differ in features, targets or units.
         """
         return concat_packed(parts)
 
     def node_features(self, nodes: Any = slice(None)) -> np.ndarray:
-        """float32 [n, F], the features of the given atoms (default all)."""
+        """Return the features of the given atoms, by default of all, float32 [n, F]."""
         return self.x[nodes] if self.table is None else self.table[self.x[nodes]]
 
     def edge_features(self, bonds: Any = slice(None)) -> np.ndarray:
-        """float32 [n, D], the features of the given bonds (default all) of a set that has them."""
+        """Return the features of the given bonds, by default of all, float32 [n, D]. The set must have bond features."""
         assert self.edge_attr is not None
         return self.edge_attr[bonds] if self.edge_table is None else self.edge_table[self.edge_attr[bonds]]
 
     def save(self, folder: str | Path) -> None:
-        """Writes the set as npy files and `meta.json`, atomically: `folder` appears complete or not at all."""
+        """Write the set as npy files and `meta.json`, atomically: `folder` appears complete or not at all."""
         from molgcn.data.storage import save_packed
 
         save_packed(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> PackedMolecules:
-        """Opens a saved set by memory map.
+        """Open a saved set by memory map.
 
         Raises:
-            UserError: when the folder is missing, incomplete or of another format.
+            UserError: when the folder is missing, damaged or of another format.
         """
         from molgcn.data.storage import load_packed
 
         return load_packed(Path(folder))
 
     def to_pyg(self) -> list[Any]:
-        """A list of `torch_geometric.data.Data`; edges sorted by target, then source."""
+        """Convert the molecules to a list of `torch_geometric.data.Data`, with edges sorted by target, then source."""
         from molgcn.data.pyg import unpack_pyg
 
         return unpack_pyg(self)
 
     def batch(self, indices: Any, device: str | torch.device = "cpu") -> GraphBatch:
-        """The molecules at `indices` as one :class:`molgcn.data.GraphBatch`."""
+        """Return the molecules at `indices` as one :class:`molgcn.data.GraphBatch`."""
         from molgcn.data.batch import GraphBatch
 
         return GraphBatch.from_packed(self, indices).to(device)
 
     def content_hash(self) -> str:
-        """sha256 of everything a model can see: graphs, features and targets."""
+        """Return the sha256 of everything a model can see: graphs, features and targets."""
         return content_hash(self)

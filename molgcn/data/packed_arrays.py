@@ -1,7 +1,7 @@
-"""The arrays of a packed set, each listed once.
+"""The list of the arrays of a packed set.
 
-Saving, checking, selecting, joining and hashing them follow from the list, and so does what loaders gather of molecules, atoms and bonds
-(:mod:`molgcn.data.batch_arrays`): slots, pieces, sets in a GPU's memory, C++ and CUDA.
+Saving, checking, selecting, joining and hashing follow from this list. So does what loaders gather (:mod:`molgcn.data.batch_arrays`) in
+slots, pieces, sets in a GPU's memory, C++ and CUDA.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 Axis = Literal["molecule", "molecule + 1", "atom", "bond", "table row"]
 
-MOLECULES_AT_ONCE = 1 << 14  # what goes through a set in pieces of so many takes little memory beside it
+MOLECULES_AT_ONCE = 1 << 14  # work on a set in pieces of this size takes little memory beside it
 
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array of :class:`molgcn.data.PackedMolecules`; those of floats are matrices, others lists.
+    """An array of :class:`molgcn.data.PackedMolecules`. Arrays of floats are matrices, all others are one-dimensional.
 
     Attributes:
-        name: of the attribute and of the file.
-        axis: what its entries, or the rows of a matrix, belong to.
-        dtypes: the types that it may have; `str` stands for :class:`molgcn.data.strings.PackedStrings`.
-        optional: whether it may be None.
-        seen: whether a model sees it, so that other content is another data set; not what follows from other arrays.
-        table: name of the array that its codes are rows of; None for an array that is never coded.
-        gathered: whether batches have it, as an attribute of its name: float32 rows, or int32 of a list that is never coded.
-        gathered_codes: name of the batch's attribute if it has codes, as int32, in place of the rows that are looked up; else None.
+        name: name of the attribute and of the file.
+        axis: what the entries, or the rows of a matrix, belong to.
+        dtypes: the types that the array may have. `str` stands for :class:`molgcn.data.strings.PackedStrings`.
+        optional: whether the array may be None.
+        seen: whether the array counts in the content hash. False for what a model does not see or what follows from other arrays.
+        table: name of the array whose rows the codes stand for, or None for an array that is never coded.
+        gathered: whether batches hold the array, as an attribute of the same name. It is float32 rows, or int32 for a one-dimensional array
+            that is never coded.
+        gathered_codes: name of the attribute in which batches hold the codes as int32, in place of their rows. None for rows.
     """
 
     name: str
@@ -51,11 +52,11 @@ class PackedArray:
     gathered_codes: str | None = None
 
     def take(self, value: Any, places: np.ndarray) -> Any:
-        """Return the entries of `value` at `places`, counted along the axis; None of None."""
+        """Return the entries of `value` at `places` along the axis, or None if `value` is None."""
         return value.take(places) if isinstance(value, PackedStrings) else None if value is None else value[places]
 
     def join(self, values: Sequence[Any]) -> Any:
-        """Return the arrays of several sets as that of all their molecules; None where one has none."""
+        """Join the arrays of several sets into one, or return None if one of the sets has none."""
         if any(value is None for value in values):
             return None
         if len(values) == 1:
@@ -106,10 +107,10 @@ _checked: WeakSet[PackedMolecules] = WeakSet()
 
 
 def check_once(molecules: PackedMolecules) -> None:
-    """Check a set the first time that batches are taken from it: C++ and CUDA read its arrays by address.
+    """Check a set the first time that batches are taken from it, since C++ and CUDA read its arrays by address.
 
     Raises:
-        UserError: naming the first array that does not fit.
+        UserError: when an array does not fit, naming the first one.
     """
     if molecules in _checked:
         return
@@ -123,10 +124,10 @@ def check_once(molecules: PackedMolecules) -> None:
 
 
 def check_arrays(molecules: PackedMolecules) -> None:
-    """Checks types, lengths and content of a set's arrays: batches are gathered from them without further checks.
+    """Check types, lengths and content of a set's arrays, from which batches are gathered without further checks.
 
     Raises:
-        ValueError: naming the first array that does not fit.
+        ValueError: when an array does not fit, naming the first one.
     """
     for array in ARRAYS:
         value = getattr(molecules, array.name)
@@ -183,7 +184,7 @@ def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
 
 
 def _in_pieces(molecules: PackedMolecules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield `node_ptr` and `edge_ptr` of some molecules after others."""
+    """Yield `node_ptr` and `edge_ptr` of consecutive pieces of a set."""
     for first in range(0, len(molecules), MOLECULES_AT_ONCE):
         piece = slice(first, first + MOLECULES_AT_ONCE + 1)
         yield molecules.node_ptr[piece], molecules.edge_ptr[piece]

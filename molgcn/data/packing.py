@@ -1,4 +1,4 @@
-"""From per-molecule arrays to the packed layout: every check on a molecule happens here, once, before training."""
+"""Turns arrays of molecules into the packed layout. Every check on a molecule happens here, once, before training."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ def _first(mask: np.ndarray) -> int:
 def pack_graphs(
     num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, edge_attr: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Sorts the bonds of all molecules into CSR order, after checking them.
+    """Check the bonds of all molecules and sort them into CSR order.
 
     Args:
-        num_nodes: int [M], atoms a molecule.
-        num_edges: int [M], directed bonds a molecule.
+        num_nodes: int [M], number of atoms of each molecule.
+        num_edges: int [M], number of directed bonds of each molecule.
         edge_index: int [2, E], molecule-local source (row 0) and target (row 1) of every bond, molecule after molecule.
-        edge_attr: [E] or [E, D], what the bonds carry, in the order of `edge_index`; or None.
+        edge_attr: [E] or [E, D], codes or features of the bonds in the order of `edge_index`, or None.
 
     Returns:
-        `node_ptr` and `edge_ptr` int64 [M + 1], `degree` [N] (bonds that point at the atom), `neighbors` [E] (molecule-local
-        sources, sorted by molecule, target, source); the last two uint8, or uint16 where uint8 does not reach. `edge_attr`, if given, in
-        the order of `neighbors`, that of duplicate bonds in the order of their appearance.
+        The arrays by name:
+
+        - `node_ptr` and `edge_ptr`: int64 [M + 1].
+        - `degree`: uint8 or uint16 [N], number of bonds that point at each atom.
+        - `neighbors`: uint8 or uint16 [E], molecule-local sources, sorted by molecule, target, source.
+        - `edge_attr`: if given, in the order of `neighbors`. Duplicate bonds keep their order.
 
     Raises:
-        UserError: for a molecule without atoms or with more than 65,535, an index out of range, a bond without its reverse, or an
-            atom with more than 65,535 bonds.
+        UserError: when there is no molecule, a molecule has no atoms or more than 65,535, counts do not fit, an index is out of range, a
+            bond has no reverse, or an atom has more than 65,535 bonds.
     """
     num_nodes, num_edges = np.asarray(num_nodes, np.int64), np.asarray(num_edges, np.int64)
     edge_index = np.asarray(edge_index).reshape(2, -1)
@@ -77,7 +80,7 @@ def pack_graphs(
 def _pack_piece(
     num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, edge_attr: np.ndarray | None, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return `degree`, `neighbors` and `edge_attr` of some molecules, before which there are `first` others in the set."""
+    """Return `degree`, `neighbors` and `edge_attr` of consecutive molecules, of which the first is number `first` of the set."""
     edge_index = edge_index.astype(np.int64)
     molecule = np.repeat(np.arange(len(num_nodes)), num_edges)
     outside = np.any((edge_index < 0) | (edge_index >= num_nodes[molecule]), axis=0)
@@ -123,16 +126,18 @@ def _pack_piece(
 def pack_features(
     x: np.ndarray | None, codes: np.ndarray | None, table: np.ndarray | None, of: Literal["atom", "bond"] = "atom"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the features of all atoms as codes and their table, or as they are and None where codes would not make them smaller.
+    """Return features as codes and their table, or as rows and None where codes would not make them smaller.
+
+    Features are given as `x`, or as `codes` and `table`.
 
     Args:
-        x: float [N, F]; or, instead of it,
-        codes: int [N] into
-        table: float [K, F].
-        of: "bond" for those of all bonds, `edge_attr` [E, D], or `edge_codes` and `edge_table`.
+        x: float [N, F], rows of features.
+        codes: int [N], the row of `table` for each atom or bond.
+        table: float [K, F], distinct rows of features.
+        of: whether the features are those of atoms or bonds, for messages.
 
     Raises:
-        UserError: for features that are not finite, codes outside the table or a table of more rows than codes have values.
+        UserError: when features are not finite, a code is outside the table, or the table has more than 65,536 rows.
     """
     names = ("x", "codes", "table") if of == "atom" else ("edge_attr", "edge_codes", "edge_table")
     if (x is None) == (codes is None) or (codes is None) != (table is None):
@@ -151,7 +156,7 @@ def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
     """Return a table of distinct feature rows as float32 [K, F].
 
     Raises:
-        UserError: when it is not a matrix of finite numbers, or has more rows than codes have values.
+        UserError: when the table is not a matrix of finite numbers, or has more than 65,536 rows.
     """
     table = check_features(table, what)
     if len(table) > MAX_CODES:
@@ -161,7 +166,7 @@ def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
 
 
 def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Codes into a table of distinct feature rows, or None where coding would not make `x` smaller.
+    """Encode rows of features as codes into a table of distinct rows, or return None where this would not make them smaller.
 
     Args:
         x: float32 [N, F].
@@ -169,7 +174,7 @@ def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     Returns:
         `codes` uint8 or uint16 [N] and `table` float32 [K, F] with `x = table[codes]`, or None.
     """
-    rows = np.ascontiguousarray(x, np.float32) + np.float32(0)  # -0.0 becomes 0.0: equal values, equal bytes
+    rows = np.ascontiguousarray(x, np.float32) + np.float32(0)  # turns -0.0 into 0.0, so that equal values have equal bytes
     keys = rows.view(np.dtype((np.void, rows.shape[1] * 4))).ravel()
     _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) > MAX_CODES or 2 * len(first) > len(rows):
@@ -178,12 +183,12 @@ def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
-    """`x` as float32 [rows, F].
+    """Return features as float32 [rows, F].
 
     Raises:
-        UserError: when it is not a matrix with at least one column of finite numbers.
+        UserError: when `x` is not a matrix with at least one column of finite numbers.
     """
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and named below
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite and is reported below
         x = np.asarray(x, np.float32, order="C")
     if x.ndim != 2 or x.shape[1] < 1:
         raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [rows, features] with at least one feature.")
@@ -194,7 +199,9 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
 
 
 def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
-    """Targets as floating-point numbers [M, T], in their own dtype if it is one, NaN where missing; [M, 0] for None.
+    """Return targets as floating-point numbers [M, T], NaN where missing, or [M, 0] for None.
+
+    A floating-point dtype is kept. Any other becomes float64.
 
     Raises:
         UserError: when the shape does not fit or a value is infinite.

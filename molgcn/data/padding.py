@@ -1,9 +1,8 @@
-"""A slot as a graph: static in shape, and found without waiting for the device.
+"""The graph of a whole slot, whose shape is constant and which is computed without waiting for the device.
 
-Bonds beyond those in use connect a padding atom with itself, which is one past the slot's N places for atoms. It and the places beyond
-the atoms in use belong to a padding molecule, one past the slot's B places. So whoever reads `edge_index` or `batch` appends a row of any
-finite values to what it has of the atoms, pools B + 1 molecules and drops the last. Layers then need not know of padding: nothing of it
-reaches a real atom.
+Unused bonds connect a padding atom, number N of a slot with room for N atoms, with itself. The padding atom and the unused atoms belong to
+a padding molecule, number B of a slot with room for B molecules. To use `edge_index` or `batch`, append a row of any finite values to the
+atoms' rows, pool B + 1 molecules and drop the last. Layers do not need to handle padding, since nothing of it reaches a real atom.
 """
 
 from __future__ import annotations
@@ -13,12 +12,22 @@ from torch import Tensor
 
 
 def padded_edge_index(rowptr: Tensor, col: Tensor) -> Tensor:
-    """Return source and target of every bond, int64 [2, E]; arguments as in :class:`molgcn.data.GraphBatch`."""
+    """Return source and target of every bond of a slot, int64 [2, E].
+
+    Args:
+        rowptr: int32 [N + 1], first bond that points at each atom. Its last entry is the number of bonds in use.
+        col: int32 [E], source atom of each bond.
+    """
     bonds = torch.arange(len(col), dtype=rowptr.dtype, device=rowptr.device)
     source = torch.where(bonds < rowptr[-1], col, len(rowptr) - 1).long()
     return torch.stack([source, torch.searchsorted(rowptr, bonds, right=True) - 1])
 
 
 def padded_batch(ptr: Tensor, num_nodes: int) -> Tensor:
-    """Return the molecule of every atom and of the padding atom, int64 [N + 1], where N is `num_nodes`."""
+    """Return the molecule of every atom of a slot and of the padding atom, int64 [N + 1].
+
+    Args:
+        ptr: int32 [B + 1], first atom of each molecule.
+        num_nodes: number of atoms that the slot has room for, N.
+    """
     return torch.searchsorted(ptr, torch.arange(num_nodes + 1, dtype=ptr.dtype, device=ptr.device), right=True) - 1

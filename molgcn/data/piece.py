@@ -1,4 +1,4 @@
-"""A batch's part of the packed set, still packed: what travels to a GPU that does not hold the set."""
+"""The packed arrays of one batch, which are copied to a GPU that does not hold the set."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ _ALIGNMENT = 16
 
 
 class Piece:
-    """The arrays of one batch, one behind the other in one buffer, so that one copy moves them all.
+    """The packed arrays of one batch in one buffer, so that one copy moves them all.
 
     Args:
         molecules: the set.
-        capacity: of the slots.
-        device: where it lies.
-        pin_memory: on the CPU: page-locked.
+        capacity: size of the slots.
+        device: device of the buffer.
+        pin_memory: whether a buffer on the CPU is page-locked.
 
     Attributes:
-        buffer: uint8, all of it.
-        order: int64 [graphs], the molecules; as `node_ptr` and `edge_ptr` int64 [graphs + 1] and `tile_ptr` int32 [tiles + 1] a part of the
-            epoch's plan.
-        targets: float [graphs, L], the labels, in the set's dtype.
+        buffer: uint8, the memory of all arrays.
+        order: int64 [graphs], the molecules, a section of :attr:`molgcn.data.sampler.EpochPlan.order`.
+        node_ptr: int64 [graphs + 1], a section of the plan's `node_ptr`.
+        edge_ptr: int64 [graphs + 1], a section of the plan's `edge_ptr`.
+        tile_ptr: int32 [tiles + 1], a section of the plan's `tile_ptr`.
+        targets: float [graphs, L], the labels in the set's dtype.
         row_end: [nodes], as in :class:`molgcn.data.resident.DeviceMolecules`.
         neighbors: [edges], as in :class:`molgcn.data.PackedMolecules`.
-        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, which it has as the set stores them: [graphs],
-            [nodes] or [edges] codes, or rows.
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`. The piece has an attribute for each, with the codes or rows of
+            the set for [graphs], [nodes] or [edges].
     """
 
     order: Tensor
@@ -76,10 +78,10 @@ class Piece:
         return self.targets.view(torch.int32)
 
     def used_bytes(self, span: BatchSpan) -> int:
-        """Bytes of the buffer that the batch of `span` reaches to."""
+        """Return the number of bytes at the start of the buffer that hold the batch of `span`."""
         return self._x_start + span.num_nodes * self._atom_bytes
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays by the names of :class:`molgcn.data.resident.Parameters`."""
+        """Return the arrays by their names in the kernel's argument, see :mod:`molgcn.data.resident`."""
         plan = ("order", "node_ptr", "edge_ptr", "tile_ptr")
         return {f"plan_{name}" if name in plan else name: getattr(self, name) for name in self._names}

@@ -1,4 +1,4 @@
-"""The plans of the next epochs are made while the current one is read."""
+"""Makes the plans of the next epochs while the current epoch is read."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ SHORT_EPOCH = 1_000_000
 
 
 class PlanAhead:
-    """Gives a sampler's plans and has the next ones made in background threads.
+    """Returns a sampler's plans, and makes the next ones in background threads.
 
-    A plan costs some 30 ns a molecule. A GPU may read a short epoch faster than that, so short epochs are planned three ahead, long ones
-    one ahead, since plans take memory. Each plan has a thread, which ends with it: none is left when a run is over.
+    Making a plan takes about 30 ns for each molecule. A GPU may read a short epoch faster, so short epochs are planned three ahead. Long
+    epochs are planned one ahead, since plans take memory. Each plan is made in its own thread, and no thread is left when a run ends.
 
     Args:
-        sampler: whose plans; one that does not shuffle has only one.
+        sampler: the sampler. If it does not shuffle, all epochs have the same plan.
 
     Attributes:
-        ahead: epochs that are planned before they are asked for.
-        stage: if set, called in the background with every new plan, a number below the third argument that no plan in use or in making
-            has, and how many such numbers there are; what it returns is the plan then.
+        ahead: number of epochs that are planned before they are asked for.
+        stage: function that replaces every new plan, or None. It is called in the background with the plan, a number that no other plan in
+            use has, and the number of such numbers, and returns the plan to use.
     """
 
     stage: Callable[[EpochPlan, int, int], EpochPlan] | None = None
@@ -33,7 +33,7 @@ class PlanAhead:
         self._plans: dict[int, Future[EpochPlan]] = {}
 
     def __call__(self, epoch: int) -> EpochPlan:
-        """The plan of `epoch`; those asked for before are no longer in use."""
+        """Return the plan of `epoch`. Plans returned by earlier calls are no longer in use."""
         first = epoch if self.sampler.shuffle else 0
         wanted = range(first, first + 1 + self.ahead)
         for other in self._plans.keys() - set(wanted):
@@ -46,10 +46,10 @@ class PlanAhead:
         try:
             return thread.submit(self._plan, epoch)
         finally:
-            thread.shutdown(wait=False)  # it makes the plan all the same
+            thread.shutdown(wait=False)  # the plan is still made
 
     def _plan(self, epoch: int) -> EpochPlan:
         plan, places = self.sampler.plan(epoch), self.ahead + 1
         plan = plan if self.stage is None else self.stage(plan, epoch % places, places)
-        _ = plan.spans  # looked up here, in the background
+        _ = plan.spans  # computed here, in the background
         return plan

@@ -1,4 +1,4 @@
-"""Exchange with PyTorch Geometric's `Data`, the only place in `data` that imports it."""
+"""Converts packed sets from and to PyTorch Geometric's `Data`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from molgcn.errors import UserError
 
 
 def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-    """See :meth:`PackedMolecules.from_pyg`; `metadata` goes to :meth:`PackedMolecules.from_arrays`."""
+    """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`."""
     if len(data) == 0:
         raise UserError("The list of PyG Data is empty. Expected at least one molecule.")
     for number, item in enumerate(data):
@@ -56,10 +56,10 @@ def _rows(data: Sequence[Any], name: str, of: str, what: str) -> np.ndarray | No
 
 
 def _all_have(data: Sequence[Any], name: str, what: str) -> bool:
-    """Whether the molecules have an attribute.
+    """Return whether the molecules have an attribute.
 
     Raises:
-        UserError: where some have it and others have not, saying `what` to give.
+        UserError: when some molecules have it and others do not. The message says to give `what`.
     """
     having = [getattr(item, name, None) is not None for item in data]
     if any(having) and not all(having):
@@ -68,7 +68,7 @@ def _all_have(data: Sequence[Any], name: str, what: str) -> bool:
 
 
 def _edge_attr(data: Sequence[Any]) -> np.ndarray | None:
-    """Return the features of all bonds, float32 [E, D], or None where no molecule has any; a list [m] is one feature."""
+    """Return the features of all bonds, float32 [E, D], or None where no molecule has any. An `edge_attr` [m] is one feature."""
     if not _all_have(data, "edge_attr", "an edge_attr of shape [m, D], one row for each column of edge_index"):
         return None
     rows = [item.edge_attr[:, None] if item.edge_attr.dim() == 1 else item.edge_attr for item in data]
@@ -82,7 +82,7 @@ def _edge_attr(data: Sequence[Any]) -> np.ndarray | None:
 
 
 def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
-    """See :meth:`PackedMolecules.to_pyg`."""
+    """Convert a packed set to a list of PyG's `Data`, see :meth:`PackedMolecules.to_pyg`."""
     from torch_geometric.data import Data
 
     refuse_merged(molecules)

@@ -28,11 +28,11 @@ _HEADER = Header(
         ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
         ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
         ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
-        # each of molgcn.data.batch_arrays, null if the set has none: [M, N or E] codes, or rows; and the table that is looked up, or null
+        # each array of molgcn.data.batch_arrays, [M, N or E] codes or rows, and the table of its codes; null if the set has none
         *((f"const TYPE({name}_CODE_BYTES)*", name) for name in _FEATURES),
         *(("const float*", f"{name}_table") for name in _FEATURES),
-        ("const int*", "targets"),  # [M, target_words], 32-bit words: of float32 one each, of float64 two
-        # the epoch's plan, n molecules
+        ("const int*", "targets"),  # [M, target_words] 32-bit words, one for each float32 and two for each float64
+        # the epoch's plan of n molecules
         ("const long long*", "plan_order plan_node_ptr plan_edge_ptr"),  # [n], [n + 1], [n + 1]
         ("const int*", "plan_tile_ptr"),
         ("const long long*", "plan_batch_ptr plan_tile_starts"),  # [num_batches + 1], null if STAGED
@@ -41,9 +41,9 @@ _HEADER = Header(
         *(("long long*" if array.dtype == torch.int64 else "int*", f"slot_{array.name}") for array in ARRAYS),
         ("int*", "slot_targets"),
         # the batch
-        ("int*", "cursor"),  # [2]: for each slot the number of the batch that it takes next; null if STAGED
-        ("BatchSpan", "span"),  # if STAGED
-        ("int", "number"),  # else: in the plan; -1 for cursor[slot]
+        ("int*", "cursor"),  # [2], number of the batch that each slot takes next; null if STAGED
+        ("BatchSpan", "span"),  # used if STAGED
+        ("int", "number"),  # number of the batch in the plan, -1 for cursor[slot]; not used if STAGED
         ("int", "slot num_batches max_graphs max_nodes max_tiles target_words"),
     ],
 )
@@ -54,11 +54,12 @@ class DeviceMolecules:
 
     Args:
         molecules: the set.
-        device: where to.
+        device: the device.
 
     Attributes:
-        row_end: uint8, uint16 or int32 [N], instead of `degree`: where the atom's bonds end, counted within its molecule, so that the
-            kernel needs no running sum.
+        row_end: uint8, uint16 or int32 [N], end of each atom's bonds, counted within its molecule. It replaces `degree`, so that the kernel
+            needs no running sum.
+        neighbors: uint8 or uint16 [E], as in :class:`molgcn.data.PackedMolecules`.
         features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
     """
 
@@ -72,7 +73,10 @@ class DeviceMolecules:
 
     @classmethod
     def of(cls, molecules: PackedMolecules, device: torch.device) -> DeviceMolecules:
-        """The set on the device, uploaded once for all loaders and jobs of the process; gone with `molecules`."""
+        """Return the set on the device.
+
+        It is uploaded once for all loaders and jobs of the process, and freed with `molecules`.
+        """
         on_devices = _RESIDENT.setdefault(molecules, {})
         if device not in on_devices:
             on_devices[device] = cls(molecules, device)
@@ -80,11 +84,11 @@ class DeviceMolecules:
 
     @property
     def macros(self) -> dict[str, int]:
-        """What the kernel is specialised by."""
+        """The macros with which the kernel is compiled, see :func:`macros`."""
         return macros(self.features, self.row_end, self.neighbors)
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays by their names in the kernel's argument."""
+        """Return the arrays by their names in the kernel's argument."""
         return {"row_end": self.row_end, "neighbors": self.neighbors, **self._rest}
 
 
@@ -92,17 +96,17 @@ _RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, DeviceMolecules
 
 
 def is_resident(molecules: PackedMolecules, device: torch.device) -> bool:
-    """Whether :meth:`DeviceMolecules.of` has it already."""
+    """Return whether the set is already on the device, see :meth:`DeviceMolecules.of`."""
     return device in _RESIDENT.get(molecules, {})
 
 
 def tables(features: Sequence[BatchArray], device: str | torch.device) -> dict[str, Tensor]:
-    """Return the tables that the kernel looks codes up in, by their names in its argument."""
+    """Return the tables in which the kernel looks up codes, by their names in its argument."""
     return {f"{array.name}_table": torch.tensor(array.table, device=device) for array in features if array.table is not None}
 
 
 def macros(features: Sequence[BatchArray], row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:
-    """What the kernel is specialised by; see cuda/collate.cu."""
+    """Return the macros with which the kernel is compiled, see cuda/collate.cu."""
     found = {f"{name}_{what}": 0 for name in _FEATURES for what in ("COLUMNS", "CODE_BYTES")}
     for array in features:
         found |= {f"{array.name}_COLUMNS": array.columns, f"{array.name}_CODE_BYTES": array.code_bytes}
@@ -110,31 +114,31 @@ def macros(features: Sequence[BatchArray], row_end: Tensor, neighbors: Tensor, s
 
 
 def row_end_type(molecules: PackedMolecules) -> type[np.integer]:
-    """Of :attr:`DeviceMolecules.row_end`: the smallest that holds a molecule's number of bonds."""
+    """Return the type of :attr:`DeviceMolecules.row_end`, the smallest that holds the number of bonds of any molecule."""
     largest = int(np.diff(molecules.edge_ptr).max())
     return np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32
 
 
 def row_ends(molecules: PackedMolecules) -> np.ndarray:
-    """[N], see :class:`DeviceMolecules`."""
+    """Return the end of each atom's bonds, counted within its molecule, [N], see :attr:`DeviceMolecules.row_end`."""
     ends = np.cumsum(molecules.degree, dtype=np.int64) - np.repeat(molecules.edge_ptr[:-1], molecules.num_nodes_per_graph)
     return ends.astype(row_end_type(molecules))
 
 
 def resident_bytes(molecules: PackedMolecules) -> int:
-    """At most so many bytes does a :class:`DeviceMolecules` take."""
+    """Return an upper bound on the bytes that a :class:`DeviceMolecules` takes."""
     arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.labels]
     arrays += [stored for array in batch_arrays(molecules) for stored in (array.values, array.table) if stored is not None]
     return sum(array.nbytes for array in arrays) + 4 * molecules.num_nodes
 
 
 class PlanBuffer:
-    """An epoch's plan on one device, in the same place for every epoch.
+    """A buffer on one device that holds the plan of one epoch at a time, at the same address for every epoch.
 
     Args:
-        plan: of any epoch: all have as many molecules and batches.
-        device: where it lies.
-        pin_memory: on the CPU: page-locked.
+        plan: the plan of any epoch. All have the same numbers of molecules and batches.
+        device: device of the buffer.
+        pin_memory: whether a buffer on the CPU is page-locked.
     """
 
     names = ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")
@@ -145,22 +149,22 @@ class PlanBuffer:
 
         count = len(plan.order)
         self.order, self.node_ptr, self.edge_ptr = empty(count), empty(count + 1), empty(count + 1)
-        self.tile_ptr = empty(count + len(plan), torch.int32)  # at most a tile a molecule
+        self.tile_ptr = empty(count + len(plan), torch.int32)  # at most one tile for each molecule
         self.batch_ptr, self.tile_starts = empty(len(plan) + 1), empty(len(plan) + 1)
 
     def copy_(self, plan: EpochPlan) -> PlanBuffer:
-        """Takes over a plan, asynchronously where the plan is page-locked and this buffer on a GPU."""
+        """Copy a plan into the buffer, asynchronously if the plan is page-locked and the buffer on a GPU."""
         for name in self.names:
             source = torch.from_numpy(getattr(plan, name))
             getattr(self, name)[: len(source)].copy_(source, non_blocking=True)
         return self
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays by their names in the kernel's argument."""
+        """Return the arrays by their names in the kernel's argument."""
         return {f"plan_{name}": getattr(self, name) for name in self.names}
 
     def view(self, plan: EpochPlan) -> EpochPlan:
-        """`plan` with its arrays in this buffer, which lies on the CPU."""
+        """Return `plan` with its arrays in this buffer, which must be on the CPU."""
         return replace(plan, **{name: getattr(self, name)[: len(getattr(plan, name))].numpy() for name in self.names})
 
 
@@ -168,10 +172,10 @@ class Launch:
     """The arguments of all launches that fill one slot.
 
     Args:
-        arrays: the set's and the plan's arrays, and the cursor, by their names in the kernel's argument; those that are not given are null.
-        slot: where the molecules go.
-        number: 0 or 1, which of the pair of slots it is.
-        num_batches: of the plan.
+        arrays: arrays of the set and the plan and the cursor, by their names in the kernel's argument. Arrays that are not given are null.
+        slot: the slot to fill.
+        number: 0 or 1, the number of the slot in its pair.
+        num_batches: number of batches in the plan.
     """
 
     def __init__(self, arrays: dict[str, Tensor], slot: Slot, number: int = 0, num_batches: int = 0) -> None:
@@ -183,11 +187,11 @@ class Launch:
         self._parameters = fill(_HEADER.ctype()(), {**numbers, **arrays, **places})
 
     def batch(self, number: int) -> ctypes.Structure:
-        """The argument of the launch that fills in batch `number` of the plan; -1: the one that the cursor says when it runs."""
+        """Return the argument of the launch that fills in batch `number` of the plan. With -1 the cursor on the device says which batch."""
         self._parameters.number = number
         return self._parameters
 
     def piece(self, span: BatchSpan) -> ctypes.Structure:
-        """The argument of the launch that fills in a :class:`molgcn.data.piece.Piece`, of the batch of `span`."""
+        """Return the argument of the launch that fills in a :class:`molgcn.data.piece.Piece` holding the batch of `span`."""
         self._parameters.span = _HEADER.ctype("BatchSpan")(*span._replace(first_graph=0, first_tile=0))
         return self._parameters

@@ -1,4 +1,4 @@
-"""How messages call the rows of a set: by their numbers, and by their files where it was read from several."""
+"""Names of the rows of a set in messages: their numbers, and their files where the set was read from several."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Files = Sequence[tuple[str, int]]
 
 
 def file_and_row(files: Files, row: int) -> tuple[str, int]:
-    """Return the file of a row and its number there.
+    """Return the file of a row, and the row's number in this file.
 
     Args:
-        files: name and first row of each, in order.
-        row: counted from 0 through all of them.
+        files: name and first row of each file, in order.
+        row: number of the row, counted from 0 through all files.
     """
     name, start = files[int(np.searchsorted([start for _, start in files], row, side="right")) - 1]
     return name, row - start
 
 
 class RowNames(Sequence[str]):
-    """The names of rows: "3", or "3 of val.csv".
+    """The names of rows: "3", or "3 of val.csv" where there are several files.
 
     Args:
         rows: int [M], row numbers of the source.
-        files: see :func:`file_and_row`; empty for a source that is one.
+        files: name and first row of each file, in order. Empty for a source of one file.
     """
 
     def __init__(self, rows: np.ndarray, files: Files) -> None:
@@ -38,7 +38,7 @@ class RowNames(Sequence[str]):
 
     @classmethod
     def of(cls, molecules: PackedMolecules) -> RowNames:
-        """Return those of a set's molecules."""
+        """Return the names of the rows of a set's molecules."""
         return cls(molecules.rows, molecules.files)
 
     def __len__(self) -> int:

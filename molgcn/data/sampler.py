@@ -1,4 +1,4 @@
-"""Which molecules each batch holds: the same on every device, loader and backend. Their order in it is what fills the tiles best."""
+"""Chooses the molecules of each batch, equally for every device, loader and backend, and orders them so that they fill tiles well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ from molgcn.errors import UserError
 
 
 class BatchSpan(NamedTuple):
-    """Where a batch lies in its epoch's plan, and its size."""
+    """The position of a batch in its epoch's plan, and its size.
+
+    Attributes:
+        first_graph: first molecule of the batch in the plan's `order`.
+        first_node: first atom, counted through the epoch.
+        first_edge: first directed bond, counted through the epoch.
+        first_tile: start of the batch in the plan's `tile_ptr`.
+        num_graphs: number of molecules.
+        num_nodes: number of atoms.
+        num_edges: number of directed bonds.
+        num_tiles: number of tiles.
+    """
 
     first_graph: int
     first_node: int
@@ -29,15 +40,15 @@ class BatchSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """All batches of one epoch.
+    """The plan of one epoch: n molecules in K batches.
 
     Attributes:
-        order: int64 [n], the molecules, batch after batch, within a batch tile after tile.
+        order: int64 [n], the molecules, batch after batch, and within a batch tile after tile.
         batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
         node_ptr: int64 [n + 1], first atom of each molecule of `order`, counted through the epoch.
-        edge_ptr: int64 [n + 1], first bond of each.
-        tile_ptr: int32, the batches' tile pointers one after the other, each starting with 0.
-        tile_starts: int64 [K + 1], where each batch's tile pointers start.
+        edge_ptr: int64 [n + 1], first directed bond of each molecule of `order`, counted through the epoch.
+        tile_ptr: int32, the tile pointers of all batches one after the other, each starting with 0.
+        tile_starts: int64 [K + 1], start of each batch in `tile_ptr`.
     """
 
     order: np.ndarray
@@ -52,40 +63,43 @@ class EpochPlan:
 
     @cached_property
     def spans(self) -> list[BatchSpan]:
-        """Where each batch lies; all at once, since NumPy takes microseconds for each look-up."""
+        """The spans of all batches, computed at once, since NumPy takes microseconds for each look-up."""
         starts = np.stack([self.batch_ptr, self.node_ptr[self.batch_ptr], self.edge_ptr[self.batch_ptr], self.tile_starts])
         sizes = np.diff(starts) - np.array([[0], [0], [0], [1]])
         return [BatchSpan(*span) for span in np.concatenate([starts[:, :-1], sizes]).T.tolist()]
 
     def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The molecules int64 [B] and the tile pointers int32 [tiles + 1] of batch `number`."""
+        """Return the molecules int64 [B] and the tile pointers int32 [tiles + 1] of batch `number`."""
         molecules = self.order[self.batch_ptr[number] : self.batch_ptr[number + 1]]
         return molecules, self.tile_ptr[self.tile_starts[number] : self.tile_starts[number + 1]]
 
 
 class MoleculeSampler:
-    """Splits a set into batches: a seeded permutation per epoch, resumable between any two batches.
+    """Splits a set into batches by a seeded permutation for each epoch, and can be resumed between any two batches.
 
-    With several ranks each epoch's permutation is dealt out in turn: disjoint shares, equal ones when shuffling (up to `world_size - 1`
-    molecules, others every epoch, are then left out), and equal up to one molecule when not, so that validation sees every molecule.
+    With several ranks, each rank takes every `world_size`-th molecule of the permutation, so that shares are disjoint. When shuffling,
+    shares have equal sizes, and up to `world_size - 1` molecules, different ones in each epoch, are left out. Without shuffling no molecule
+    is left out, so that validation sees all, and the sizes differ by at most one.
 
-    With `classes` an epoch is no permutation: as many molecules are drawn, with replacement, equally many of each class.
+    With `classes`, an epoch is not a permutation. The same number of molecules is drawn with replacement, equally many of each class.
 
     Args:
-        num_nodes: int [M], atoms a molecule.
-        num_edges: int [M], bonds a molecule.
-        batch_size: molecules a batch, B; the last batch may be shorter.
-        shuffle: False takes the molecules in order.
-        seed: of the permutations; with the epoch it decides everything.
-        rank: this process, 0 ... world_size - 1.
-        world_size: processes.
-        drop_last: leave a short last batch out.
-        join_single: let a single molecule that is left over join the batch before, which then has B + 1: batch norm needs two atoms.
-        tile_nodes: node places of the tiles, T; default 64, or 128 where a molecule needs it.
-        classes: float [M], the class of each molecule, of which epochs that are shuffled are to have equally many; NaN is never drawn.
+        num_nodes: int [M], number of atoms of each molecule.
+        num_edges: int [M], number of directed bonds of each molecule.
+        batch_size: number of molecules in a batch, B. The last batch may be smaller.
+        shuffle: whether each epoch has a new permutation. False takes the molecules in order.
+        seed: seed of the permutations. Together with the epoch it determines them.
+        rank: number of this process, 0 ... world_size - 1.
+        world_size: number of processes.
+        drop_last: whether a smaller last batch is left out.
+        join_single: whether a single molecule that is left over joins the batch before, which then has B + 1. Batch norm needs two atoms.
+        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
+        classes: float [M], class of each molecule. If given, shuffled epochs have equally many molecules of each class, and molecules of
+            class NaN are never drawn.
 
     Raises:
-        UserError: for a batch size, seed or tile size out of range, or fewer molecules than ranks (or, with `drop_last`, than one batch).
+        UserError: when the batch size, seed or tile size is out of range, or there are fewer molecules than ranks or, with `drop_last`,
+            than one batch takes.
     """
 
     def __init__(
@@ -134,13 +148,13 @@ class MoleculeSampler:
 
     @property
     def share(self) -> int:
-        """Molecules an epoch of this rank."""
+        """Number of molecules that this rank reads in an epoch."""
         total = len(self.num_nodes)
         return total // self.world_size if self.shuffle else len(range(self.rank, total, self.world_size))
 
     @property
     def largest_batch(self) -> int:
-        """Molecules that a batch may have."""
+        """Largest number of molecules that a batch may have."""
         return self.batch_size + self._joins
 
     @property
@@ -153,55 +167,55 @@ class MoleculeSampler:
         return self.join_single and not self.drop_last and self.share > self.batch_size and self.share % self.batch_size == 1
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches in an epoch."""
         return self.share // self.batch_size if self.drop_last or self._joins else -(-self.share // self.batch_size)
 
     def molecules(self, epoch: int) -> np.ndarray:
-        """int64, the molecules of this rank in the given epoch, before they are put into tiles."""
+        """Return the molecules of this rank in the given epoch, int64 [n], before they are ordered by tiles."""
         order = np.arange(len(self.num_nodes))
         if self.shuffle:
             generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
             if self._members:
-                shares = np.array_split(order, len(self._members))  # of which only the lengths count
+                shares = np.array_split(order, len(self._members))  # only the lengths matter
                 drawn = [generator.choice(members, len(share)) for members, share in zip(self._members, shares, strict=True)]
                 order = np.concatenate(drawn)
             generator.shuffle(order)
         return order[self.rank :: self.world_size][: len(self) * self.batch_size if self.drop_last else self.share]
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The batches of the given epoch."""
+        """Return the plan of the given epoch."""
         order = np.ascontiguousarray(self.molecules(epoch))
         batch_ptr = np.append(np.arange(len(self)) * self.batch_size, len(order))
         tile_ptr, tile_starts = plan_tiles(order, batch_ptr, self.num_nodes, self.tile_nodes)
         return EpochPlan(order, batch_ptr, pointers(self.num_nodes[order]), pointers(self.num_edges[order]), tile_ptr, tile_starts)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be read, from its start; without effect while it is half read, so that a resumed epoch goes on."""
+        """Choose the epoch to be read next, from its start. A partly read epoch that is chosen again goes on, as when resuming."""
         if epoch != self.epoch or self.position >= len(self):
             self.epoch, self.position, self._resume = epoch, 0, 0
 
     def begin(self) -> int:
-        """Starts reading the current epoch (the next one when all its batches were read); returns the first batch to read."""
+        """Start reading the current epoch, or the next one if all its batches were read, and return the first batch to read."""
         if self.position >= len(self):
             self.set_epoch(self.epoch + 1)
         self.position, self._resume = self._resume, 0
         return self.position
 
     def advance(self) -> None:
-        """Counts one batch as read."""
+        """Count one batch as read."""
         self.position += 1
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The rest of the current epoch as lists of indices, what `DataLoader(batch_sampler=...)` takes."""
+        """Return the rest of the current epoch as lists of indices, as `DataLoader(batch_sampler=...)` takes them."""
         plan = self.plan(self.epoch)
         return (plan.batch(number)[0].tolist() for number in range(self.position, len(plan)))
 
     def state_dict(self) -> dict[str, int]:
-        """Where the reading stands (epoch, and batches read of it) and what decides the batches."""
+        """Return the epoch, the number of batches read of it, and the options that determine the batches."""
         return {"epoch": self.epoch, "position": self.position} | {name: value for name, (_, value) in self._identity().items()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on where `state_dict` was taken.
+        """Go on where `state_dict` was taken.
 
         Raises:
             UserError: when the state belongs to a run with other batches.

@@ -1,4 +1,4 @@
-"""Bemis-Murcko scaffolds: what is left of a molecule without its side chains (J. Med. Chem. 39, 2887, 1996)."""
+"""Bemis-Murcko scaffolds: the ring systems of molecules and the chains between them (J. Med. Chem. 39, 2887, 1996)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from molgcn.data.workers import map_chunks
 
 
 def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
-    """The SMILES of each molecule's Bemis-Murcko scaffold; "" for a molecule without rings."""
+    """Return the SMILES of each molecule's Bemis-Murcko scaffold, "" for a molecule without rings."""
     return [one for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for one in chunk]
 
 
@@ -24,5 +24,5 @@ def _scaffolds(smiles: Sequence[str]) -> list[str]:
 def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
     try:
         return murcko(without_atom_maps(smiles))
-    except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
+    except ValueError:  # a molecule whose valences RDKit refuses, as an SDF may have, is its own scaffold
         return smiles

@@ -6,11 +6,11 @@ import numpy as np
 
 
 def segment_index(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Positions of all elements of the given segments, one segment after the other.
+    """Return the positions of all elements of the given segments, one segment after the other.
 
     Args:
-        starts: int [n], where each segment starts.
-        sizes: int [n], how many elements each has.
+        starts: int [n], first element of each segment.
+        sizes: int [n], number of elements of each segment.
 
     Returns:
         int64 [sizes.sum()].
@@ -21,12 +21,12 @@ def segment_index(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def pointers(sizes: np.ndarray, dtype: type = np.int64) -> np.ndarray:
-    """Segment sizes [n] as offsets [n + 1], starting with 0."""
+    """Return the offsets [n + 1] of segments of the given sizes [n], starting with 0."""
     ptr: np.ndarray = np.zeros(len(sizes) + 1, dtype)
     np.cumsum(sizes, out=ptr[1:])
     return ptr
 
 
 def smallest_uint(largest: int) -> type[np.uint8] | type[np.uint16]:
-    """uint8 when it holds `largest`, else uint16."""
+    """Return the smallest type that holds `largest`: uint8 up to 255, else uint16."""
     return np.uint8 if largest <= np.iinfo(np.uint8).max else np.uint16

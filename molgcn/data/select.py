@@ -1,4 +1,4 @@
-"""Some molecules of a packed set as a set of their own."""
+"""Selects molecules of a packed set."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def select_packed(molecules: PackedMolecules, indices: np.ndarray) -> PackedMolecules:
-    """Return the molecules at `indices`, int64 [n], in that order.
+    """Return a set of the molecules at `indices`, int64 [n], in that order.
 
     Raises:
-        UserError: when there are none.
+        UserError: when `indices` is empty.
     """
     if len(indices) == 0:
         raise UserError("The selection holds no molecules. Expected at least one.")

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A row of the source that did not become a molecule: its 0-based data row, its SMILES and why."""
+    """A row of the source that did not become a molecule.
+
+    Attributes:
+        row: number of the data row, counted from 0.
+        smiles: the SMILES of the row, "" where it has none.
+        reason: why the row was left out.
+    """
 
     row: int
     smiles: str

@@ -1,4 +1,4 @@
-"""Slots: batch buffers of fixed stride, allocated once, whose shapes never change."""
+"""Slots: buffers for batches that are allocated once and keep their shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from molgcn.errors import UserError
 
 
 class SlotArray(NamedTuple):
-    """An array of a slot beside those of :mod:`molgcn.data.batch_arrays`: its name, what its entries belong to, and their type."""
+    """An array of a slot.
+
+    Attributes:
+        name: name of the slot's attribute.
+        axis: what the entries belong to.
+        dtype: type of the entries.
+        columns: shape of one entry.
+    """
 
     name: str
     axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "count"]
@@ -40,36 +47,36 @@ ARRAYS = (
 class Slot:
     """The arrays of one batch, padded to a fixed capacity.
 
-    After a fill of B molecules, N atoms and E bonds in K tiles the first places hold the batch. What follows reads as molecules without
-    atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. They are in
-    no tile: the rest of `tile_ptr` is B. The rest of the arrays of atoms and bonds is never read through the pointers, and that of
-    `descriptors` has no part in a loss; they keep what they held: rows of earlier batches or zeros, codes that the table has.
+    A batch of B molecules, N atoms and E bonds in K tiles fills the start of each array. What follows are molecules without atoms, which
+    are in no tile: the rest of `ptr` is N, of `rowptr` E, of `targets` NaN (missing), of `indices` -1 and of `tile_ptr` B. The rest of the
+    arrays of atoms and bonds is never read through the pointers, and the rest of `descriptors` does not count in a loss. It keeps its
+    content: rows of earlier batches, zeros, or valid codes.
 
     Args:
-        molecules: the set that its batches are of; what it has of :mod:`molgcn.data.batch_arrays` the slot has too.
-        capacity: its places.
-        device: where it lies.
-        pin_memory: on the CPU: page-locked, to be copied to a GPU asynchronously.
+        molecules: the set whose batches the slot holds. It decides which arrays of :mod:`molgcn.data.batch_arrays` the slot has.
+        capacity: size of the slot.
+        device: device of the slot.
+        pin_memory: whether a slot on the CPU is page-locked, so that it can be copied to a GPU asynchronously.
 
     Attributes:
         features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
-        names: of all arrays.
-        x: float32 [nodes, F].
-        ptr: int32 [graphs + 1].
-        rowptr: int32 [nodes + 1].
-        col: int32 [edges].
-        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`), in the set's dtype.
-        indices: int64 [graphs].
-        tile_ptr: int32 [tiles + 1].
-        counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
-        edge_code: int32 [edges], not the bytes that the set has: PyTorch takes rows by int32 without converting it. None for a set whose
-            bonds have no codes; then
-        edge_attr: float32 [edges, D], or None.
-        edge_table: float32 [K, D], the set's, or None.
-        rwse: float32 [nodes, k], or None; likewise
-        bond_rw: float32 [edges, k], or None; and
-        descriptors: float32 [graphs, K], or None; and
-        component: int32 [nodes], or None.
+        names: names of all arrays.
+        x: float32 [nodes, F], atom features.
+        ptr: int32 [graphs + 1], first atom of each molecule.
+        rowptr: int32 [nodes + 1], first bond that points at each atom.
+        col: int32 [edges], source atom of each bond.
+        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`) in the set's dtype.
+        indices: int64 [graphs], positions of the molecules in the set.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile.
+        counts: int32 [4], numbers of molecules, atoms, bonds and tiles in use, for kernels.
+        edge_code: int32 [edges], the row of `edge_table` of each bond, or None for a set without such codes. PyTorch selects rows by int32
+            without a conversion.
+        edge_attr: float32 [edges, D], bond features of a set that does not code them, or None.
+        edge_table: float32 [K, D], the set's distinct rows of bond features, or None.
+        rwse: float32 [nodes, k], random-walk encoding of the atoms, or None.
+        bond_rw: float32 [edges, k], random-walk encoding of the bonds, or None.
+        descriptors: float32 [graphs, K], descriptors of each molecule, or None.
+        component: int32 [nodes], the component of its row to which each atom belongs, or None.
     """
 
     x: Tensor
@@ -107,7 +114,7 @@ class Slot:
 
     @classmethod
     def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
-        """Two slots for batches of the set; `options` as for the class."""
+        """Return two slots for batches of the set, made with the same keyword arguments."""
         return cls(molecules, capacity, **options), cls(molecules, capacity, **options)
 
     @property
@@ -116,7 +123,7 @@ class Slot:
         return self.targets.view(torch.int32)
 
     def tensors(self) -> Iterator[Tensor]:
-        """All arrays."""
+        """Return all arrays."""
         return (getattr(self, name) for name in self.names)
 
     @property
@@ -126,7 +133,7 @@ class Slot:
 
     @cached_property
     def padded(self) -> GraphBatch:
-        """The slot as one batch of full, never changing shape: what a captured step reads."""
+        """The slot as one batch of full, constant shape, which captured steps read."""
         return PaddedBatch(self)
 
 
@@ -134,16 +141,16 @@ _TYPES: dict[type, torch.dtype] = {np.float32: torch.float32, np.float64: torch.
 
 
 class PaddedBatch(GraphBatch):
-    """A slot as one batch of full, never changing shape, whose values follow the slot: molecules without atoms stand at its end.
+    """A slot as one batch of full, constant shape, whose values change with the slot.
 
-    Its atoms and bonds beyond those in use are as :mod:`molgcn.data.padding` says.
+    Molecules without atoms are at its end. For its unused atoms and bonds see :mod:`molgcn.data.padding`.
 
     Args:
         slot: the slot.
     """
 
     def __init__(self, slot: Slot) -> None:
-        self._edge_rows = slot.edge_attr  # and not the slot, which keeps this batch
+        self._edge_rows = slot.edge_attr  # not the slot itself, which would be a reference cycle
         names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "descriptors", "component")
         options = slot.hints | {name: getattr(slot, name) for name in names}
         super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
@@ -151,17 +158,17 @@ class PaddedBatch(GraphBatch):
 
     @property
     def edge_attr(self) -> Tensor | None:
-        """See :attr:`GraphBatch.edge_attr`; never kept, since the slot is filled anew."""
+        """Bond features, see :attr:`GraphBatch.edge_attr`. They are not cached, since the slot is refilled."""
         return self._edge_rows if self.edge_code is None else self._edge_attr_of_codes()
 
     @property
     def edge_index(self) -> Tensor:
-        """See :attr:`GraphBatch.edge_index`; never kept likewise."""
+        """Source and target of every bond, see :attr:`GraphBatch.edge_index`. They are not cached, since the slot is refilled."""
         return self._edge_index()
 
     @property
     def batch(self) -> Tensor:
-        """See :attr:`GraphBatch.batch`; never kept likewise."""
+        """The molecule of every atom, see :attr:`GraphBatch.batch`. It is not cached, since the slot is refilled."""
         return self._batch()
 
 
@@ -169,16 +176,16 @@ class GraphFeed(Protocol):
     """A feed whose slots a CUDA graph of the consumer may fill."""
 
     def enqueue_next(self, slot: Slot) -> None:
-        """See :meth:`SlotBatch.enqueue_next`; `slot` is the batch's own."""
+        """Fill the other slot than `slot` with the next batch, see :meth:`SlotBatch.enqueue_next`."""
         ...
 
     def next_is_enqueued(self) -> None:
-        """See :meth:`SlotBatch.next_is_enqueued`."""
+        """Note that a CUDA graph fills in the next batch, see :meth:`SlotBatch.next_is_enqueued`."""
         ...
 
 
 def _view(name: str, size: str, more: int = 0) -> Any:
-    """Return an attribute of :class:`SlotBatch`: the batch's part of its slot's array, None where the slot has none."""
+    """Return a property of :class:`SlotBatch`: the batch's part of its slot's array, or None where the slot has no such array."""
 
     def part(batch: SlotBatch) -> Tensor | None:
         whole = getattr(batch.slot, name)
@@ -188,15 +195,15 @@ def _view(name: str, size: str, more: int = 0) -> Any:
 
 
 class SlotBatch(GraphBatch):
-    """The batch that a slot holds: real molecules only, as views of the slot.
+    """The batch that a slot holds: views of the slot without its padding.
 
-    Valid until the loader is asked for the next batch; after that its fields raise an error rather than show another batch.
-    What `indices` and `targets` gave before is safe to keep.
+    It is valid until the loader is asked for the next batch. After that its fields raise an error rather than show another batch. Tensors
+    that `indices` and `targets` returned before may be kept.
 
     Args:
         slot: the slot.
-        span: where the batch lies in the epoch's plan.
-        feed: that lets graphs fill its slots.
+        span: position and size of the batch in the epoch's plan.
+        feed: the feed, if a CUDA graph may fill its slots, else None.
     """
 
     def __init__(self, slot: Slot, span: BatchSpan, feed: GraphFeed | None = None) -> None:
@@ -208,14 +215,14 @@ class SlotBatch(GraphBatch):
             self.edge_attr = slot.edge_attr[: span.num_edges]
 
     def expire(self) -> None:
-        """Ends the views: the slot is about to be refilled."""
+        """Drop the views, since the slot is about to be refilled."""
         if self._slot is not None:
             self._slot = None
             for name in [name for name, value in vars(self).items() if isinstance(value, Tensor) and name not in ("targets", "indices")]:
                 del vars(self)[name]
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
-        """The batch on another device; itself when its slot is there."""
+        """Return the batch on a device, which is the batch itself if its slot is there."""
         device = torch.device(device)
         mine = self.slot.x.device
         return self if mine == device or (device.index is None and mine.type == device.type) else super().to(device, non_blocking)
@@ -236,36 +243,39 @@ class SlotBatch(GraphBatch):
 
     @property
     def padded(self) -> GraphBatch:  # type: ignore[override]
-        """See :attr:`Slot.padded`."""
+        """The slot as one batch of full, constant shape, see :attr:`Slot.padded`."""
         return self.slot.padded
 
     def enqueue_next(self) -> None:
-        """Fills the other slot with the batch after this one, on the current stream: for a graph to capture.
+        """Fill the other slot with the batch after this one, on the current stream, so that a CUDA graph can capture it.
 
-        Each replay finds on the device which batch that is, and must be told of by :meth:`next_is_enqueued`; the loader then leaves the
-        filling to it. Where the loader does not have this it goes on filling by itself.
+        Each replay reads the number of the batch on the device. After each replay :meth:`next_is_enqueued` must be called, with which the
+        loader leaves the filling to the graph. If the loader does not support this, nothing is enqueued and the loader fills the slots.
         """
         if self._feed is not None:
             self._feed.enqueue_next(self.slot)
 
     def next_is_enqueued(self) -> None:
-        """A graph with :meth:`enqueue_next` in it was replayed for this batch, on the stream that was current when it was asked for."""
+        """Note that a CUDA graph that contains :meth:`enqueue_next` was replayed for this batch.
+
+        The replay must be on the stream that was current when the batch was asked for.
+        """
         if self._feed is not None:
             self._feed.next_is_enqueued()
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """Number of molecules, B."""
         return self.span.num_graphs
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Number of atoms, N."""
         return self.span.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Number of directed bonds, E."""
         return self.span.num_edges
 
     x = _view("x", "num_nodes")
@@ -281,17 +291,17 @@ class SlotBatch(GraphBatch):
 
     @property
     def edge_table(self) -> Tensor | None:  # type: ignore[override]
-        """float32 [K, D], the set's."""
+        """The set's distinct rows of bond features, float32 [K, D], or None."""
         return self.slot.edge_table
 
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
-        """A copy of the targets, float [B, T], since metrics keep them until the end of an epoch."""
+        """Copy of the targets, float [B, T]. Metrics keep it until the end of an epoch."""
         return self.slot.targets[: self.span.num_graphs].clone()
 
     @cached_property
     def indices(self) -> Tensor:  # type: ignore[override]
-        """int64 [B], a copy likewise."""
+        """Copy of the molecules' positions in the set, int64 [B]. Metrics keep it until the end of an epoch."""
         return self.slot.indices[: self.span.num_graphs].clone()
 
     def _planned_tiles(self) -> Tensor:

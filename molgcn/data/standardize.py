@@ -1,4 +1,4 @@
-"""Brings molecules to a standard form before their features are computed: `dataset.standardize`, by RDKit's MolStandardize."""
+"""Standardises molecules before their features are computed, by RDKit's MolStandardize (`dataset.standardize`)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any, NamedTuple
 from molgcn.data.molecules import READERS, InvalidMoleculeError
 
 LEVELS = ("none", "largest_fragment", "neutral", "tautomer")
-"""Each does what the ones before it do: metals cut off and functional groups written alike, the largest fragment; neutral; a tautomer."""
+"""Levels of standardisation, each of which includes the ones before it.
+
+- "none" leaves molecules as they are.
+- "largest_fragment" disconnects metals, normalises functional groups and keeps the largest fragment.
+- "neutral" neutralises charges.
+- "tautomer" takes RDKit's canonical tautomer.
+"""
 
 
 class Read(NamedTuple):
     """An item that was read.
 
     Attributes:
-        mol: the `rdkit.Chem.Mol` that the graph is made of.
-        smiles: of that molecule.
-        own: the SMILES before it was standardised; of an item that is a SMILES the item itself.
+        mol: the `rdkit.Chem.Mol` from which the graph is made.
+        smiles: SMILES of `mol`.
+        own: SMILES of the molecule before it was standardised. If the item is a SMILES, this is the item itself.
     """
 
     mol: Any
@@ -27,12 +33,12 @@ class Read(NamedTuple):
 
 
 def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "none") -> Callable[[Any], Read]:
-    """Return a function that reads items of a kind; it raises InvalidMoleculeError with the reason.
+    """Return a function that reads and standardises items of a kind, and raises InvalidMoleculeError with the reason.
 
     Args:
-        kind: of :data:`molgcn.data.molecules.READERS`.
-        hydrogens: those that the molecules are to have, see :func:`molgcn.data.molecules.smiles_reader`.
-        stereo: whether double bonds' stereochemistry is wanted too.
+        kind: kind of the items, a key of :data:`molgcn.data.molecules.READERS`.
+        hydrogens: which hydrogens become atoms, see :func:`molgcn.data.molecules.smiles_reader`.
+        stereo: whether the stereochemistry of double bonds is perceived too.
         standardize: one of :data:`LEVELS`.
     """
     if standardize == "none":
@@ -55,14 +61,14 @@ def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "non
 
 
 def standard_smiles(mol: Any, level: str) -> str:
-    """Return the SMILES of a molecule's standard form.
+    """Return the SMILES of a standardised molecule.
 
     Args:
         mol: an `rdkit.Chem.Mol`.
-        level: one of :data:`LEVELS` but "none".
+        level: one of :data:`LEVELS` except "none".
 
     Raises:
-        InvalidMoleculeError: with RDKit's reason.
+        InvalidMoleculeError: when RDKit cannot standardise the molecule, with its reason.
     """
     from rdkit import Chem
     from rdkit.Chem.MolStandardize import rdMolStandardize

@@ -1,4 +1,4 @@
-"""The packed set on disk: one npy file an array and `meta.json` with their checksums, opened by memory map."""
+"""Saves packed sets as one npy file for each array and `meta.json` with their checksums, and opens them by memory map."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
 FORMAT = "molgcn-packed-3"
-READABLE = ("molgcn-packed-2", FORMAT)  # the former knew no features of bonds
+READABLE = ("molgcn-packed-2", FORMAT)  # the former has no bond features
 
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:
-    """Writes into a temporary folder beside `folder`, syncs, then renames; an older `folder` is replaced."""
+    """Write a set into a temporary folder beside `folder`, sync it and rename it. An older `folder` is replaced.
+
+    Raises:
+        UserError: when equal leaves of the set are one row.
+    """
     refuse_merged(molecules)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}-{uuid4().hex}"
-    temporary.mkdir()  # unlike tempfile's, for whom the umask says: several users may share a cache
+    temporary.mkdir()  # unlike tempfile's folders it follows the umask, since several users may share a cache
     try:
         checksums = {}
         for name, array in _files(molecules).items():
@@ -63,14 +67,16 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
 
 
 def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecules:
-    """Opens what :func:`save_packed` wrote, after comparing every file with its checksum, which also brings it into the page cache.
+    """Open a set that :func:`save_packed` wrote, after comparing every file with its checksum.
+
+    Reading the files for this also brings them into the page cache.
 
     Args:
-        folder: where it lies.
-        formats: those that are wanted.
+        folder: the folder of the set.
+        formats: the formats that are accepted.
 
     Raises:
-        UserError: for a folder that is missing, damaged or of another format.
+        UserError: when the folder is missing, damaged or of another format.
     """
     try:
         meta = json.loads((folder / "meta.json").read_text("ascii"))
@@ -98,19 +104,19 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
 
 
 def _with_version(features: str | None) -> str | None:
-    """The featuriser with its version, since a plain name means a newer one some day; a name of one's own as it is."""
+    """Return the name of a featuriser with its version, since a plain name may later mean a newer one. Unknown names stay as they are."""
     if features is None or features.partition(":")[0] not in FEATURIZERS:
         return features
     return get_featurizer(features).versioned
 
 
 def _spelled(features: str | None) -> str | None:
-    """The inverse of :func:`_with_version`."""
+    """Return the name of a featuriser without a version if it is the newest one, the inverse of :func:`_with_version`."""
     return features if features is None or features.partition(":")[0] not in FEATURIZERS else get_featurizer(features).spelled
 
 
 def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:
-    """Return the arrays by the names of their files; strings are two."""
+    """Return the arrays by the names of their files. Strings are saved as two arrays."""
     files: dict[str, np.ndarray] = {}
     for array in ARRAYS:
         value = getattr(molecules, array.name)
@@ -122,7 +128,7 @@ def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:
 
 
 def _open(folder: Path, checksums: dict[str, str]) -> dict[str, Any]:
-    """Return the set's arrays by memory map, None for those that it does not have."""
+    """Open the set's arrays by memory map, None for optional arrays that it does not have."""
     files = {}
     for name, expected in checksums.items():
         path = folder / f"{name}.npy"

@@ -1,4 +1,4 @@
-"""Many strings in two flat arrays, so that a data set's SMILES load by memory map."""
+"""Sequences of strings in two flat arrays, so that a data set's SMILES load by memory map."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from molgcn.data.segments import pointers, segment_index
 
-STRINGS_AT_ONCE = 1 << 16  # Python objects of more are not kept beside the arrays
+STRINGS_AT_ONCE = 1 << 16  # Python strings that are in memory at once beside the arrays
 
 
 class PackedStrings(Sequence[str]):
     """An immutable sequence of strings stored as UTF-8 bytes and offsets.
 
     Args:
-        data: uint8 [total bytes], the strings one after the other.
-        ptr: int64 [n + 1], where each string starts.
+        data: uint8 [total bytes], the strings in UTF-8 one after the other.
+        ptr: int64 [n + 1], first byte of each string.
     """
 
     def __init__(self, data: np.ndarray, ptr: np.ndarray) -> None:
@@ -27,7 +27,7 @@ class PackedStrings(Sequence[str]):
 
     @classmethod
     def from_strings(cls, strings: Iterable[str]) -> PackedStrings:
-        """Packs the given strings."""
+        """Pack the given strings."""
         if isinstance(strings, cls):
             return strings
         rest, data, sizes = iter(strings), [], [np.empty(0, np.int64)]
@@ -38,7 +38,7 @@ class PackedStrings(Sequence[str]):
 
     @classmethod
     def columns(cls, rows: Iterable[Sequence[str]]) -> list[PackedStrings]:
-        """Packs rows of strings column by column; without rows there are no columns."""
+        """Pack rows of strings column by column. Without rows the result has no columns."""
         rest, pieces = iter(rows), []
         while block := list(islice(rest, STRINGS_AT_ONCE)):
             pieces.append([cls.from_strings(column) for column in zip(*block, strict=True)])
@@ -46,12 +46,12 @@ class PackedStrings(Sequence[str]):
 
     @classmethod
     def concat(cls, parts: Sequence[PackedStrings]) -> PackedStrings:
-        """All strings of `parts`, in order."""
+        """Return all strings of `parts`, in order."""
         sizes = np.concatenate([np.diff(part.ptr) for part in parts])
         return cls(np.concatenate([part.data for part in parts]), pointers(sizes))
 
     def take(self, indices: np.ndarray) -> PackedStrings:
-        """The strings at `indices` (int array), in that order."""
+        """Return the strings at `indices`, int [m], in that order."""
         starts, sizes = self.ptr[:-1][indices], np.diff(self.ptr)[indices]
         return PackedStrings(self.data[segment_index(starts, sizes)], pointers(sizes))
 
@@ -79,5 +79,5 @@ class PackedStrings(Sequence[str]):
         return chain.from_iterable(self[start : start + STRINGS_AT_ONCE] for start in range(0, len(self), STRINGS_AT_ONCE))
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other`, of whatever kind, is a sequence of the same strings."""
+        """Return whether `other` is any sequence of the same strings."""
         return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)

@@ -1,4 +1,4 @@
-"""Columns of a CSV file (also .gz, .tsv), with every mistake named by file, column and row."""
+"""Reads columns of a CSV file (also .gz, .tsv), and names file, column and row of every mistake."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 
 
 class Columns(dict[str, PackedStrings]):
-    """The text of columns by their names, one entry a row.
+    """The text of columns by their names, with one entry for each row.
 
     Args:
         path: the file.
-        decimal_comma: whether 1,5 is a number there, as in files of German or French spreadsheets.
-        text: of each column.
-        kind: "sdf" where they are properties of an SDF's records.
+        decimal_comma: whether 1,5 is a number, as in tables of German or French spreadsheets.
+        text: text of each column.
+        kind: "sdf" if the columns are properties of an SDF's records.
     """
 
     def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings], kind: str = "smiles") -> None:
@@ -41,7 +41,7 @@ class Columns(dict[str, PackedStrings]):
         self.kind = kind
 
     def numbers(self, column: str) -> np.ndarray:
-        """As :func:`numbers`, of a column."""
+        """Return the numbers in a column, float64 [M], see :func:`numbers`."""
         return numbers(self[column], self.path, column, self.decimal_comma, self.kind)
 
 
@@ -52,7 +52,7 @@ def _open(path: Path, wanted: Sequence[str]) -> Iterator[Delimited]:
 
 
 def column_names(path: Path) -> list[str]:
-    """The header of a CSV file.
+    """Return the header of a CSV file.
 
     Raises:
         UserError: when the file is missing, empty or not CSV.
@@ -62,10 +62,10 @@ def column_names(path: Path) -> list[str]:
 
 
 def check_columns(path: Path, **columns: Sequence[str]) -> None:
-    """That a CSV file has the columns named by each key of `dataset`, as in `check_columns(path, targets=["y"])`.
+    """Check that a CSV file has the columns that keys of `dataset` name, as in `check_columns(path, targets=["y"])`.
 
     Raises:
-        UserError: see :func:`read_columns`.
+        UserError: when a column is missing (the nearest is named) or occurs twice, or the file is not CSV.
     """
     with _open(path, [name for names in columns.values() for name in names]) as table:
         for key, names in columns.items():
@@ -74,15 +74,15 @@ def check_columns(path: Path, **columns: Sequence[str]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Columns:
-    """The named columns as text; blank lines are no rows.
+    """Read the named columns as text. Blank lines are not rows.
 
     Args:
         path: the file.
-        columns: names, as in the header.
-        key: configuration key that named the columns, for messages.
+        columns: names of the columns, as in the header.
+        key: key of `dataset` that named the columns, for messages.
 
     Raises:
-        UserError: when a column is missing (the nearest is named) or there twice, there are no rows, or the file is not CSV.
+        UserError: when a column is missing (the nearest is named) or occurs twice, there are no rows, or the file is not CSV.
     """
     with _open(path, columns) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
@@ -94,18 +94,18 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
 
 
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
-    """float64 [M] of a column's text, NaN where the cell is empty or says NA, NaN, null or None.
+    """Return the numbers in a column, float64 [M], NaN where the cell is empty or says NA, N/A, NaN, null or None.
 
     Args:
-        values: the text.
+        values: the text of the column's cells.
         path: the file, for messages.
-        column: the name, for messages.
-        decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either. A warning
-            tells of a column whose signs all look as if they stood between thousands.
-        kind: "sdf" for a property of an SDF's records.
+        column: name of the column, for messages.
+        decimal_comma: whether 1,5 is a number. A column may then have points or commas, but not both, since 1.234 would be ambiguous. If
+            all points or commas of the column could separate thousands, a warning is logged.
+        kind: "sdf" for a property of an SDF's records, for messages.
 
     Raises:
-        UserError: for another text or an infinite number, with its row; or when every cell is missing.
+        UserError: when a cell is not a number or infinite, naming its row, or when every cell is missing.
     """
     result = np.full(len(values), np.nan)
     comma = decimal_comma and any("," in text for text in values)
@@ -131,19 +131,19 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
 
 
 def number(text: str, comma: bool) -> float:
-    """Return the number in a cell, NaN where it is empty or says NA, NaN, null or None.
+    """Return the number in a cell, NaN where the cell is empty or says NA, N/A, NaN, null or None.
 
     Args:
         text: the cell.
-        comma: whether it is written with a decimal comma.
+        comma: whether the number is written with a decimal comma.
 
     Raises:
-        ValueError: for another text.
+        ValueError: when the text is not a number.
     """
     stripped = text.strip()
     if stripped.lower() in MISSING:
         return np.nan
-    return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
+    return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python ignores _ in numbers: 1_5 would be 15
 
 
 def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:
@@ -163,7 +163,7 @@ def _with_point(text: str) -> float:
 
 
 def _as_classes(column: str, values: Sequence[str]) -> str | None:
-    """Return how to number the classes of a column that holds nothing but a few words; None for another."""
+    """Return advice on how to number the classes of a column that holds nothing but a few words, None for any other column."""
     words = {text.strip() for text in values if text.strip().lower() not in MISSING}
     if not 2 <= len(words) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
         return None
@@ -174,7 +174,7 @@ def _as_classes(column: str, values: Sequence[str]) -> str | None:
 
 
 def _escaped(word: str) -> str:
-    """Return a word as it stands in a mapping on the command line."""
+    """Return a word as it is written in a mapping on the command line."""
     return re.sub(r"([\\()\[\]{}:=,])", r"\\\1", shown(word))
 
 

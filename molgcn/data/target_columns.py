@@ -1,4 +1,4 @@
-"""Targets from the text of their columns."""
+"""Reads targets, bounds and weights from the text of columns."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
 
 
 def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the values of the columns that hold targets, and which of them are bounds.
+    """Return the values of target columns, and which of them are bounds.
 
     Args:
-        columns: of the file.
-        names: those of the targets.
-        given: what the configuration says of them.
+        columns: the columns of the file.
+        names: names of the T targets.
+        given: configuration of the targets.
 
     Returns:
-        - values: float64 [M, T], NaN where missing
-        - bounds: float32 [M, T], -1 where the true value is below its target, 1 where it is above, else 0; None without `given.bounded`
-          or where no cell is a bound
+        - values: float64 [M, T], NaN where missing.
+        - bounds: float32 [M, T], -1 where the true value is below its target, 1 where it is above, else 0. None without `given.bounded`
+          or where no cell is a bound.
 
     Raises:
-        UserError: naming column and row, see :func:`molgcn.data.tables.numbers`; or for a text that stands for no class.
+        UserError: when a cell is neither a number nor a class, naming its column and row, or when every cell of a column is missing.
     """
     labels, values = given.given("labels"), []
     bounds = np.zeros((len(columns[names[0]]), len(names)), np.float32)
@@ -53,10 +53,10 @@ def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) ->
 
 
 def read_weights(columns: Columns, name: str) -> np.ndarray:
-    """Return how much each row weighs, float64 [M].
+    """Return the weight of each row, float64 [M].
 
     Raises:
-        UserError: for a weight that is missing, negative or not a finite number, naming its row.
+        UserError: when a weight is missing, negative or not a finite number, naming its row.
     """
     weights = columns.numbers(name)
     wrong = np.flatnonzero(~(weights >= 0))
@@ -70,10 +70,14 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
 
 
 def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
-    """Return a set whose weights are divided by their mean over the training part, int [n].
+    """Return the set with its weights divided by their mean over the training part.
+
+    Args:
+        molecules: the set. Without weights it is returned as it is.
+        train: int [n], positions of the training part.
 
     Raises:
-        UserError: where all of them are 0 there.
+        UserError: when all weights of the training part are 0.
     """
     if molecules.weights is None:
         return molecules
@@ -87,7 +91,7 @@ def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
 
 
 def report_bounds(molecules: PackedMolecules, title: str) -> None:
-    """Log how many values of each target are bounds."""
+    """Log how many values of each target are bounds, for a set that has bounds."""
     if molecules.bounds is None:
         return
     counts = (molecules.bounds != 0).sum(axis=0).tolist()

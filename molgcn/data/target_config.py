@@ -1,4 +1,4 @@
-"""The keys of the group `dataset` that say what the columns of targets hold."""
+"""The keys of the group `dataset` that are about targets, as a checked dataclass."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ TRANSFORMS = ("standardize", "log10", "quantile_normal")
 
 @dataclass(kw_only=True)
 class TargetConfig:
-    """What conf/dataset says of the targets, by their columns.
+    """Configuration of the targets in conf/dataset.
 
     Attributes:
-        tasks: regression, classification or multiclass; a column that is not named has the task that its values suggest.
-        transforms: what is learned of a number: standardize (the default), log10 or quantile_normal, which are standardised too.
-        units: shown with every error; for files that do not say.
-        labels: the class, 0, 1, ..., that each text of a column stands for; upper and lower case count only where both are named.
+        tasks: task of each column, one of :data:`TASKS`. A column that is not named has the task that its values suggest.
+        transforms: transform of each column before it is learned, one of :data:`TRANSFORMS`. Default: standardize. Transformed values are
+            standardised too.
+        units: unit of each column, shown with every error. Only for files.
+        labels: for each column the class, 0, 1, ..., of each text. Case matters only if two names differ in it alone.
         bounded: whether cells such as <10 and >=1e4 are bounds of true values.
-        weights: column of how much each molecule weighs in the loss.
-        sampling: "balanced" draws equally many molecules of each class for every epoch; None takes each molecule once.
+        weights: column of the weights of molecules in the loss. None gives all molecules the same weight.
+        sampling: "balanced" draws equally many molecules of each class for every epoch. None takes each molecule once.
+        choices: the values that `tasks` and `transforms` may have.
     """
 
     tasks: dict[ColumnName, str] | None = None
@@ -37,10 +39,10 @@ class TargetConfig:
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"tasks": TASKS, "transforms": TRANSFORMS}
 
     def __post_init__(self) -> None:
-        """Checks what can be checked without the data.
+        """Check what can be checked without the data.
 
         Raises:
-            UserError: naming the key, what it accepts and the nearest valid value.
+            UserError: for a value that is not valid.
         """
         for key, choices in self.choices.items():
             for column, value in self.given(key).items():
@@ -56,14 +58,14 @@ class TargetConfig:
                 )
 
     def given(self, key: str) -> dict[str, Any]:
-        """Return what a key says, by column; nothing for a key that is left out."""
+        """Return the value of a key, a mapping by column, which is empty if the key is left out."""
         return getattr(self, key) or {}
 
     def check_columns(self, targets: Sequence[str]) -> None:
-        """Check that what is given by column is given for targets.
+        """Check that every column in a mapping is a target.
 
         Raises:
-            UserError: naming the key, the column and the nearest target.
+            UserError: when a column is not a target, naming the key, the column and the nearest target.
         """
         for key in ("tasks", "transforms", "units", "labels"):
             for column in self.given(key):
@@ -72,12 +74,12 @@ class TargetConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides, beside a file's content, what its columns of targets are read as; nothing by default."""
+        """The options that determine how the columns of a file are read. Empty by default."""
         options = {"labels": self.labels, "bounded": self.bounded, "weights": self.weights}
         return {key: value for key, value in options.items() if value}
 
     def class_names(self, target: str) -> list[str]:
-        """Return the text of each class of a target, in order; nothing where classes are numbers."""
+        """Return the text of each class of a target, in order. The list is empty if classes are numbers."""
         texts: dict[int, str] = {}
         for text, number in self.given("labels").get(target, {}).items():
             texts.setdefault(number, text)

@@ -1,4 +1,4 @@
-"""What a person should know of the targets before a model learns them, in one line of warning each."""
+"""Warns of targets that a model cannot learn well, before it is trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.data.digits import digits_of, quartiles
 from molgcn.data.packed import PackedMolecules
 
 log = logging.getLogger(__name__)
-_COARSE = 1e-3  # of the spread: steps of float32 that a model would notice
+_COARSE = 1e-3  # step of float32, as a fraction of the spread, that a model would notice
 
 
 def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, transformed: Collection[str] = ()) -> None:
@@ -19,8 +19,8 @@ def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, transformed: 
 
     Args:
         molecules: the set.
-        train: int [n], its training part; each target has a value there.
-        transformed: targets that are not learned as they are.
+        train: int [n], positions of the training part. Each target must have a value there.
+        transformed: names of targets that are transformed, which are not checked.
     """
     for name, column in zip(molecules.target_names, molecules.targets.T, strict=True):
         if name not in transformed:
@@ -40,6 +40,6 @@ def _warn_of_steps(name: str, column: np.ndarray) -> None:
 
 
 def float32_step(known: np.ndarray) -> float:
-    """Return float32's spacing, in the values' unit, where the quartiles of the standardised values [n] lie."""
+    """Return the larger spacing of float32 at the quartiles of the standardised values [n], in the unit of the values."""
     mean, std = known.mean(), known.std() or 1.0
     return max(float(np.spacing(np.float32(abs(value - mean) / std)) * std) for value in quartiles(known))

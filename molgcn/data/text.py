@@ -1,4 +1,4 @@
-"""Opens the text that molecules are read from, a file or standard input, gzip or not, and says how much of it was read."""
+"""Opens the text from which molecules are read, a file or standard input, gzip or not, and tracks how much of it was read."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Lines(Iterator[str]):
-    """The lines of a text with their ends as they are, none of them and no record of several longer than a limit.
+    """The lines of a text with their line ends, which limits the length of records.
 
     Args:
         file: the text, opened with newline="".
-        name: of the text, for messages.
-        limit: characters of a record at most; a small packed file may hold one of gigabytes.
+        name: name of the text, for messages.
+        limit: number of characters that a record, of one line or several, may have. A small gzip file may hold a record of gigabytes.
         option: key of the configuration that named the file, for messages.
 
     Raises:
-        UserError: while it is iterated, for a record that is too long and for what cannot be read or decoded.
+        UserError: while lines are read, when a record is too long, or the text cannot be read or decoded.
     """
 
     def __init__(self, file: TextIO, name: str, limit: int, option: str) -> None:
@@ -42,12 +42,16 @@ class Lines(Iterator[str]):
         self.begin()
 
     def begin(self, row: int | None = None) -> None:
-        """A record begins with the next line: a row, counted from 0, or what comes before the rows."""
+        """Let a record begin with the next line.
+
+        Args:
+            row: number of the record's row, counted from 0, or None for a record that is not a row.
+        """
         self._row, self._first, self._left = row, self.number + 1, self._limit
 
     @property
     def place(self) -> str:
-        """Where the record that is being read stands in the file."""
+        """Name of the text, row and line of the record that is being read, for messages."""
         row = "" if self._row is None else f", row {self._row} (counted from 0, without a header)"
         return f"{self.name}{row}, line {self._first}"
 
@@ -91,10 +95,10 @@ class Text:
     """An open text.
 
     Attributes:
-        name: of the file, for messages.
-        lines: unpacked and decoded.
-        raw: the bytes below, as they lie on disk.
-        size: how many bytes there are, or None where nobody knows.
+        name: name of the file, for messages.
+        lines: the unpacked and decoded lines.
+        raw: the bytes as they are on disk.
+        size: number of bytes on disk, or None if it is not known.
     """
 
     name: str
@@ -103,22 +107,22 @@ class Text:
     size: int | None
 
     def position(self) -> int:
-        """Bytes read so far of `size`."""
+        """Return the number of bytes of `size` that were read so far."""
         return self.raw.tell()
 
 
 @contextmanager
 def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
-    """Opens a file, or standard input for None; gzip is recognised by its first bytes, whatever its name says.
+    """Open a text. Gzip is recognised by its first bytes, whatever the file's name.
 
     Args:
-        path: the file.
-        option: key of the configuration that named it, for messages.
-        max_record_mb: a million characters that a line, or a record of several, may have.
-        name: what messages call it, if not by its path.
+        path: the file. None is standard input.
+        option: key of the configuration that named the file, for messages.
+        max_record_mb: millions of characters that a record, of one line or several, may have.
+        name: name of the text, for messages. Default: the path.
 
     Raises:
-        UserError: when the file cannot be opened; what goes wrong later, :class:`Lines` raises.
+        UserError: when the file cannot be opened. :class:`Lines` raises more while lines are read.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:
@@ -139,7 +143,7 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
 
 
 def smiles_lines(lines: Lines) -> Iterator[list[str]]:
-    """First word and the rest of every line that is not blank, as lists of SMILES have them."""
+    """Yield the first word and the rest of every line that is not blank, the columns of a list of SMILES."""
     for line in lines:
         words = line.split(None, 1)
         if words:
@@ -149,7 +153,7 @@ def smiles_lines(lines: Lines) -> Iterator[list[str]]:
 
 @contextmanager
 def rereadable(path: Path | None) -> Iterator[Path]:
-    """A file that can be read twice: `path` itself, or a temporary copy of standard input or of a pipe."""
+    """Give a file that can be read twice: `path` itself, or a temporary copy of standard input or a pipe."""
     if path is not None and (path.is_file() or path.is_dir() or not path.exists()):
         yield path
         return
@@ -161,5 +165,5 @@ def rereadable(path: Path | None) -> Iterator[Path]:
 
 
 def source_name(path: Path | None) -> str:
-    """What messages call a file."""
+    """Return the name of a file in messages."""
     return "standard input" if path is None else str(path)

@@ -1,4 +1,4 @@
-"""Tiles: runs of whole molecules that share a fixed number of node places on one multiprocessor or in one core's cache."""
+"""Tiles: runs of whole molecules of at most a fixed number of atoms, for one multiprocessor or one core's cache."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ HAS_EXTENSION = find_spec("molgcn._cpu") is not None
 
 
 def tile_size(max_atoms: int) -> int:
-    """Node places of a tile, T: 64, or 128 where a molecule needs it. Still larger molecules get a run of their own."""
+    """Return the number of atoms that a tile has room for, T: 64, or 128 where a molecule needs it.
+
+    A molecule of more than 128 atoms is a tile of its own.
+
+    Args:
+        max_atoms: number of atoms of the largest molecule.
+    """
     return TILE_SIZES[0] if max_atoms <= TILE_SIZES[0] else TILE_SIZES[1]
 
 
 def fill_tiles(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Orders molecules so that consecutive runs fill tiles, of which there are nearly as few as possible.
+    """Order molecules so that consecutive runs fill tiles, and use nearly as few tiles as possible.
 
-    Sequential value correction. A molecule of s atoms is worth v_s, at first 16 s (8 T + s). Over and over, the molecules left that fit
-    into one tile and are worth most together fill as many tiles as there are molecules for; v_s moves towards v_s(0) T / (atoms in the
-    tile), by half of the share of all molecules of that size that it holds, so that sizes which leave places empty come sooner. Of two
-    such passes (four from 1,024 molecules on), each with the values that the one before left, the one with the fewest tiles is taken.
-    Integers throughout: the result depends on nothing but the sizes.
+    The method is sequential value correction. A molecule of s atoms has a value v_s, which starts as v_s(0) = 16 s (8 T + s). Each step
+    chooses, among the molecules left, those that fit into one tile and have the greatest value together, and fills as many tiles with this
+    pattern as there are molecules for. For each size in the pattern, v_s then moves towards v_s(0) T / (atoms in the tile), by half of the
+    fraction of all molecules of this size that the step used. Sizes that leave tiles partly empty thus come sooner in the next pass. There
+    are two passes (four from 1,024 molecules on), each of which starts with the values of the one before. The pass with the fewest tiles
+    is taken. All numbers are integers, so that the result depends on the sizes only.
 
     Args:
-        sizes: int [B], atoms a molecule.
-        tile_nodes: T, node places a tile.
+        sizes: int [B], number of atoms of each molecule.
+        tile_nodes: number of atoms that a tile has room for, T.
 
     Returns:
-        `order` int64 [B], the molecules' places in `sizes`, tile after tile; molecules larger than a tile come last.
-        `tile_ptr` int32 [tiles + 1], the first molecule of each tile in that order; a molecule larger than a tile is alone.
+        - `order`: int64 [B], positions of the molecules in `sizes`, tile after tile. Molecules larger than a tile come last.
+        - `tile_ptr`: int32 [tiles + 1], first molecule of each tile in that order. A molecule larger than a tile has its own.
 
     Source: G. Belov, G. Scheithauer, "Setup and open-stacks minimization in one-dimensional stock cutting", INFORMS J. Comput. 19, 2007.
     """
@@ -52,17 +59,17 @@ def fill_tiles(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarr
     return order, tile_ptr
 
 
-_Pattern = list[tuple[int, int]]  # size, molecules of it
+_Pattern = list[tuple[int, int]]  # sizes, and the number of molecules of each
 
 
 def _patterns(counts: np.ndarray, tile_nodes: int) -> list[tuple[int, _Pattern]]:
-    """How many tiles hold which molecules, of `counts` by size."""
+    """Return the patterns that hold `counts` molecules of each size, and the number of tiles for each pattern."""
     size = np.arange(tile_nodes + 1)
     initial = 16 * size * (8 * tile_nodes + size)
     values, best, fewest = initial.copy(), [], -1
     for _ in range(2 if counts.sum() < 1024 else 4):
         if fewest >= 0 and (fewest - 1) * tile_nodes < counts @ size:
-            break  # fewer would not hold them
+            break  # fewer tiles cannot hold the molecules
         plan, stock = [], counts.copy()
         while stock.any():
             pattern = _most_valuable(values, stock)
@@ -80,7 +87,7 @@ def _patterns(counts: np.ndarray, tile_nodes: int) -> list[tuple[int, _Pattern]]
 
 
 def _most_valuable(values: np.ndarray, stock: np.ndarray) -> _Pattern:
-    """Of molecules in stock that together fit into a tile, those that are worth most; large ones first."""
+    """Return the molecules in stock that fit into a tile and have the greatest value together, large sizes first."""
     places = len(values)
     sizes, reached = np.flatnonzero(stock).tolist(), [np.zeros(places, np.int64)]
     for size in sizes:
@@ -101,17 +108,17 @@ def _most_valuable(values: np.ndarray, stock: np.ndarray) -> _Pattern:
 
 
 def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reorders, in place, the molecules of every batch by :func:`fill_tiles`; in C++ where the extension is built.
+    """Reorder the molecules of every batch in place by :func:`fill_tiles`, in C++ where the extension is built.
 
     Args:
-        order: int64 [n], molecules, batch after batch.
+        order: int64 [n], the molecules, batch after batch. It is changed.
         batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
-        sizes: int64 [M], atoms a molecule.
-        tile_nodes: T, node places a tile, at most 128.
+        sizes: int64 [M], number of atoms of each molecule.
+        tile_nodes: number of atoms that a tile has room for, at most 128.
 
     Returns:
-        `tile_ptr` int32, the batches' tile pointers one after the other, each starting with 0.
-        `tile_starts` int64 [K + 1], where each batch's start.
+        - `tile_ptr`: int32, the tile pointers of all batches one after the other, each starting with 0.
+        - `tile_starts`: int64 [K + 1], start of each batch in `tile_ptr`.
     """
     if HAS_EXTENSION:
         from molgcn._cpu import plan_tiles as plan
@@ -126,14 +133,14 @@ def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile
 
 
 def next_fit(ptr: np.ndarray, tile_nodes: int) -> np.ndarray:
-    """Tiles of molecules whose order is given: each run takes as many as fit.
+    """Return tiles of molecules in their given order, each of as many molecules as fit.
 
     Args:
         ptr: int [B + 1], first atom of each molecule.
-        tile_nodes: T, node places a tile.
+        tile_nodes: number of atoms that a tile has room for.
 
     Returns:
-        `tile_ptr` int32 [tiles + 1], the first molecule of each tile; a molecule larger than a tile is alone.
+        `tile_ptr`, int32 [tiles + 1], first molecule of each tile. A molecule larger than a tile has its own.
     """
     first_atoms = ptr.tolist()  # NumPy takes microseconds for each look-up
     starts, count = [0], len(ptr) - 1
@@ -145,8 +152,8 @@ def next_fit(ptr: np.ndarray, tile_nodes: int) -> np.ndarray:
 
 
 def max_tiles(num_graphs: int, num_nodes: int, num_large: int, tile_nodes: int) -> int:
-    """Tiles that always suffice for `num_graphs` molecules of `num_nodes` atoms, of which `num_large` exceed a tile.
+    """Return a number of tiles that always suffices for `num_graphs` molecules of `num_nodes` atoms, of which `num_large` exceed a tile.
 
-    Two consecutive tiles of either planner together hold more than T atoms, so there are at most 2 N / T + 1 of them.
+    Two consecutive tiles of either planner together hold more than T atoms, so that there are at most 2 N / T + 1 of them.
     """
     return min(num_graphs, 2 * num_nodes // tile_nodes + 1 + num_large)

@@ -1,4 +1,4 @@
-"""How long training waits for its batches."""
+"""Measures how long training waits for its batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from molgcn.data.loader import MoleculeLoader
 
 
 class TimedLoader:
-    """A loader that knows how long its consumer has waited for batches.
+    """A loader that measures how long its consumer has waited for batches.
 
     Args:
-        loader: the loader to time; resuming and epochs go through to it.
+        loader: the loader to time. Its epoch and state are set and read through this one.
+
+    Attributes:
+        waited: seconds waited for batches so far.
     """
 
     batch_sampler = None  # Lightning looks at both to set the epoch
@@ -35,9 +38,9 @@ class TimedLoader:
         return len(self.loader)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reading stands."""
+        """Return the position of the reading."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where :meth:`state_dict` was taken."""
+        """Go on where :meth:`state_dict` was taken."""
         self.loader.load_state_dict(state)

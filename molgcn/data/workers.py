@@ -1,4 +1,4 @@
-"""Runs a function over chunks of a long list or stream in worker processes, results in order."""
+"""Runs a function over chunks of a long list or stream in worker processes, and yields the results in order."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ CHUNK = 1_024
 
 
 def available_cores() -> int:
-    """Cores this process may use (a container or `taskset` may allow fewer than the machine has)."""
+    """Return the number of cores that this process may use, since a container or `taskset` may allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def choose_workers(num_items: int, num_workers: int | None) -> int:
-    """Number of worker processes: `num_workers`, or by default one a core for long lists and none for short ones.
+    """Return the number of worker processes for a list, at most one for each chunk.
+
+    Args:
+        num_items: length of the list.
+        num_workers: number of worker processes wanted. None takes one for each core for long lists, and none for short ones.
 
     Raises:
         UserError: when `num_workers` is negative.
@@ -44,7 +48,7 @@ def choose_workers(num_items: int, num_workers: int | None) -> int:
             f"num_workers={num_workers} is negative. Give 0 to work in this process, a number of worker processes, or "
             "null to choose by the number of molecules and cores."
         )
-    if multiprocessing.current_process().daemon:  # such a process may not have children
+    if multiprocessing.current_process().daemon:  # a daemonic process may not have children
         return 0
     if num_workers is None:
         num_workers = available_cores() if num_items >= POOL_THRESHOLD else 0
@@ -60,17 +64,17 @@ def map_chunks(
     description: str = "",
     progress: bool | None = None,
 ) -> Iterator[T]:
-    """Yields `function(chunk)` for consecutive chunks of `items`, in order.
+    """Yield `function(chunk)` for consecutive chunks of `items`, in order.
 
     Args:
-        function: called with a chunk (a slice of `items`); see :func:`map_stream`.
+        function: called with a chunk, which is a slice of `items`. It must be importable, see :func:`map_stream`.
         items: the list to work through.
-        num_workers: worker processes; 0 works in this process; None decides by length and cores.
+        num_workers: number of worker processes. 0 works in this process. None decides by the length of the list and the cores.
         description: text before the progress bar.
-        progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
+        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.progress.progress_bar`.
 
     Raises:
-        UserError: when the worker processes cannot start or die.
+        UserError: when worker processes cannot start or end early.
     """
     workers = choose_workers(len(items), num_workers)
     chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
@@ -82,19 +86,18 @@ def map_chunks(
 
 
 def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_workers: int) -> Iterator[tuple[T, K]]:
-    """Yields `(function(chunk), companion)` for every `(chunk, companion)`, in order, however long the stream.
+    """Yield `(function(chunk), companion)` for every `(chunk, companion)` of a stream of any length, in order.
 
-    At most `2 * num_workers + 1` chunks are under way, so memory does not grow; companions stay in this process. The workers are
-    fresh interpreters (`spawn`), safe beside CUDA and threads, so `function` must be importable: a module-level function or a
-    `functools.partial` of one.
+    At most `2 * num_workers + 1` chunks are in memory at once. Companions stay in this process. The workers are fresh interpreters
+    (`spawn`), which are safe beside CUDA and threads.
 
     Args:
-        function: called with a chunk.
-        chunks: read as workers become free.
-        num_workers: worker processes; 0 works in this process.
+        function: called with a chunk. It must be importable: a module-level function or a `functools.partial` of one.
+        chunks: the stream of chunks and companions, read as workers become free.
+        num_workers: number of worker processes. 0 works in this process.
 
     Raises:
-        UserError: when the worker processes cannot start or die.
+        UserError: when worker processes cannot start or end early.
     """
     if num_workers == 0:
         yield from ((function(chunk), companion) for chunk, companion in chunks)
@@ -103,7 +106,7 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     waiting: deque[tuple[Future[T], K]] = deque()
     try:
         for chunk, companion in chunks:
-            with SignalsLater():  # a process that is being started would lose its instructions and say so
+            with SignalsLater():  # an interrupted start would leave a worker without its instructions, which prints a traceback
                 future = pool.submit(function, chunk)
             waiting.append((future, companion))
             if len(waiting) > 2 * num_workers:
@@ -123,13 +126,13 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     end_with_parent()
 
 
 @cache
 def end_with_parent() -> None:
-    """Ends this process within a second of the one that started it, also where that was killed and could not say so."""
+    """Let this process end within a second of its parent process, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     expected = os.getppid() if parent is None else parent.pid
 

@@ -1,4 +1,4 @@
-"""The featurisers: one file each, and this closed table of them."""
+"""The table of featurisers, each of which has a file of its own."""
 
 from molgcn.data.featurizers.base import NO_STEREO, Featurizer
 from molgcn.data.featurizers.chemprop import CHEMPROP
@@ -12,16 +12,16 @@ __all__ = ["FEATURIZERS", "Featurizer", "get_featurizer"]
 
 _VERSIONS = (QM9, ZINC_1, ZINC, GENERAL_1, GENERAL_2, GENERAL, QM9_CHARGE, ZINC_12K, OGB, CHEMPROP)
 FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS if not featurizer.superseded}
-"""The newest version of each, by name."""
+"""The newest version of each featuriser, by name."""
 
 
 def get_featurizer(features: str) -> Featurizer:
-    """Return the featuriser of a name: the newest version, or an older one that is spelled out, as in "general:1".
+    """Return the featuriser of a name: the newest version, or the one that the name states, as in "general:1".
 
     A last part "no_stereo" turns stereochemistry off, as in "general:no_stereo".
 
     Raises:
-        UserError: for another name or version.
+        UserError: when there is no such name or version.
     """
     name, *rest = features.split(":")
     if name not in FEATURIZERS:

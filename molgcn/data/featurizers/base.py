@@ -1,4 +1,4 @@
-"""What a featuriser is: how atoms and bonds become rows of numbers."""
+"""The class of featurisers, which turn atoms and bonds into rows of numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.data.featurizers.fields import AtomFields, BondFields
 
 
 class UnsupportedAtomError(Exception):
-    """An atom that a featuriser has no row for; the text says which and what it takes."""
+    """Raised for an atom that a featuriser does not support. The text says which atom it is, and what is supported."""
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,21 @@ class Featurizer:
 
     Attributes:
         name: key in :data:`molgcn.data.featurizers.FEATURIZERS`.
-        version: goes up when rows change, so that cached sets are rebuilt; older versions stay for what was trained with them.
-        hydrogens: "explicit" (added, after the heavy atoms) or "implicit" (counted at the atom that each is bound to, whatever its isotope;
-            those of [H][H] and [H+] are bound to no other element, and stay).
-        names: one name a feature of an atom, F.
-        encode: turns what was read from an atom into float32 [F]; raises UnsupportedAtomError.
-        element: the atomic number of the atom that a feature row stands for, 0 for a dummy.
-        bond_names: one name a feature of a bond, D; none in versions that are older than bonds.
-        encode_bond: turns what was read from a bond into float32 [D]; no bond is refused.
-        stereo: what is read of stereochemistry: "none", "tags" (RDKit's chiral tags and bond stereo, which depend on the order of atoms) or
-            "labels" (CIP labels of atoms and double bonds, which do not).
-        kekulized: whether bonds are those of a Kekulé form, single or double, in place of aromatic ones. Which form depends on the order of
-            atoms. Atoms are read as they are.
-        keeps_isotopes: implicit hydrogens that RDKit's reading leaves, such as [2H], are atoms. Version 1 of zinc and general did that.
+        version: number that goes up when rows change, so that cached sets are rebuilt. Older versions stay for models trained with them.
+        hydrogens: "explicit" adds hydrogens as atoms after the heavy atoms. "implicit" counts each hydrogen at the atom to which it is
+            bound, whatever its isotope. Those of [H][H] and [H+] are not bound to another element, and stay atoms.
+        names: names of the F features of an atom.
+        encode: function that turns the fields of an atom into float32 [F], and raises UnsupportedAtomError.
+        element: function that returns the atomic number of a feature row, 0 for a dummy atom.
+        bond_names: names of the D features of a bond. Empty for a version without bond features.
+        encode_bond: function that turns the fields of a bond into float32 [D], or None. It supports every bond.
+        stereo: how stereochemistry is read. "tags" takes RDKit's chiral tags and bond stereo, which depend on the order of atoms. "labels"
+            takes the CIP labels of atoms and double bonds, which do not. "none" does not read it.
+        kekulized: whether aromatic bonds are replaced by the single and double bonds of a Kekulé form, which depends on the order of atoms.
+            Atoms are read as they are.
+        keeps_isotopes: whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of zinc and general.
         superseded: whether there is a newer version.
-        stereo_off: whether it would read stereochemistry, and was told not to.
+        stereo_off: whether stereochemistry, which the featuriser can read, was turned off.
     """
 
     name: str
@@ -54,31 +54,31 @@ class Featurizer:
 
     @property
     def num_features(self) -> int:
-        """Length of an atom's feature row, F."""
+        """Number of features of an atom, F."""
         return len(self.names)
 
     @property
     def num_bond_features(self) -> int:
-        """Length of a bond's feature row, D; 0 without bonds."""
+        """Number of features of a bond, D, 0 without bond features."""
         return len(self.bond_names)
 
     @property
     def counts_hydrogens(self) -> bool:
-        """Whether hydrogens are counted at the atoms that they are bound to, also those that are atoms of the molecule as it is read."""
+        """Whether all hydrogens are counted at the atoms to which they are bound, including those that RDKit reads as atoms."""
         return self.hydrogens == "implicit" and not self.keeps_isotopes
 
     @property
     def spelled(self) -> str:
-        """What :func:`molgcn.data.featurizers.get_featurizer` takes: the name, and what it does not say, as in "general:2"."""
+        """Name for :func:`molgcn.data.featurizers.get_featurizer`, with the version only if there is a newer one, as in "general:2"."""
         return self.versioned if self.superseded else self.versioned.replace(f":{self.version}", "")
 
     @property
     def versioned(self) -> str:
-        """The same with the version in any case, since a name means a newer one some day, as in "general:3:no_stereo"."""
+        """Name that always has the version, as in "general:3:no_stereo", since a plain name may later mean a newer one."""
         return f"{self.name}:{self.version}" + (f":{NO_STEREO}" if self.stereo_off else "")
 
     def without_stereo(self) -> Featurizer:
-        """Return the featuriser that gives every molecule the rows of one whose stereochemistry is not known."""
+        """Return the featuriser that treats the stereochemistry of every molecule as unknown."""
         return self if self.stereo == "none" else replace(self, stereo="none", stereo_off=True)
 
 
@@ -86,10 +86,10 @@ NO_STEREO = "no_stereo"
 
 
 def one_hot(value: object, choices: Sequence[object]) -> list[float]:
-    """Return 1 at the place of the value among the choices and 0 elsewhere; all are 0 for another value."""
+    """Return the one-hot encoding of a value among the choices, which is all 0 for any other value."""
     return [float(value == choice) for choice in choices]
 
 
 def one_hot_or_other(value: object, choices: Sequence[object]) -> list[float]:
-    """Return :func:`one_hot` and a last place for any other value."""
+    """Return the one-hot encoding of a value among the choices, with a last entry for any other value."""
     return [*one_hot(value, choices), float(value not in choices)]

@@ -1,4 +1,4 @@
-"""Chemical elements as RDKit knows them: symbols, and the mean atomic mass that some feature rows hold."""
+"""Symbols and mean atomic masses of the chemical elements, from RDKit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def element_symbol(number: int) -> str:
-    """Return the symbol of an atomic number, "*" for 0."""
+    """Return the symbol of the element of an atomic number, "*" for 0."""
     return str(_table().GetElementSymbol(number))
 
 
@@ -24,9 +24,9 @@ def scaled_mass(number: int) -> float:
 
 
 def element_of_mass(mass: float) -> int:
-    """Return the atomic number of a :func:`scaled_mass` in float32, 0 for none.
+    """Return the atomic number of the element with a :func:`scaled_mass` in float32, 0 if there is none.
 
-    It tells all elements apart but for a few synthetic ones of the same mass.
+    Only a few synthetic elements have the same mass as another element.
     """
     return _elements_by_mass().get(mass, 0)
 

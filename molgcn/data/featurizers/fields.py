@@ -1,6 +1,6 @@
-"""What featurisers read from RDKit's atoms and bonds: small numbers, so that an atom is one of 64 bits and a bond one of 32.
+"""The fields that featurisers read from RDKit's atoms and bonds, small numbers that are packed into 64 bits for an atom and 32 for a bond.
 
-Rows repeat (QM9 has a few dozen), and equal numbers have equal rows: each distinct one is encoded once.
+Feature rows repeat (QM9 has a few dozen), and atoms or bonds of equal fields have equal rows, so that each row is encoded once.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ BOND_TYPES = (  # numbered as rdkit.Chem.BondType
 BOND_STEREOS = (  # numbered as rdkit.Chem.BondStereo
     *("STEREONONE", "STEREOANY", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOATROPCW", "STEREOATROPCCW"),
 )
-CIP_LABELS = ("", "R", "S", "r", "s")  # the small ones are of centres that a reflection leaves as they are
+CIP_LABELS = ("", "R", "S", "r", "s")  # r and s are the labels of pseudoasymmetric centres, which a reflection does not change
 
 
 class AtomFields(NamedTuple):
-    """What is read from an `rdkit.Chem.Atom`; a number that is more than its bits hold counts as the most that they do.
+    """The fields of an `rdkit.Chem.Atom`. When packed, a number too large for its bits becomes the largest that fits.
 
     Attributes:
-        number: atomic number, 0 for a dummy; 8 bits.
-        hidden_hs: hydrogens that are no atoms of the molecule (GetTotalNumHs()); 8 bits.
-        num_hs: hydrogens, with those that are atoms of it (GetTotalNumHs(True)); 8 bits.
-        explicit_hs: the part of `hidden_hs` that was stated (GetNumExplicitHs()); 8 bits.
-        charge: formal charge, -128 to 127; 8 bits.
-        degree: bonds that the molecule has at it; 4 bits.
-        hybridization: place in :data:`HYBRIDIZATIONS`; 4 bits.
-        ring_size: atoms of the smallest ring that it is in, 0 for none; 4 bits.
-        radicals: unpaired electrons (GetNumRadicalElectrons()); 3 bits.
-        aromatic: GetIsAromatic(); 1 bit.
-        chiral_tag: place in :data:`CHIRAL_TAGS`; 4 bits.
-        cip: place in :data:`CIP_LABELS`; 4 bits.
+        number: atomic number, 0 for a dummy atom, 8 bits.
+        hidden_hs: number of hydrogens that are not atoms of the molecule (GetTotalNumHs()), 8 bits.
+        num_hs: number of all hydrogens, atoms of the molecule or not (GetTotalNumHs(True)), 8 bits.
+        explicit_hs: number of those `hidden_hs` that were stated in brackets (GetNumExplicitHs()), 8 bits.
+        charge: formal charge from -128 to 127, 8 bits.
+        degree: number of bonds of the atom in the molecule (GetDegree()), 4 bits.
+        hybridization: position in :data:`HYBRIDIZATIONS`, 4 bits.
+        ring_size: number of atoms in the smallest ring that contains the atom, 0 for none, 4 bits.
+        radicals: number of radical electrons (GetNumRadicalElectrons()), 3 bits.
+        aromatic: 1 for an aromatic atom (GetIsAromatic()), 1 bit.
+        chiral_tag: position in :data:`CHIRAL_TAGS`, 4 bits.
+        cip: position in :data:`CIP_LABELS`, 4 bits.
     """
 
     number: int
@@ -56,7 +56,7 @@ class AtomFields(NamedTuple):
 
     @property
     def hybridization_name(self) -> str:
-        """RDKit's name, as "SP2"."""
+        """RDKit's name of the hybridisation, such as "SP2"."""
         return HYBRIDIZATIONS[self.hybridization]
 
     @property
@@ -76,13 +76,13 @@ class AtomFields(NamedTuple):
 
 
 class BondFields(NamedTuple):
-    """What is read from an `rdkit.Chem.Bond`; 8 bits each, and a number that is more counts as 255.
+    """The fields of an `rdkit.Chem.Bond`, 8 bits each. When packed, a number above 255 becomes 255.
 
     Attributes:
-        type: place in :data:`BOND_TYPES`.
-        conjugated: GetIsConjugated().
-        ring_size: atoms of the smallest ring that it is in, 0 for none.
-        stereo: place in :data:`BOND_STEREOS`.
+        type: position in :data:`BOND_TYPES`.
+        conjugated: 1 for a conjugated bond (GetIsConjugated()).
+        ring_size: number of atoms in the smallest ring that contains the bond, 0 for none.
+        stereo: position in :data:`BOND_STEREOS`.
     """
 
     type: int
@@ -92,12 +92,12 @@ class BondFields(NamedTuple):
 
     @property
     def type_name(self) -> str:
-        """RDKit's name, as "DOUBLE"."""
+        """RDKit's name of the bond type, such as "DOUBLE"."""
         return BOND_TYPES[self.type]
 
     @property
     def stereo_name(self) -> str:
-        """RDKit's name, as "STEREOE"."""
+        """RDKit's name of the bond's stereo, such as "STEREOE"."""
         return BOND_STEREOS[self.stereo]
 
     @property
@@ -118,7 +118,7 @@ class BondFields(NamedTuple):
 _ATOM_BITS = (8, 8, 8, 8, 8, 4, 4, 4, 3, 1, 4, 4)
 _BOND_BITS = (8, 8, 8, 8)
 ATOM_STEREO, BOND_STEREO = 7, 3
-"""The byte of a packed atom that holds `chiral_tag` and `cip` and no other field, and that of a packed bond that holds `stereo`."""
+"""The byte of a packed atom that holds `chiral_tag` and `cip` only, and the byte of a packed bond that holds `stereo` only."""
 
 
 def _pack(fields: tuple[int, ...], widths: tuple[int, ...]) -> int:

@@ -1,7 +1,7 @@
-"""features=general: any organic molecule, in a way that does not depend on the order of its atoms.
+"""features=general: features for any organic molecule that do not depend on the order of its atoms.
 
-Version 3 has rows of bonds, stereochemistry by the CIP labels of atoms and double bonds (the one place where isotopes may count), and the
-size of the smallest ring. Versions 1 and 2 have 43 columns of atoms alone.
+Version 3 has 53 atom features and 16 bond features, with stereochemistry as the CIP labels of atoms and double bonds and with the size of
+the smallest ring. Isotopes may count in CIP labels only. Versions 1 and 2 have 43 atom features and no bond features.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEGREES = (0, 1, 2, 3, 4, 5)
 CHARGES = (-2, -1, 0, 1, 2)
 HYDROGENS = (0, 1, 2, 3, 4)
 HYBRIDIZATIONS = ("S", "SP", "SP2", "SP3", "SP3D", "SP3D2")
-RING_SIZES = (3, 4, 5, 6, 7, 8)  # the last stands for all above too
+RING_SIZES = (3, 4, 5, 6, 7, 8)  # the last also stands for all larger rings
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "DATIVE")
 DOUBLE_BONDS = {"e": ("STEREOE", "STEREOTRANS"), "z": ("STEREOZ", "STEREOCIS")}
 

@@ -1,9 +1,9 @@
 """features=ogb: the 9 atom and 3 bond categories of the Open Graph Benchmark (Hu et al., arXiv:2005.00687), as ogb.utils.features has them.
 
-Each category is a one-hot of its own, all side by side: a linear map without bias on a row is the sum of OGB's embeddings. Hydrogens
-with an isotope, which are atoms there, are counted, and the stereo of a bond with hindered rotation, for which OGB stops, is a block of
-zeros. Chirality (clockwise or not, seen from the first neighbour) and the stereo of double bonds are RDKit's tags, which depend on the
-order of atoms: the same molecule in another order may have other rows.
+A row is the one-hot encodings of all categories side by side, so that a linear map without bias is the sum of OGB's embeddings. Hydrogens
+with an isotope, which are atoms in OGB, are counted. The stereo of a bond with hindered rotation, for which OGB raises an error, is all
+zeros. Chirality (clockwise or not, seen from the first neighbour) and the stereo of double bonds are RDKit's tags. They depend on the order
+of atoms, so that a molecule in another order may have other rows.
 """
 
 from __future__ import annotations

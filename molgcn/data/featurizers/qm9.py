@@ -1,8 +1,8 @@
 """features=qm9: the 11 atom and 4 bond features of torch_geometric.datasets.QM9; features=qm9_charge adds the formal charge.
 
-Without the charge [CH3-] and [CH3] have the same rows. PyG reads the SDF without perceiving aromaticity and hybridisation: its columns of
-these are 0, and its bonds those of the SDF's Kekulé form. Here they are perceived. A bond that is none of the four, which QM9 does not
-have, is a row of zeros.
+Without the charge, [CH3-] and [CH3] have the same rows. PyG reads the SDF without perceiving aromaticity and hybridisation, so that its
+columns for these are 0 and its bonds are those of the SDF's Kekulé form. Here they are perceived. A bond of any other type, which QM9 does
+not have, is a row of zeros.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """features=zinc: the 28 atom types of torch_geometric.datasets.ZINC in its order, and its bonds; features=zinc12k: 21 of them.
 
 An atom type is an element, the hydrogens in its bracket and a charge, read from the Kekulé form. The 12,000 molecules of "Benchmarking
-Graph Neural Networks" have only the first 21, and published networks for them an embedding of 21 rows: a linear map of 21 columns.
+Graph Neural Networks" have only the first 21 types. Published networks for them have an embedding of 21 rows, which equals a linear map of
+21 columns.
 
-Bonds are those of the Kekulé form too: single, double or triple, and a column "none" in front, as in PyG's numbers 1, 2 and 3. PyG's
-data set comes featurised, and where it has the double bonds of a ring cannot be computed again: a ring has several Kekulé forms, and
-RDKit's choice depends on the order of atoms. The number of double bonds does not. A bond of another type counts as "none".
+Bonds are those of the Kekulé form too: single, double or triple, after a column "none" as in PyG's numbers 1, 2 and 3. A bond of any other
+type counts as "none". PyG's data set comes featurised, and the positions of its double bonds in rings cannot be reproduced, since a ring
+has several Kekulé forms and RDKit's choice depends on the order of atoms. The number of double bonds is the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BOND_NAMES = ("none", "single", "double", "triple")
 
 
 def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
-    """The benchmark's spelling of an atom type, as in "N H2 +"."""
+    """Return the benchmark's name of an atom type, such as "N H2 +"."""
     return " ".join(filter(None, (symbol, f"H{hydrogens}" if hydrogens else "", "+" * charge or "-" * -charge)))
 
 

@@ -1,4 +1,4 @@
-"""The closed table of sources: name in the configuration to the function that opens it."""
+"""The table of sources: for each value of `dataset.name` the function that opens it."""
 
 from collections.abc import Callable
 
@@ -19,10 +19,10 @@ SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
 
 
 def open_source(config: DatasetConfig) -> Source:
-    """Return the source of a configuration: one file, or those of training, validation and test as one.
+    """Return the source of a configuration. Separate files for training, validation and test are one source.
 
     Raises:
-        UserError: when it cannot be read.
+        UserError: when a file cannot be read.
     """
     opened = SOURCES[config.name]
     return open_files(opened, config) if len(config.files) > 1 else opened(config)

@@ -1,4 +1,4 @@
-"""What a source of molecules hands to the loader."""
+"""The classes of a source of molecules and of its rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ class RawMolecules:
     """The rows of a source before featurisation.
 
     Attributes:
-        items: SMILES, or mol blocks.
-        rows: int64 [M], each item's row number in the source.
-        targets: float64 [M, T], NaN where missing; None when `label` is computed from the molecules.
+        items: M SMILES or mol blocks.
+        rows: int64 [M], row number of each item in the source.
+        targets: float64 [M, T], NaN where missing, or None when `label` is computed from the molecules.
         kind: what the items are.
-        label: name in :data:`molgcn.data.labels.LABELS`, or None.
-        bounds: [M, T], -1 or 1 where a target is a bound from above or below, else 0; None where there are none.
-        weights: [M], how much each row weighs, or None.
+        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
         left_out: rows that do not belong to the set, with the reason.
-        descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
-        files: name and first row of each file, where the source is several.
-        components: where a row is several molecules, the k columns of their SMILES; `items` are then those of a row, joined by dots.
+        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, else 0, or None where there are no bounds.
+        weights: float64 [M], weight of each row, or None.
+        descriptors: float64 [M, K], NaN where missing, the columns that `dataset.descriptors` names, or None where it names none.
+        files: name and first row of each file of a source of several files, else empty.
+        components: the k columns of SMILES of a source whose rows are several molecules, else empty. `items` are then the SMILES of each
+            row joined by dots.
     """
 
     items: Sequence[str]
@@ -54,18 +55,18 @@ class RawMolecules:
 
 @dataclass
 class Source:
-    """An opened source: cheap to make, read only when its packed set is not cached.
+    """An opened source. Opening it is fast, and its rows are read only when its packed set is not cached.
 
     Attributes:
-        title: file, folder or name, for messages.
-        features: the featuriser to use.
-        target_names: T names.
-        target_units: T units ("" = none).
+        title: file, folder or name of the source, for messages.
+        features: name of the featuriser to use.
+        target_names: names of the T targets.
+        target_units: units of the T targets, "" for none.
         identity: content hashes and options that determine the packed set, JSON-like.
-        read: reads all rows.
-        benchmark: row numbers of the source's own train, val and test, or None when it has none.
-        column: reads a column of the source as text, one value a row, or None when it has no columns.
-        files: names of its files, where they are several.
+        read: function that reads all rows.
+        benchmark: function that returns the row numbers of the source's own train, val and test, or None if it has no such split.
+        column: function that reads a column as text with one entry for each row, or None if the source has no columns.
+        files: names of the files of a source of several files, else empty.
     """
 
     title: str

@@ -14,10 +14,10 @@ UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}
 
 
 def builtin_path() -> Path:
-    """The CSV of the built-in molecules.
+    """Return the path of the CSV of the built-in molecules.
 
     Raises:
-        UserError: when it is missing.
+        UserError: when the file is missing.
     """
     path = resource("data") / "molecules.csv"
     if path.is_file():
@@ -26,12 +26,13 @@ def builtin_path() -> Path:
 
 
 def open_builtin(config: DatasetConfig) -> Source:
-    """The built-in molecules.
+    """Open the built-in molecules.
 
-    Targets: `logp` (Crippen logP), `mr` (Crippen molar refractivity), `tpsa` (topological polar surface area); default logp.
+    The targets are `logp` (Crippen logP), `mr` (Crippen molar refractivity, cm^3/mol) and `tpsa` (topological polar surface area, A^2).
+    The default is logp.
 
     Raises:
-        UserError: for another target, or when a path is given.
+        UserError: when a target is unknown or a path is given.
     """
     if config.path is not None:
         raise UserError("dataset=builtin reads no file. Use dataset=csv with dataset.path, or leave dataset.path out.")

@@ -1,4 +1,4 @@
-"""What a table's columns, or the properties of an SDF's records, say of molecules."""
+"""Reads the columns of a table, or the properties of an SDF's records, that a configuration names."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from molgcn.data.target_columns import read_targets, read_weights
 
 
 def named_columns(targets: Sequence[str], config: DatasetConfig) -> Mapping[str, Sequence[str]]:
-    """Return the columns to read by the keys of `dataset` that name them."""
+    """Return the names of the columns to read, by the keys of `dataset` that name them."""
     return {"targets": targets, "descriptors": config.descriptors or (), "weights": [config.weights] if config.weights else ()}
 
 
 def molecules_of(
     items: Sequence[str], columns: Columns, targets: Sequence[str], config: DatasetConfig, kind: Kind = "smiles"
 ) -> RawMolecules:
-    """Return M molecules with the columns that the configuration names.
+    """Return M molecules with the targets, weights and descriptors in their columns.
 
     Args:
-        items: M molecules, as `kind` says.
-        columns: the text of :func:`named_columns`.
-        targets: names of the columns to learn.
-        config: names the other columns, and says what they hold.
+        items: M SMILES or mol blocks.
+        columns: the text of the columns of :func:`named_columns`.
+        targets: names of the target columns.
+        config: configuration of the data set, which names the other columns.
         kind: what the items are.
 
     Raises:
-        UserError: for a cell that holds something else, naming its row.
+        UserError: when a cell is not valid, naming its row.
     """
     values, bounds = read_targets(columns, targets, config)
     weights = read_weights(columns, config.weights) if config.weights else None

@@ -1,4 +1,4 @@
-"""dataset=csv: any CSV with a column of SMILES and columns of numbers; or an SDF or list of SMILES of one's own."""
+"""dataset=csv: any CSV with columns of SMILES and numbers, or an SDF or list of SMILES."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from molgcn.errors import UserError, listed
 def open_csv(config: DatasetConfig) -> Source:
     """Open the file `dataset.path`.
 
-    It is a CSV with SMILES in column `dataset.smiles` and the columns `dataset.targets`, or what :func:`open_records` reads.
+    It is a CSV with SMILES in the columns `dataset.smiles` and targets in the columns `dataset.targets`, or a file for
+    :func:`open_records`.
 
     Raises:
         UserError: when path or targets are not set, or the file or a column does not exist.
@@ -40,15 +41,18 @@ def open_csv(config: DatasetConfig) -> Source:
 def open_table(
     path: Path, smiles: Sequence[str], targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig
 ) -> Source:
-    """Return a CSV of columns of SMILES, one for each molecule of a row, and of other columns as a source.
+    """Open a CSV as a source.
 
     Args:
         path: the file.
-        smiles: columns of SMILES.
-        targets: columns to learn.
-        units: of each target.
-        features: the featuriser where none is named.
-        config: names the other columns, and says what all hold.
+        smiles: names of the columns of SMILES, one for each component of a row.
+        targets: names of the T target columns.
+        units: units of the T targets.
+        features: name of the featuriser.
+        config: configuration of the data set, which names the other columns.
+
+    Raises:
+        UserError: when the file or a column does not exist.
     """
     named = named_columns(targets, config)
 

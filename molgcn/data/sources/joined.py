@@ -1,4 +1,4 @@
-"""Several files of one kind as one source: training, validation and test apart."""
+"""Joins separate files for training, validation and test into one source."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from molgcn.errors import UserError
 
 
 def open_files(open_source: Callable[[DatasetConfig], Source], config: DatasetConfig) -> Source:
-    """Return `dataset.path`, `val_path` and `test_path` as one source, whose rows are counted on from file to file.
+    """Open `dataset.path`, `val_path` and `test_path` as one source, whose rows are counted through all files.
 
     Args:
-        open_source: opens one file.
-        config: names the files.
+        open_source: function that opens one file.
+        config: configuration of the data set, which names the files.
 
     Raises:
-        UserError: see `open_source`, and for a file that is not there.
+        UserError: when a file does not exist, or `open_source` raises one.
     """
     for part in ("val", "test"):
         path = config.files.get(part)
@@ -47,14 +47,14 @@ def open_files(open_source: Callable[[DatasetConfig], Source], config: DatasetCo
 
 
 def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecules:
-    """Return the rows of several files as those of one.
+    """Join the rows of several files.
 
     Args:
-        parts: of each file.
-        names: the files.
+        parts: the rows of each file.
+        names: names of the files.
 
     Raises:
-        UserError: when one holds SMILES and another mol blocks.
+        UserError: when one file holds SMILES and another one mol blocks.
     """
     kinds = {part.kind: name for part, name in zip(parts, names, strict=True)}
     if len(kinds) > 1:
@@ -77,11 +77,11 @@ def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecul
 
 
 def _one_below_another(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Return the rows of all arrays, None where there are none."""
+    """Concatenate the arrays that are not None, or return None if there are none."""
     given = [array for array in arrays if array is not None]
     return np.concatenate(given) if given else None
 
 
 def _bounds_of(part: RawMolecules) -> np.ndarray | None:
-    """Return a file's bounds, 0 where none of its cells is one."""
+    """Return a file's bounds, which are all 0 for a file without bounds."""
     return np.zeros_like(part.targets) if part.bounds is None and part.targets is not None else part.bounds

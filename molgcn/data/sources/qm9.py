@@ -26,13 +26,13 @@ from molgcn.errors import UserError, nearest, shown
 
 log = logging.getLogger(__name__)
 
-ROWS = 133_885  # before the uncharacterised molecules are left out, 130,831 after
+ROWS = 133_885  # including the 3,054 uncharacterised molecules that are left out
 UNCHARACTERIZED = 3_054
 
 HARTREE = 27.211386246  # eV, CODATA 2018
 KCAL_MOL = 0.04336414  # eV
 
-# name, which is also MoleculeNet's column: (unit here, factor from the unit of the files)
+# name, which is also MoleculeNet's column: (unit of the target, factor from the unit of the files)
 TARGETS = {
     "mu": ("D", 1.0),  # dipole moment
     "alpha": ("a0^3", 1.0),  # isotropic polarisability
@@ -80,7 +80,7 @@ def _check_list(path: Path) -> None:
         raise WrongContentError(f"{UNCHARACTERIZED_LIST} names {count:,} molecules where {UNCHARACTERIZED:,} are published")
 
 
-# Where the files are. No checksum is published with them, so they are checked by header and row count, and their sha256 is
+# The addresses of the files. No checksum is published with them, so that they are checked by header and row count, and their sha256 is
 # recorded at the first download.
 # MoleculeNet's copy of the geometries as SDF with the properties as CSV (Wu et al., arXiv:1703.00564), which
 # torch_geometric.datasets.QM9 and DeepChem use; three addresses, the last a tar of the same two files.
@@ -106,7 +106,7 @@ LIST = RemoteFile(
 
 @dataclass(frozen=True)
 class Files:
-    """What was found: a CSV, or an SDF and its table; and the list of uncharacterised molecules, if any."""
+    """The files of QM9: a CSV, or an SDF and its table, and the list of uncharacterised molecules if there is one."""
 
     table: Path
     sdf: Path | None
@@ -114,10 +114,12 @@ class Files:
 
 
 def open_qm9(config: DatasetConfig) -> Source:
-    """QM9, downloaded or at `dataset.path`: a CSV with MoleculeNet's columns, gdb9.sdf beside gdb9.sdf.csv, or a folder of those.
+    """Open QM9, downloaded or at `dataset.path`.
+
+    The path is a CSV with MoleculeNet's columns, gdb9.sdf beside gdb9.sdf.csv, or a folder that holds one of these.
 
     Raises:
-        UserError: for an unknown target, a file that is not there or not QM9, or a download that fails.
+        UserError: when a target is unknown, a file does not exist or is not QM9, or a download fails.
     """
     targets = tuple(config.targets or ("gap",))
     for target in targets:
@@ -167,7 +169,10 @@ def _find(path: Path, downloaded: Path) -> Files:
 
 
 def read_uncharacterized(path: Path) -> set[int]:
-    """Numbers of the uncharacterised molecules, counted from 1 as in mol_id: the first word of every line of five columns."""
+    """Return the numbers of the uncharacterised molecules, counted from 1 as in mol_id.
+
+    They are the first words of all lines of five columns.
+    """
     lines = path.read_text(errors="replace").splitlines()
     return {int(match[1]) for match in (re.match(r"\s*(\d+)\s+\S+\s+\S+\s+\S+\s+[\d.]+\s*$", line) for line in lines) if match}
 

@@ -1,4 +1,4 @@
-"""dataset=csv with an SDF, whose targets are properties of its records, or with a list of SMILES and numbers (.smi)."""
+"""dataset=csv for an SDF, whose targets are properties of its records, or for a list of SMILES and numbers (.smi)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from molgcn.errors import UserError, listed, nearest, shown
 
 
 def open_records(path: Path, config: DatasetConfig) -> Source:
-    """An SDF or list of SMILES as a source; a property that a record does not have is a missing value.
+    """Open an SDF or list of SMILES as a source. A property that a record does not have is a missing value.
 
     Raises:
         UserError: when targets are not set, or the file or one of its properties does not exist.
@@ -63,7 +63,7 @@ def _open(path: Path) -> AbstractContextManager[Molecules]:
 
 
 def _read(path: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
-    """Read the molecules, and the text of some columns."""
+    """Read the molecules and the text of the named columns."""
     items: list[str] = []
     cells: list[list[str]] = [[] for _ in names]
     with _open(path) as molecules:

@@ -1,7 +1,7 @@
 """dataset=zinc: 249,456 drug-like molecules, or the 12,000 of "Benchmarking Graph Neural Networks", with penalised logP.
 
-The molecules are the ZINC-250k lists of JT-VAE (Jin et al., ICML 2018), the subset and its split the index files of Dwivedi
-et al. (arXiv:2003.00982), the label is computed here (see :func:`molgcn.data.labels.penalized_logp`).
+The molecules are the ZINC-250k lists of JT-VAE (Jin et al., ICML 2018). The subset and its split are those of the index files of Dwivedi
+et al. (arXiv:2003.00982). The label is computed by :func:`molgcn.data.labels.penalized_logp`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from molgcn.errors import UserError
 TARGET = "penalized_logp"
 STAND_IN_TRAIN, STAND_IN_VAL = 10_000, 1_000
 
-# Where the files are: commits of the two repositories. The checksums are git's own object ids in those commits' trees, so
-# `git ls-tree <commit> data/zinc/` in the repository, or the GitHub API, shows them.
+# The addresses of the files, in fixed commits of two repositories. The checksums are the git object ids in these commits, which
+# `git ls-tree <commit> data/zinc/` in the repository, or the GitHub API, shows.
 _JTVAE = "https://{}/wengong-jin/icml18-jtnn{}d4c425a8a28fce7d0e8f5da741d27d3fce4a7ec0/data/zinc/"
 _BENCHMARK = "https://{}/graphdeeplearning/benchmarking-gnns{}b6c407712fa576e9699555e1e035d1e327ccae6c/data/molecules/"
 _MIRRORS = (("raw.githubusercontent.com", "/"), ("github.com", "/raw/"), ("cdn.jsdelivr.net/gh", "@"))
@@ -50,22 +50,24 @@ _LIST_NAMES = {"train": ("train",), "val": ("valid", "val"), "test": ("test",)}
 
 @dataclass(frozen=True)
 class Files:
-    """SMILES lists and index files by part; a single list of unknown part is "all"."""
+    """Lists of SMILES and index files by part. A single list of unknown part is "all"."""
 
     lists: dict[str, Path]
     indices: dict[str, Path]
 
 
 def open_zinc(config: DatasetConfig) -> Source:
-    """ZINC, downloaded or at `dataset.path`: a folder with train, valid and test (.txt or .smi), or one list of SMILES.
+    """Open ZINC, downloaded or at `dataset.path`.
 
-    With the three lists, `split=benchmark` is the lists' own split, of the 12,000 molecules that the index files name if
-    `subset=12k`. One list alone has a stand-in: the molecules of its index file (`dataset.split_file`, or a `*val*.index` beside
-    it) are the test part, 1,000 others drawn with `split_seed` the validation part, and 10,000 others (`subset=12k`) or all
-    others the training part.
+    The path is a folder with lists of SMILES train, valid and test (.txt or .smi), or one list of SMILES.
+
+    With the three lists, `split=benchmark` is the lists' own split. With `subset=12k` it has the 12,000 molecules that the index files
+    name. A single list gets a substitute for this split. Its test part are the molecules in the index file (`dataset.split_file`, or a
+    `*val*.index` beside the list). Its validation part are 1,000 other molecules drawn with `split_seed`. Its training part are 10,000
+    other molecules with `subset=12k`, else all others.
 
     Raises:
-        UserError: for another target, files that are not there or not what they should be, or a download that fails.
+        UserError: when another target is named, a file does not exist or has other content, or a download fails.
     """
     if config.targets not in (None, [TARGET]):
         raise UserError(f"dataset=zinc has the target {TARGET} only, which is computed. Leave dataset.targets out.")
@@ -80,7 +82,7 @@ def open_zinc(config: DatasetConfig) -> Source:
         hashes = {part: file_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
     stand_in = "all" in files.lists and config.subset == "12k"
     features = config.features or "zinc"
-    # Version 1 of the label took hydrogens for atoms where the features do; sets of heavy atoms are what they were
+    # version 1 of the label also counted hydrogens that were atoms; for heavy atoms only, both versions are equal
     version = 1 if get_featurizer(features).hydrogens == "implicit" else LABELS[TARGET].version
     return Source(
         title="ZINC" if config.path is None else str(config.path),
@@ -136,7 +138,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _index(path: Path, num_lines: int) -> np.ndarray:
-    """Line numbers, counted from 0 and separated by commas, of an index file."""
+    """Return the line numbers in an index file, which are counted from 0 and separated by commas, sorted."""
     words = path.read_text(errors="replace").replace(",", " ").split()
     if not words or not all(word.isdigit() for word in words):
         raise UserError(f"{path} is not an index file. Expected line numbers counted from 0, separated by commas.")
@@ -149,7 +151,7 @@ def _index(path: Path, num_lines: int) -> np.ndarray:
 
 
 def _parts(files: Files, config: DatasetConfig) -> dict[str, np.ndarray]:
-    """Row numbers of train, val and test; rows count through the lists in that order."""
+    """Return the row numbers of train, val and test, counted through the lists in this order."""
     counts = {part: len(_lines(path)) for part, path in files.lists.items()}
     if "all" in counts:
         return _stand_in_parts(files, counts["all"], config)

@@ -1,1 +1,1 @@
-"""Which molecules train, validate and test: one file each for how parts are drawn or read."""
+"""Splits into training, validation and test parts, with one file for each way to draw or read them."""

@@ -1,4 +1,4 @@
-"""Clusters of similar molecules (Butina, J. Chem. Inf. Comput. Sci. 39, 747, 1999)."""
+"""Butina clusters of molecules (Butina, J. Chem. Inf. Comput. Sci. 39, 747, 1999)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def butina_groups(smiles: Sequence[str], cutoff: float, num_workers: int | None 
     """Return the number of each molecule's cluster, int64 [M], by RDKit's Butina clustering of Morgan fingerprints.
 
     Args:
-        smiles: M molecules.
-        cutoff: the Tanimoto distance from a cluster's centre up to which molecules belong to it.
+        smiles: M SMILES.
+        cutoff: largest Tanimoto distance of a molecule from the centre of its cluster.
         num_workers: worker processes for the fingerprints.
 
     Raises:
-        UserError: when there are too many molecules for a matrix of all pairs, one byte each.
+        UserError: when a matrix of all pairs, of one byte each, does not fit into memory.
     """
     from rdkit.ML.Cluster.Butina import ClusterData
 
@@ -28,6 +28,6 @@ def butina_groups(smiles: Sequence[str], cutoff: float, num_workers: int | None 
     for rows, distances in tanimoto_distances(morgan_fingerprints(smiles, num_workers)):
         far[rows] = distances > cutoff
     groups = np.empty(count, np.int64)
-    for number, members in enumerate(ClusterData(far, count, 0, isDistData=True)):  # of far = 0 or 1, at most 0 is near
+    for number, members in enumerate(ClusterData(far, count, 0, isDistData=True)):  # threshold 0: near is not far
         groups[list(members)] = number
     return groups

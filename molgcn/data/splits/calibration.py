@@ -1,4 +1,4 @@
-"""A part that is cut from training for the calibration of uncertainties, which nothing else sees."""
+"""Sets a part of the training molecules aside for the calibration of uncertainties."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ def cut_calibration(split: Split, fraction: float, seed: int, groups: np.ndarray
     """Draw the part "calibration" from the part "train".
 
     Args:
-        split: without such a part.
-        fraction: of the training part, rounded to whole molecules.
-        seed: of the draw.
-        groups: int [M], equal for molecules that are to stay in one part; the part then has at most as many molecules as `fraction` says.
-            None where each may go anywhere.
+        split: a split without a calibration part.
+        fraction: fraction of the training part, rounded to whole molecules.
+        seed: seed of the draw.
+        groups: int [M], equal for molecules that stay in one part. The calibration part may then have fewer molecules than `fraction` says.
+            None does not keep molecules together.
 
     Returns:
-        The split with sorted int64 positions of both.
+        The split with both parts, as sorted int64 positions.
 
     Raises:
-        UserError: when either would be empty.
+        UserError: when either part would be empty.
     """
     train = split["train"]
     size = round(fraction * len(train))
     _, group, counts = np.unique(train if groups is None else groups[train], return_inverse=True, return_counts=True)
-    order = np.random.default_rng((seed, 1)).permutation(len(counts))  # a stream of its own beside that of the split
+    order = np.random.default_rng((seed, 1)).permutation(len(counts))  # another random stream than that of the split
     in_calibration = np.empty(len(counts), bool)
     in_calibration[order] = np.array(place_groups(counts[order].tolist(), (size, len(train)), -1)) == 0
     cut, kept = train[in_calibration[group]], train[~in_calibration[group]]

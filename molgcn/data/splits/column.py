@@ -13,15 +13,18 @@ _SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val
 
 
 def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:
-    """Splits by a column that says train, val (valid, validation) or test; an empty cell leaves the molecule out.
+    """Split by a column that says train, val (valid, validation) or test. An empty cell leaves the molecule out.
 
     Args:
-        values: the column's cells, one a row of the source.
-        column: its name, for messages.
-        rows: int [M], the source row of each molecule, where rows were skipped; by default every row is a molecule.
+        values: the cells of the column, one for each row of the source.
+        column: name of the column, for messages.
+        rows: int [M], the source row of each molecule. Default: every row is a molecule.
+
+    Returns:
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: for another value, or when training is empty.
+        UserError: when a cell has another value, or training is empty.
     """
     names = []
     for row in range(len(values)) if rows is None else rows:

@@ -1,4 +1,4 @@
-"""The times of a column, by which the oldest molecules train and the newest test."""
+"""Reads a column of times, by which the oldest molecules train and the newest test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from molgcn.errors import UserError, shown
 
 
 def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.ndarray) -> np.ndarray:
-    """Return [M], numbers or points in time that sort as the cells of a column do.
+    """Return the times in the cells of a column, float64 or datetime64 [M].
 
     Args:
         cells: all numbers, such as years, or all ISO dates with or without a time of day: 2021-03, 2021-03-04, 2021-03-04T12:30Z.
-        column: its name, for messages.
+        column: name of the column, for messages.
         rows: the source row of each cell, for messages.
 
     Raises:
-        UserError: for a cell that is neither, or not what the first one is, with its row.
+        UserError: when a cell is neither a number nor a date, or not of the kind of the first one, naming its row.
     """
     import pandas as pd
 

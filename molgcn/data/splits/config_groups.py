@@ -1,4 +1,4 @@
-"""Which molecules the split that a configuration names keeps in one part."""
+"""Groups of molecules that a configuration's split keeps in one part."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from molgcn.data.splits.kmeans import kmeans_groups
 from molgcn.data.splits.scaffold import scaffold_groups
 from molgcn.errors import UserError
 
-KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # what messages call the groups
+KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # names of the groups in messages
 
 
 def groups_of(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> np.ndarray | None:
-    """Return int64 [M], equal for molecules that stay together; None where each may go anywhere.
+    """Return the group of each molecule, int64 [M], equal for molecules that stay in one part, or None where no molecules do.
 
-    These are copies of a molecule (`dataset.group_duplicates`) and, joined where they share a copy, the scaffolds, clusters or groups of
-    `dataset.split`.
+    Groups are the copies of a molecule (`dataset.group_duplicates`), or the scaffolds, clusters or groups of `dataset.split`, which are
+    joined where they share a copy.
 
     Args:
         molecules: M molecules with SMILES and hashes.
-        source: what they were read from.
-        config: names the split and its options.
+        source: the source of the molecules.
+        config: configuration of the data set and its split.
 
     Raises:
-        UserError: for a column that is not there, or more molecules than a clustering can take.
+        UserError: when a column is missing, or there are too many molecules for the clustering.
     """
     assert molecules.hashes is not None
     copies = first_copies(molecules.hashes) if config.group_duplicates else None
@@ -52,13 +52,13 @@ def _labels(molecules: PackedMolecules, source: Source, config: DatasetConfig) -
 
 
 def column_cells(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> list[str]:
-    """Return the text of `dataset.split_column` for each molecule; raises as :func:`whole_column`."""
+    """Return the text of `dataset.split_column` for each molecule, see :func:`whole_column`."""
     cells = whole_column(source, config)
     return [cells[row] for row in molecules.rows.tolist()]
 
 
 def whole_column(source: Source, config: DatasetConfig) -> Sequence[str]:
-    """Return the text of `dataset.split_column`, one entry a row of the source.
+    """Return the text of `dataset.split_column`, with one entry for each row of the source.
 
     Raises:
         UserError: when the source has no columns, or the key or the column is missing.

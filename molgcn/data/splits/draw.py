@@ -1,4 +1,4 @@
-"""The split that a configuration names: drawn, or read from a column, a file or the source."""
+"""Makes the split that a configuration names: drawn, or read from a column, a file or the source."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ from molgcn.errors import UserError, listed, nearest
 
 
 def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    """Return sorted int64 positions in `molecules` for "train", "val" and "test".
+    """Make the split of a configuration.
 
     Args:
         molecules: the set, with SMILES and hashes.
-        source: what it was read from.
-        config: names the split and its options.
+        source: the source of the molecules.
+        config: configuration of the data set and its split.
+
+    Returns:
+        Sorted int64 positions in `molecules` for "train", "val" and "test". A split file may also name "calibration".
 
     Raises:
-        UserError: when it names what the source does not have, or a part that is wanted would be empty.
+        UserError: when the source does not have what the split needs, or a part that is wanted would be empty.
     """
     if config.split == "file":
         if config.split_file is None:
@@ -56,7 +59,7 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
 
 def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig, fractions: Sequence[float]) -> Split:
-    """As :func:`make_split`, of a split that is drawn by `fractions` (:func:`~molgcn.data.splits.sizes.split_sizes`)."""
+    """Draw a split by `fractions`, see :func:`make_split` and :func:`~molgcn.data.splits.sizes.split_sizes`."""
     groups, seed = groups_of(molecules, source, config), config.split_seed + (config.repeat or 0)
     if config.split == "scaffold":
         assert groups is not None
@@ -68,13 +71,15 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
         return ordered_split(times, fractions, groups, newest=True)
     if config.split == "kennard_stone":
         assert molecules.smiles is not None
-        first, place = np.unique(np.arange(len(molecules)) if groups is None else groups, return_inverse=True)  # of each group of copies
+        first, place = np.unique(
+            np.arange(len(molecules)) if groups is None else groups, return_inverse=True
+        )  # one of each group of copies
         return ordered_split(kennard_stone_ranks(molecules.smiles.take(first), config.num_workers)[place], fractions, groups)
     return random_split(len(molecules), fractions, seed, groups, KINDS.get(config.split, "groups of copies"))
 
 
 def draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    """As :func:`make_split`, of cross-validation with the fold that is held out."""
+    """Make the split of cross-validation that holds out `dataset.fold`, see :func:`make_split`."""
     if config.fold is None:
         raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
     count, by = len(molecules), replace(config, split=config.cv_by)
@@ -86,7 +91,7 @@ def draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig)
 
 
 def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
-    """Return the place of the target by which to stratify."""
+    """Return the position of the target by which to stratify."""
     names = molecules.target_names
     if config.split_column is None and len(names) > 1:
         raise UserError(f"split=stratified shares out the values of one target. Name it with dataset.split_column=: {listed(names)}.")

@@ -1,4 +1,4 @@
-"""A split by the files that a set was read from."""
+"""A split by the files from which a set was read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ Draw = Callable[[PackedMolecules, Sequence[float]], Split]
 
 
 def split_files(molecules: PackedMolecules, config: DatasetConfig, draw: Draw) -> Split:
-    """Return the parts that `dataset.val_path` and `test_path` hold; one without a file is drawn from the training file.
+    """Split a set by the files `dataset.path`, `val_path` and `test_path`. A part without a file is drawn from `path`.
 
     Args:
-        molecules: of all files.
-        config: names them.
-        draw: splits molecules by three fractions or numbers.
+        molecules: the molecules of all files.
+        config: configuration of the data set, which names the files.
+        draw: function that splits molecules by three fractions or numbers.
+
+    Returns:
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: when no molecule of a file is in the set; and what `draw` raises.
+        UserError: when no molecule of a file is in the set, or `draw` raises one.
     """
     parts = list(config.files)
     number = np.searchsorted([start for _, start in molecules.files], molecules.rows, side="right") - 1
@@ -41,7 +44,7 @@ def split_files(molecules: PackedMolecules, config: DatasetConfig, draw: Draw) -
 
 
 def _of_training(fractions: Sequence[float], parts: Sequence[str]) -> list[float]:
-    """Return fractions, or numbers, of the training file: 0 for a part that has a file."""
+    """Return the fractions or numbers by which to split the training file, 0 for a part that has a file of its own."""
     left = [0.0 if part in parts[1:] else number for part, number in zip(PARTS, fractions, strict=True)]
     total = sum(left) if are_fractions(fractions) else 0
     return [number / total for number in left] if total else left

@@ -1,4 +1,4 @@
-"""Cross-validation: folds of which each is held out once as the test part."""
+"""Cross-validation, in which each fold is held out once as the test part."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from molgcn.errors import UserError
 
 
 def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, validation: float, seed: int) -> Split:
-    """Hold one fold out as the test part and cut the validation part from the rest; the same seed gives the same folds everywhere.
+    """Hold one fold out as the test part and draw the validation part from the rest. The same seed gives the same folds on every machine.
 
     Args:
-        groups: int [M], equal for molecules that are to stay together.
-        strata: int [M]: each part gets its share of every one of them, as closely as whole groups allow.
-        folds: how many there are.
-        fold: the one that is held out.
-        validation: the share of the rest that validates.
-        seed: of the shuffles.
+        groups: int [M], equal for molecules that stay in one part.
+        strata: int [M], stratum of each molecule. Each part gets its share of every stratum, as closely as whole groups allow.
+        folds: number of folds.
+        fold: number of the fold that is held out, counted from 0.
+        validation: fraction of the rest that is the validation part.
+        seed: seed of the shuffles.
 
     Returns:
-        sorted int64 indices for "train", "val" and "test".
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
         UserError: when there are fewer groups than folds, or the rest leaves training or validation empty.
@@ -49,16 +49,16 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
 
 
 def deal(groups: np.ndarray, strata: np.ndarray, shares: Sequence[float], rng: np.random.Generator) -> np.ndarray:
-    """Deal groups of molecules out to parts, the largest first and equal ones in random order, each to the part that lacks it most.
+    """Distribute groups of molecules to parts, the largest groups first, each to the part that lacks most of its strata.
 
     Args:
-        groups: int [M], equal for molecules that are to stay together.
-        strata: int [M], of which each part gets its share.
-        shares: of the molecules, one a part, with a sum of 1.
-        rng: of the order.
+        groups: int [M], equal for molecules that stay in one part.
+        strata: int [M], stratum of each molecule. Each part gets its share of every stratum.
+        shares: fraction of the molecules for each part, with a sum of 1.
+        rng: generator that orders groups of equal size.
 
     Returns:
-        int64 [M], the number of each molecule's part.
+        The number of each molecule's part, int64 [M].
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     kinds, stratum = np.unique(strata, return_inverse=True)
@@ -70,7 +70,7 @@ def deal(groups: np.ndarray, strata: np.ndarray, shares: Sequence[float], rng: n
     placed = np.empty(len(sizes), np.int64)
     for one in order[np.argsort(-sizes[order], kind="stable")].tolist():
         need = lacks @ (content[one] / totals)
-        best = np.lexsort((-lacks.sum(axis=1), -need.round(9)))[0]  # of parts that need it alike, the emptiest
+        best = np.lexsort((-lacks.sum(axis=1), -need.round(9)))[0]  # among parts with equal need, the emptiest one
         placed[one] = best
         lacks[best] -= content[one]
     return placed[group]

@@ -1,4 +1,4 @@
-"""Groups of molecules that stay together: which they are, and the part that each one goes to."""
+"""Joins groups of molecules that stay in one part, and places each group in a part."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def join_groups(labels: np.ndarray, copies: np.ndarray | None) -> np.ndarray:
 
     Args:
         labels: int [M], equal for molecules of one group.
-        copies: int [M], equal for copies of a molecule; None leaves the groups as they are.
+        copies: int [M], equal for copies of a molecule. None leaves the groups as they are.
 
     Returns:
-        int [M], of each molecule the least label of the groups that copies connect with its own.
+        The least label of the groups that copies connect with each molecule's own group, int [M].
     """
     if copies is None:
         return labels
@@ -32,17 +32,21 @@ def join_groups(labels: np.ndarray, copies: np.ndarray | None) -> np.ndarray:
 def place_groups(
     counts: Sequence[int], sizes: Sequence[int], num_molecules: int, num_large: int | None = None, otherwise: int | None = None
 ) -> list[int]:
-    """Return the number of the part that each group goes to, in turn: the first one with room for it.
+    """Place each group, in turn, in the first part that has room for it.
 
-    Where the large groups leave fewer molecules than the parts have room for, as a huge one does, all parts get their share of these.
+    If the large groups leave fewer molecules than the parts have room for, as a huge group does, the room of all parts is reduced in
+    proportion. If the sizes sum to `num_molecules`, every group is placed and no part stays empty while another one has two groups.
+    Otherwise groups that do not fit are left out.
 
     Args:
-        counts: molecules of each group, first those of the large ones.
-        sizes: molecules of each part; 0 for a part that is not wanted.
-        num_molecules: in all; where parts leave some of them unused, groups that fit nowhere get -1, else no part stays empty as long as
-            another has two groups.
-        num_large: how many groups are large; None shares nothing out.
-        otherwise: the part for what fits nowhere; None takes the one with most room.
+        counts: number of molecules of each group, large groups first.
+        sizes: number of molecules of each part, 0 for a part that is not wanted.
+        num_molecules: number of all molecules.
+        num_large: number of large groups. None does not reduce the room of parts.
+        otherwise: the part for groups that do not fit. None takes the part with the most room.
+
+    Returns:
+        The number of the part of each group, -1 for a group that is left out.
     """
     wanted = [part for part, size in enumerate(sizes) if size]
     everything = sum(sizes) == num_molecules
@@ -62,7 +66,7 @@ def place_groups(
 
 
 def _shared_out(room: list[int], left: int) -> list[int]:
-    """Return the room of each part for `left` molecules: less in proportion where there is room for more than these."""
+    """Return the room of each part for `left` molecules, reduced in proportion if there is room for more than these."""
     free = np.maximum(room, 0)
     if free.sum() <= left:
         return room
@@ -72,7 +76,7 @@ def _shared_out(room: list[int], left: int) -> list[int]:
 
 
 def _fill_empty(placed: list[int], counts: Sequence[int], wanted: Sequence[int]) -> None:
-    """Gives a part without a group the smallest one of the part that has most, as long as that keeps another."""
+    """Give a part without groups the smallest group of the part that has the most groups, if that part has at least two."""
     for empty in wanted:
         if empty not in placed:
             donor = max(wanted, key=placed.count)

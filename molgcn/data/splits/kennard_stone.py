@@ -1,4 +1,4 @@
-"""An order of molecules from those that span a set to those in its midst (Kennard and Stone, Technometrics 11, 137, 1969)."""
+"""The order of Kennard and Stone (Technometrics 11, 137, 1969), from the molecules at the edge of a set to those in its middle."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from molgcn.data.fingerprints import check_pairs, morgan_fingerprints, tanimoto_distances
 from molgcn.errors import UserError
 
-_BYTES_A_PAIR = 9  # of the matrix, and of the copy and mask in which its largest distance is looked for
+_BYTES_A_PAIR = 9  # the matrix, and the copy and mask in which astartes finds the largest distance
 
 
 def kennard_stone_ranks(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
-    """Return the place of each molecule in the order of Kennard and Stone, int64 [M], by astartes.
+    """Return the rank of each molecule in the order of Kennard and Stone, int64 [M], by astartes.
 
-    The first two are the farthest apart by the Tanimoto distance of their Morgan fingerprints; each next one is the farthest from those
-    before it.
+    The first two molecules have the largest Tanimoto distance of their Morgan fingerprints. Each further molecule is the one farthest from
+    all before it.
 
     Args:
-        smiles: M molecules.
+        smiles: M SMILES.
         num_workers: worker processes for the fingerprints.
 
     Raises:
-        UserError: when astartes is not installed, or for too many molecules for a matrix of all pairs.
+        UserError: when astartes is not installed, or a matrix of all pairs does not fit into memory.
     """
     try:
         from astartes.utils.fast_kennard_stone import fast_kennard_stone

@@ -13,23 +13,24 @@ from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_MOST_CLUSTERS = 200  # that are chosen; more take long for large sets
-_SECONDS = 4e-6  # for a molecule and a cluster, in all rounds
+_MOST_CLUSTERS = 200  # chosen by default, since more take long for large sets
+_SECONDS = 4e-6  # for each pair of a molecule and a cluster, in all iterations
 
 
 def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, num_workers: int | None = None) -> np.ndarray:
     """Return the number of each molecule's cluster, int64 [M], by scikit-learn's k-means.
 
-    The bits are a sparse matrix, whose sums are whole numbers and are taken in order: neither threads nor BLAS change the clusters.
+    The fingerprints are a sparse matrix whose sums are whole numbers and are computed in order, so that neither threads nor BLAS change
+    the clusters.
 
     Args:
-        smiles: M molecules.
-        num_clusters: how many; None takes a tenth of the molecules, 200 at most.
-        seed: of the first centres.
+        smiles: M SMILES.
+        num_clusters: number of clusters. None takes a tenth of the molecules, at least 3 and at most 200.
+        seed: seed of the first centres.
         num_workers: worker processes for the fingerprints.
 
     Raises:
-        UserError: for more clusters than molecules.
+        UserError: when there are more clusters than molecules.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -46,6 +47,6 @@ def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, nu
         )
     fingerprints = morgan_fingerprints(smiles, num_workers)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of fewer different molecules than clusters
+        warnings.simplefilter("ignore", ConvergenceWarning)  # raised for fewer distinct molecules than clusters
         labels: np.ndarray = KMeans(chosen, n_init=1, random_state=seed % 2**32).fit_predict(fingerprints)
     return labels.astype(np.int64)

@@ -1,4 +1,4 @@
-"""A split that cuts molecules in an order."""
+"""A split that cuts an ordered list of molecules."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def ordered_split(
     """Cut molecules in order: the first ones train, the next ones validate, the last ones test.
 
     Args:
-        ranks: [M], what molecules are ordered by; equal ones keep their order.
-        fractions: see :func:`~molgcn.data.splits.sizes.split_sizes`.
-        groups: int [M], equal for molecules that are to stay in one part: all go where the first of them stands. A group that a cut
-            divides goes where its middle is.
-        newest: of numbers of molecules that leave some unused, leave out the first ones, not the last.
+        ranks: [M], values by which molecules are ordered. Molecules of equal values keep their order.
+        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.sizes.split_sizes`.
+        groups: int [M], equal for molecules that stay in one part. A group has the rank of its first molecule. A group at a cut goes to the
+            part that holds its middle. None does not keep molecules together.
+        newest: whether the first molecules, and not the last ones, are left out when sizes leave some unused.
 
     Returns:
-        sorted int64 indices for "train", "val" and "test".
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: see :func:`~molgcn.data.splits.sizes.split_sizes`, or when large groups leave a part empty.
+        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.sizes.split_sizes`), or large groups leave a part empty.
     """
     sizes = split_sizes(len(ranks), fractions)
     order = np.argsort(ranks, kind="stable")

@@ -1,4 +1,4 @@
-"""The parts of a set, and what must hold of every split into them."""
+"""The parts of a set, and checks that every split must pass."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from molgcn.errors import UserError
 
 PARTS = ("train", "val", "test")
-CALIBRATION = "calibration"  # a further part that a split may have
+CALIBRATION = "calibration"  # a fourth part that a split may have
 IN_WORDS = {"train": "training", "val": "validation", "test": "test", CALIBRATION: "calibration"}
 Split = dict[str, np.ndarray]
 
 
 def parts_of(split: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the names of the parts that a split has, or should have."""
+    """Return the names of the parts of a split, with "calibration" only if the split has it."""
     return (*PARTS, CALIBRATION) if CALIBRATION in split else PARTS
 
 
 def as_split(placed: np.ndarray) -> Split:
-    """Return sorted int64 indices for "train", "val" and "test".
+    """Return sorted int64 positions for "train", "val" and "test".
 
     Args:
-        placed: int [M], the number of each molecule's part; one that no part has leaves it out.
+        placed: int [M], number of the part of each molecule: 0, 1 or 2. Any other number leaves the molecule out.
     """
     return {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
 
 
 def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
-    """Check a split that was read: validation and test may be empty.
+    """Check a split that was read. Validation and test may be empty.
 
     Raises:
         UserError: when training is empty, an index is out of range, or two parts share a molecule.
@@ -52,15 +52,15 @@ def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str
 
 
 def refuse_empty(split: Split, sizes: Sequence[int], why: str) -> None:
-    """Check that a split that was drawn fills the parts that are wanted.
+    """Check that no part of a drawn split is empty that should have molecules.
 
     Args:
         split: the parts.
-        sizes: molecules that each was to have; 0 for a part that is not wanted.
-        why: the reason, for the message.
+        sizes: number of molecules that each part should have, 0 for a part that is not wanted.
+        why: the reason and advice for the message.
 
     Raises:
-        UserError: when one is empty.
+        UserError: when a part that is wanted is empty.
     """
     empty = [part for part, size in zip(PARTS, sizes, strict=True) if size and len(split[part]) == 0]
     if empty:

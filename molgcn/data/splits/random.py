@@ -18,28 +18,28 @@ def random_split(
     groups: np.ndarray | None = None,
     kind: str = "groups of copies",
 ) -> Split:
-    """Shuffle with NumPy's PCG64 generator and cut; the same seed gives the same split on every machine.
+    """Shuffle molecules with NumPy's PCG64 generator and cut them into parts. The same seed gives the same split on every machine.
 
     Args:
-        num_molecules: how many there are.
-        fractions: see :func:`~molgcn.data.splits.sizes.split_sizes`.
-        seed: of the shuffle.
-        groups: int [num_molecules], equal for molecules that are to stay in one part; None where each may go anywhere. Sizes then follow
-            `fractions` as closely as whole groups allow: groups of more than half a validation or test part are placed first.
-        kind: what the groups are, for messages.
+        num_molecules: number of molecules.
+        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.sizes.split_sizes`.
+        seed: seed of the shuffle.
+        groups: int [num_molecules], equal for molecules that stay in one part. Sizes then follow `fractions` as closely as whole groups
+            allow. Groups larger than half of the smaller one of validation and test are placed first. None keeps no molecules together.
+        kind: name of the groups, for messages.
 
     Returns:
-        sorted int64 indices for "train", "val" and "test".
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: see :func:`~molgcn.data.splits.sizes.split_sizes`, or when too few groups leave a part empty.
+        UserError: when fractions are not valid (:func:`~molgcn.data.splits.sizes.split_sizes`), or too few groups leave a part empty.
     """
     sizes = split_sizes(num_molecules, fractions)
     order = np.random.default_rng(seed).permutation(num_molecules)
     groups = np.arange(num_molecules) if groups is None else groups
     _, first, place, counts = np.unique(groups[order], return_index=True, return_inverse=True, return_counts=True)
     large = counts > large_size(sizes)
-    in_order = np.lexsort((first, ~large))  # the large ones first, then as the shuffle meets them
+    in_order = np.lexsort((first, ~large))  # large groups first, then the others in shuffled order
     part_of = np.empty(len(counts), np.int64)
     part_of[in_order] = place_groups(counts[in_order].tolist(), sizes, num_molecules, int(large.sum()))
     placed = np.empty(num_molecules, np.int64)

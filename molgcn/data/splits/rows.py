@@ -1,4 +1,4 @@
-"""A split that names rows of the source, as positions in a packed set."""
+"""Turns a split that names rows of the source into positions in a packed set."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 def rows_to_split(wanted: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> Split:
-    """Return the positions in a packed set of the source rows that a split names; rows that were skipped are left out.
+    """Return the positions in a packed set of the source rows that a split names. Rows that are not in the set are left out.
 
     Args:
-        wanted: row numbers of the source for train, val and test, and perhaps calibration.
+        wanted: row numbers of the source for train, val, test and, where there is one, calibration.
         rows: int64 [M], the source row of each molecule.
         source: name of the split, for messages.
 

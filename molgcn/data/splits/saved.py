@@ -1,4 +1,4 @@
-"""The file that a run saves its split in."""
+"""Writes and reads the file in which a run saves its split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from molgcn.whole_file import whole
 
 
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
-    """Writes a split as JSON of source row numbers, readable by `split=file dataset.split_file=<path>`."""
+    """Write a split as JSON of source row numbers, which `split=file dataset.split_file=<path>` reads.
+
+    Args:
+        path: the file to write.
+        split: positions in the set by part.
+        rows: int64 [M], the source row of each molecule.
+    """
     path = Path(path)
     text = json.dumps({part: rows[split[part]].tolist() for part in parts_of(split)})
     with whole(path) as temporary, open(temporary, "w") as file:
@@ -25,9 +31,11 @@ def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarr
 
 
 def load_split(path: str | Path) -> Split:
-    """Return row numbers of the source for train, val, test and perhaps calibration, from a JSON file as :func:`save_split` writes it.
+    """Read a split from a JSON file as :func:`save_split` writes it.
 
-    A part that the file does not name is empty.
+    Returns:
+        Row numbers of the source, int64, for train, val, test and, if the file names it, calibration. Validation and test are empty if the
+        file does not name them.
 
     Raises:
         UserError: when the file is missing or holds something else.

@@ -13,10 +13,10 @@ from molgcn.data.splits.sizes import large_size, split_sizes
 
 
 def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
-    """Return int64 [M], equal for molecules with the same scaffold: its place among those of the set in alphabetical order.
+    """Return the number of each molecule's scaffold, int64 [M], in alphabetical order of the scaffolds' SMILES.
 
     Args:
-        smiles: M molecules. Those without rings share the empty scaffold.
+        smiles: M SMILES. Molecules without rings share the empty scaffold.
         num_workers: worker processes for the scaffolds.
     """
     scaffolds = murcko_scaffolds(smiles, num_workers)
@@ -25,22 +25,23 @@ def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np
 
 
 def scaffold_split(scaffolds: np.ndarray, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
-    """Place whole scaffolds, the large ones in training, so that validation and test have many different ones.
+    """Place whole scaffolds, the large ones in training, so that validation and test have many different scaffolds.
 
-    Scaffolds that hold more than half a validation or test part go to train; the others are shuffled by `seed` and fill
-    train, validation and test in that order. Sizes follow `fractions` as closely as whole scaffolds allow; what scaffolds too large for
-    training leave is shared out. Of numbers of molecules that leave some unused none is exceeded.
+    Scaffolds larger than half of the smaller one of validation and test go to training. The others are shuffled by `seed` and fill
+    training, validation and test in this order. Sizes follow `fractions` as closely as whole scaffolds allow. If scaffolds that are too
+    large for training leave fewer molecules than planned, all parts get their share of the rest. Sizes that leave some molecules unused are
+    never exceeded.
 
     Args:
-        scaffolds: int [M], equal for molecules that are to stay in one part, see :func:`scaffold_groups`.
-        fractions: see :func:`~molgcn.data.splits.sizes.split_sizes`.
-        seed: of the shuffle.
+        scaffolds: int [M], equal for molecules that stay in one part, see :func:`scaffold_groups`.
+        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.sizes.split_sizes`.
+        seed: seed of the shuffle.
 
     Returns:
-        sorted int64 indices for "train", "val" and "test".
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: see :func:`~molgcn.data.splits.sizes.split_sizes`, or when too few scaffolds leave a part empty.
+        UserError: when fractions are not valid (:func:`~molgcn.data.splits.sizes.split_sizes`), or too few scaffolds leave a part empty.
     """
     sizes = split_sizes(len(scaffolds), fractions)
     names, place, counts = np.unique(scaffolds, return_inverse=True, return_counts=True)

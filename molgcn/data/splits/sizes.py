@@ -1,4 +1,4 @@
-"""How many molecules each part is to have."""
+"""Computes the number of molecules of each part from `dataset.split_fractions`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from molgcn.errors import UserError
 
 
 def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, int, int]:
-    """Numbers of molecules in train, validation and test.
+    """Return the numbers of molecules in training, validation and test.
 
     Args:
-        num_molecules: how many there are.
-        fractions: three fractions that sum to 1 (rounded; train takes the remainder), or three whole numbers of
-            molecules, which may leave some unused. Validation, test or both may be 0: the set has no such part.
+        num_molecules: number of molecules.
+        fractions: three fractions that sum to 1, or three whole numbers of molecules, which may leave some unused. Fractions are rounded,
+            and training takes the remainder. Validation and test may be 0, for a set without this part.
 
     Raises:
-        UserError: when they are neither, ask for more than there is, or leave training or a part that is wanted empty; and when whole
-            numbers sum to 10 or 100, as tenths and percentages do, but the set has not as many molecules.
+        UserError: when the numbers are neither, ask for more molecules than there are, or leave training or a part that is wanted empty.
+            Also when whole numbers sum to 10 or 100, as tenths and percentages do, and the set has another number of molecules.
     """
     numbers = tuple(fractions)
     if len(numbers) != 3 or any(not np.isfinite(number) or number < 0 for number in numbers):
@@ -56,10 +56,10 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
 
 
 def are_fractions(numbers: Sequence[float]) -> bool:
-    """Whether `dataset.split_fractions` are fractions: they sum to 1."""
+    """Return whether `dataset.split_fractions` are fractions, which sum to 1."""
     return abs(sum(numbers) - 1) < 1e-6
 
 
 def large_size(sizes: Sequence[int]) -> float:
-    """Return the number of molecules beyond which a group is large for the parts: half the smaller one of validation and test."""
+    """Return the number of molecules above which a group is large: half of the smaller one of validation and test."""
     return min((size for size in sizes[1:] if size), default=math.inf) / 2

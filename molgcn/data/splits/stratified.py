@@ -17,8 +17,8 @@ def strata_of(values: np.ndarray) -> np.ndarray:
     """Return the number of each molecule's stratum, int64 [M].
 
     Args:
-        values: [M], of one target, NaN where missing. Whole numbers of at most 100 kinds are classes, each a stratum; other values are
-            cut into ten bins of as many molecules. Molecules without a value are a stratum of their own.
+        values: float [M], values of one target, NaN where missing. Up to 100 distinct whole numbers are classes, each of them a stratum.
+            Any other values are cut into ten bins of equal numbers of molecules. Molecules without a value are a stratum of their own.
     """
     known = ~np.isnan(values)
     kinds = np.unique(values[known])
@@ -34,19 +34,20 @@ def strata_of(values: np.ndarray) -> np.ndarray:
 def stratified_split(
     strata: np.ndarray, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0, groups: np.ndarray | None = None
 ) -> Split:
-    """Shuffle each stratum and deal it out, so that every part has its share of every stratum.
+    """Shuffle each stratum and distribute it, so that every part has its share of every stratum.
 
     Args:
-        strata: int [M], equal for molecules that are to be shared out alike; see :func:`strata_of`.
-        fractions: see :func:`~molgcn.data.splits.sizes.split_sizes`.
-        seed: of the shuffle.
-        groups: int [M], equal for molecules that are to stay in one part; a group is of its first molecule's stratum.
+        strata: int [M], stratum of each molecule, see :func:`strata_of`.
+        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.sizes.split_sizes`.
+        seed: seed of the shuffle.
+        groups: int [M], equal for molecules that stay in one part. A group belongs to the stratum of its first molecule. None does not keep
+            molecules together.
 
     Returns:
-        sorted int64 indices for "train", "val" and "test".
+        Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: see :func:`~molgcn.data.splits.sizes.split_sizes`, or when too few groups leave a part empty.
+        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.sizes.split_sizes`), or too few groups leave a part empty.
     """
     sizes = split_sizes(len(strata), fractions)
     groups = np.arange(len(strata)) if groups is None else groups
@@ -61,9 +62,9 @@ def stratified_split(
 
 
 def _dealt(counts: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Return the number of the hand that each group is dealt to, in turn: the one that lacks most of its share of those so far.
+    """Return the part of each group, in turn: the part that lacks most of its share of the groups so far.
 
-    Hands of single molecules end with just their sizes: the one that lacks most lacks some, so that none gets one too many.
+    With groups of one molecule all parts reach exactly their sizes, since the part that lacks most always lacks at least something.
     """
     total, seen, dealt, hands = sum(sizes), 0, list[int](), [0] * len(sizes)
     for count in counts:
