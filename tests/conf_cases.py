@@ -27,7 +27,7 @@ def run(folder, overrides):
 
 
 def options(primary):
-    """Return every `group=option` that a primary config takes."""
+    """Yield every `group=option` that a primary config takes."""
     for entry in yaml.safe_load((CONF / f"{primary}.yaml").read_text())["defaults"]:
         for group in [] if isinstance(entry, str) else entry:
             if (CONF / group).is_dir() and group != "hydra":

@@ -65,7 +65,7 @@ def _load(point: EntryPoint) -> LayerKind:
         kind = point.load()
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{where} cannot be imported: {reason}. Mend or uninstall the package, or choose another model.name.") from error
+        raise UserError(f"{where} cannot be imported: {reason}. Fix or uninstall the package, or choose another model.name.") from error
     if not isinstance(kind, LayerKind) or kind.name != point.name:
-        raise UserError(f"{where} is not a LayerKind called {point.name}. Mend the package's entry point, or choose another model.name.")
+        raise UserError(f"{where} is not a LayerKind called {point.name}. Fix the package's entry point, or choose another model.name.")
     return kind

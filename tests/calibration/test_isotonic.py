@@ -18,7 +18,7 @@ def test_two_classes_are_scikit_learn_s_curve():
 
 
 def test_more_classes_by_hand():
-    """Three classes can have two curves; all classes are equally likely where no curve gives anything."""
+    """Three classes have curves of two knots each, and are equally likely where no curve gives anything."""
     fitted = Isotonic([[0.2, 0.6], [0.3, 0.5], [0.1, 0.4]], [[0.0, 0.8], [0.0, 1.0], [0.0, 0.2]])
     given = np.array([[0.4, 0.5, 0.1], [0.1, 0.2, 0.0], [0.9, 0.05, 0.25]])
     expected = np.array([[0.4, 1.0, 0.0], [1.4 / 3, 1.4 / 3, 1.4 / 3], [0.8, 0.0, 0.1]])

@@ -59,7 +59,7 @@ def test_second_use_reads_the_cache_and_does_not_load_the_compiler(sources, tmp_
 
 
 def test_a_compiler_that_is_no_package_says_its_version_itself(sources, tmp_path):
-    """No package is found on an empty path, and another version of the compiler gives another file."""
+    """No package is found on an empty path; the compiler's own version then counts, and gives another file."""
     fill(sources)
     run(f"import sys; from molgcn.cuda_runtime import nvrtc; nvrtc.nvrtc_version(); sys.path[:] = []; {FILL}", sources)
     assert len(cached(tmp_path)) == 2

@@ -38,7 +38,7 @@ def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
 
 
 def test_larger_ones_where_they_are_done_before_both():
-    """18 atoms per molecule, as in QM9, make six tiles of two warps (three warps per scheduler), or nine of 64 and up to three larger."""
+    """QM9's molecules of 18 atoms fill nine tiles of 64 or six of 96 per multiprocessor; the latter are three warps per scheduler."""
     assert per_multiprocessor(LARGER) == [13, 9, 6]
     assert tile_nodes_for(LARGER, ALL, PLAIN, CUDA) == 96
 
@@ -86,7 +86,7 @@ def test_three_warps_a_scheduler_cost_less_in_lower_precisions():
     assert tile_nodes_for(sizes, ALL, PLAIN, CUDA, "tf32") == tile_nodes_for(sizes, ALL, PLAIN, CUDA, "bf16") == 48
 
 
-ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have a twin
+ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have an equal one
 
 
 @pytest.mark.parametrize(

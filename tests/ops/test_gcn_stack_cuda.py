@@ -117,7 +117,7 @@ NEIGHBOURLY = [
 
 @pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
 def test_a_molecule_does_not_depend_on_its_neighbours(emulate, options):
-    """Its results have the same bits beside atoms in the same tile, and gradients, that are 1e6 times larger."""
+    """A molecule's results have the same bits beside atoms in the same tile, and gradients, that are 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12, **options)
     check_independence(emulated.run_emulated, inputs)
 

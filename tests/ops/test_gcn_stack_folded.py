@@ -116,7 +116,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(operator):
 
 
 def test_nothing_to_fold_gives_the_same_bits(emulate):
-    """Merging leaves copies a batch that has no equal leaves."""
+    """A batch without equal leaves gives the same bits if it is marked as merged."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
     first, second = (emulated.run_emulated(changed(inputs, leaves_merged=folded)) for folded in (False, True))
     for name, tensor in (first.outputs | first.gradients).items():

@@ -192,7 +192,7 @@ def test_nan_stays(strategy, count, precision, place):
 @pytest.mark.parametrize("hidden", [32, 128])
 @pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
 def test_a_molecule_does_not_depend_on_its_neighbours(options, hidden):
-    """Its results have the same bits beside atoms and gradients that are 1e6 times larger."""
+    """A molecule's results have the same bits beside atoms and gradients that are 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), hidden, 12, **options)
     check_independence(lambda inputs, grad: run(message_network, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
 

@@ -97,7 +97,7 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
 
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True}, {"norm": "layer"}, {"add_self_loops": False}], ids=str)
 @pytest.mark.parametrize("pool", ["mean", "max"])
-def test_twins(options, pool):
+def test_equal_leaves(options, pool):
     """One atom has leaves of three kinds; gradients of equal leaves are equal, and sum to the oracle's."""
     leaf_kinds = torch.tensor([0, 1, 0, 2, 0, 1, 2, 0])
     nodes = len(leaf_kinds) + 2
@@ -112,9 +112,9 @@ def test_twins(options, pool):
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
     torch.testing.assert_close(mine[:2], right[:2], rtol=1e-10, atol=1e-12)
     for kind in range(3):
-        twins = 2 + torch.nonzero(leaf_kinds == kind)[:, 0]
-        assert torch.equal(mine[twins], mine[twins[:1]].expand(len(twins), -1))
-        torch.testing.assert_close(mine[twins].sum(0), right[twins].sum(0), rtol=1e-10, atol=1e-12)
+        equal = 2 + torch.nonzero(leaf_kinds == kind)[:, 0]
+        assert torch.equal(mine[equal], mine[equal[:1]].expand(len(equal), -1))
+        torch.testing.assert_close(mine[equal].sum(0), right[equal].sum(0), rtol=1e-10, atol=1e-12)
 
 
 def _mutants(inputs: NetworkCall):
@@ -149,7 +149,7 @@ def test_mutants_are_caught(mutant):
 
 
 def test_a_molecule_does_not_depend_on_its_neighbours():
-    """Its results have the same bits beside atoms that are 1e6 times larger."""
+    """A molecule's results have the same bits beside atoms that are 1e6 times larger."""
     batch = random_batch([9, 9, 9, 9], 11)
     inputs = random_inputs(batch, 32, 12, torch.float32)
     large = inputs.graph.x.detach().clone()

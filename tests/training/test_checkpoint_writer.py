@@ -34,7 +34,7 @@ class SlowDisk:
 
 
 def everything(device):
-    """Return a checkpoint with all kinds of values, and functions that change its tensors."""
+    """Return a checkpoint with every kind of value, with tensors on a device."""
     norm = nn.BatchNorm1d(3).to(device)
     long = torch.arange(12, device=device)
     return {

@@ -32,7 +32,7 @@ def _swapped(line):
 
 
 def _failures(folder, text):
-    """Return the names of the tests that fail, after checking that all tests ran."""
+    """Return the names of the tests that fail, after checking that pytest could run them."""
     folder.mkdir()
     (folder / "test_layers.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "test_layers.py"]

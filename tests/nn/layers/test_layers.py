@@ -63,7 +63,7 @@ GRAPHS = {
 }
 
 
-def twins(kind: LayerKind, options: LayerOptions) -> tuple[nn.Module, nn.Module]:
+def both_layers(kind: LayerKind, options: LayerOptions) -> tuple[nn.Module, nn.Module]:
     """Return both layers in float64 with the same parameters, none of them 0."""
     reference, pyg = kind.reference(options).double(), kind.pyg(options).double()
     for parameter in reference.parameters():
@@ -114,7 +114,7 @@ def assert_same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 def test_outputs_and_gradients_are_those_of_pyg(kind, options, graph):
     torch.manual_seed(0)
     num_atoms, edge_index = GRAPHS[graph]
-    reference, pyg = twins(kind, options)
+    reference, pyg = both_layers(kind, options)
     one_row = num_atoms == 1  # for which batch norm in training raises
     other_mask = "attention_dropout" in options.settings and bool((edge_index[0] == edge_index[1]).any())  # PyG draws none for self-loops
     for layer in (reference, pyg):
