@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Threads that wait spin by default, for as long as a small step takes: on a machine that does other work too, tests then take ten times
-# as long. Read when torch is first imported.
+# as long. PyTorch reads this when it is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -103,7 +103,7 @@ def no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb-config"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "wandb-cache"))
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # no server listens there
 
 
 @pytest.fixture

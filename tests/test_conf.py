@@ -147,7 +147,7 @@ def test_every_key_has_a_comment(path):
     for line, name in leaves(yaml.compose(path.read_text())):
         above, beside = lines[line - 1].strip() if line else "", lines[line].partition(" # ")[2]
         comment = above[1:].strip() if above.startswith("#") else beside
-        if path.name == "optuna.yaml" and name.rsplit(".", 1)[-1] in ("low", "high", "log"):  # of an interval on one line
+        if path.name == "optuna.yaml" and name.rsplit(".", 1)[-1] in ("low", "high", "log"):  # an interval is on one line
             continue
         if name.endswith("_target_"):  # names a class; the comment is above its section
             comment = lines[line - 2].strip().lstrip("# ")

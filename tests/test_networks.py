@@ -107,7 +107,7 @@ def test_training_leaves_all_files_and_says_what_the_network_is(run):
 def test_a_run_that_is_killed_and_resumed_is_the_whole_one(run, tmp_path):
     """A run killed within its first epoch and resumed is the same bit for bit."""
     killed = shutil.copytree(run.copies[1], tmp_path / "killed")
-    assert load_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"] == 2  # of 3 an epoch
+    assert load_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"] == 2  # an epoch has 3
     resumed = train(replace(run.config, resume=str(killed)), killed)
     assert_same_run(killed, run.folder)
     assert resumed.metrics == pytest.approx(run.result.metrics, rel=0, abs=0, nan_ok=True)

@@ -58,7 +58,7 @@ def test_standard_output_carries_rows_only(trained_run, tmp_path, packed, form, 
 
 
 def test_standard_input_that_is_closed(trained_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)  # as Python has it after <&-
+    monkeypatch.setattr(sys, "stdin", None)  # Python sets this after <&-
     with pytest.raises(UserError, match="standard input is closed"):
         predict(config(ckpt=str(trained_run.folder), input="-", output=str(tmp_path / "p.csv")))
 

@@ -57,6 +57,6 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     work(progress_bar(total=3, desc="reading"), steps=3)
     assert "\rreading: 100%" in terminal.text
     work(progress_bar(False, total=3), steps=3)
-    monkeypatch.setattr("sys.stderr", None)  # as Python has it after 2>&-
+    monkeypatch.setattr("sys.stderr", None)  # Python sets this after 2>&-
     work(progress_bar(total=3), steps=3)
     assert capsys.readouterr().err == ""

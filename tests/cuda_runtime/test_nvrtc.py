@@ -144,7 +144,7 @@ def test_a_gpu_newer_than_the_compiler_is_said_in_words(sources):
 
 def test_without_a_home_kernels_are_compiled_in_every_process(sources, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "~")  # as where the user's is not known
+    monkeypatch.setenv("HOME", "~")  # this is its value where the user's is unknown
     with pytest.raises(RuntimeError, match="home directory"):
         Path.home()
     assert fill(sources).startswith(ELF)

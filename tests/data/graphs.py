@@ -81,7 +81,7 @@ def assert_collated(batch: GraphBatch, data: list[Data], bonds: bool = False) ->
     assert torch.equal(batch.batch, expected.batch)
     if bonds:
         assert_same_bonds(batch.edge_attr, expected)
-    for name in ("rwse", "bond_rw", "descriptors"):  # of molecules whose bonds are in the order of a packed set
+    for name in ("rwse", "bond_rw", "descriptors"):  # only molecules with bonds in the order of a packed set have these
         assert torch.equal(getattr(batch, name), expected[name]) if name in expected else getattr(batch, name) is None
     assert torch.equal(batch.targets.nan_to_num(nan=-9), expected.y.nan_to_num(nan=-9))
     assert_tiles(batch)

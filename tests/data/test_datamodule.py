@@ -32,7 +32,7 @@ def test_another_split_of_the_same_name_is_read_again(tmp_path):
     sizes = []
     for border in (6, 7):
         split.write_text(json.dumps({"train": [*range(border)], "val": [*range(border, 9)], "test": [9]}))
-        os.utime(split, (border, border))  # as long as the other one
+        os.utime(split, (border, border))  # both files have one length, so that only the time differs
         sizes.append(len(load_once(config).splits["train"]))
     assert sizes == [6, 7]
 

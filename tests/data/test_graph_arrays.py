@@ -195,7 +195,7 @@ def test_rows_are_in_the_order_of_their_first_atoms():
     arrays, _ = graphs.finish()
     np.testing.assert_array_equal(arrays["table"][:, [5, 10]], [[8, 2], [1, 0], [6, 1], [7, 0], [6, 4]])
     np.testing.assert_array_equal(arrays["codes"], [0, 1, 1, 2, 3, 1, 4, 1, 1, 1, 1])
-    np.testing.assert_array_equal(arrays["edge_table"], [[1, 0, 0, 0], [0, 0, 1, 0]])  # single, triple
+    np.testing.assert_array_equal(arrays["edge_table"], [[1, 0, 0, 0], [0, 0, 1, 0]])  # single and triple
     np.testing.assert_array_equal(arrays["edge_codes"], [0, 0, 0, 0, 1, 1, *[0] * 10])
 
 

@@ -22,7 +22,7 @@ def test_it_is_rdkit_s_largest(seed, count, share):
     vectors = [DataStructs.CreateFromBinaryText(one.tobytes()) for one in known]
     expected = [max(DataStructs.BulkTanimotoSimilarity(DataStructs.CreateFromBinaryText(one.tobytes()), vectors)) for one in queries]
     found = NearestNeighbour(known).similarity(queries)
-    empty = ~queries.any(axis=1)  # of which RDKit says 0 even beside another one that is empty
+    empty = ~queries.any(axis=1)  # RDKit gives 0 for two empty ones
     np.testing.assert_allclose(found[~empty], np.array(expected)[~empty], rtol=1e-12)
     assert (found[empty] == (~known.any(axis=1)).any()).all()
 

@@ -109,7 +109,7 @@ def classified(draw):
     count = draw(st.integers(2, 4))
     size = draw(st.integers(1, 30))
     table = arrays(np.int64, (size, count + 3), elements=st.integers(0, 59))
-    numbers = draw(table)  # of which every column takes the remainder that it needs
+    numbers = draw(table)  # every column takes the remainder that it needs
     labels, shares, weights = numbers[:, 0] % (count + 1) - 1, numbers[:, 1:-2] % 10 + 1, numbers[:, -2:] % 4
     columns = shares / shares.sum(axis=1, keepdims=True)
     return np.where(labels < 0, math.nan, labels), columns[:, 1] if count == 2 else columns, weights.T.astype(float)

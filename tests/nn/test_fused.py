@@ -53,7 +53,7 @@ def test_predictions_gradients_and_buffers(batch, options):
         assert relative(fused(double), pyg(double)) < 1e-10
         if options["pool"] != "max":  # which of a molecule's symmetric atoms is the largest is a matter of rounding
             assert relative(inputs[0].x.grad, inputs[1].x.grad) < 1e-9
-        scale = max(parameter.grad.norm().item() for parameter in pyg.parameters())  # of a bias before batch norm: rounding alone
+        scale = max(parameter.grad.norm().item() for parameter in pyg.parameters())  # a bias before batch norm has only rounding
         for (name, left), right in zip(fused.named_parameters(), pyg.parameters(), strict=True):
             assert relative(left.grad, right.grad, 1e-4 * scale) < 1e-9, name
         for (name, left), right in zip(fused.named_buffers(), pyg.buffers(), strict=True):

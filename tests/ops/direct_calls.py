@@ -30,7 +30,7 @@ def calls() -> dict[str, Call]:
         inputs = random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, **options)
         pooled, _, saved, _ = ops.message_network(*map(detached, inputs.arguments))
         cases[f"message_network {name}"] = ops.message_network, [detached(value) for value in inputs.arguments]
-        if name == "batch":  # as autograd calls it: the running statistics are no arguments of the backward pass
+        if name == "batch":  # like autograd, whose backward pass does not take the running statistics
             inputs = changed(inputs, running_means=(), running_vars=())
         arguments = [torch.ones_like(pooled), saved, [], True, *map(detached, inputs.arguments)]
         cases[f"message_network_backward {name}"] = ops.message_network_backward, arguments

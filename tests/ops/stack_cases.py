@@ -203,7 +203,7 @@ def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
     by_degree = torch.argsort(8 * tile - inputs.graph.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
     row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
     strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
-    row_tile = row % places // 16  # of six, one warp has the first, fourth and fifth: `Group::row_tile`
+    row_tile = row % places // 16  # one warp has row tiles 0, 3 and 4 of six: `Group::row_tile`
     order = [0, 3, 4, 1, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
     place = 16 * torch.tensor(list(order), device=device)[row_tile] + row % 16
     warp, rest = place // (16 * plan.row_tiles), place % (16 * plan.row_tiles)

@@ -12,7 +12,7 @@ pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize("atoms", [0, 1, 20])
 def test_room_grows_from_the_batch_that_it_was_made_of(atoms):
-    from molgcn.ops.bound_stack import BoundStack  # needs the extension
+    from molgcn.ops.bound_stack import BoundStack  # this import needs the extension
 
     inputs = random_inputs(random_batch([9, 30, 5, 200], 6), 16, 4, norm="batch", training=True, residual=True)
     first = random_inputs(random_batch([max(atoms, 1)], 6), 16, 4, norm="batch", training=True, residual=True)

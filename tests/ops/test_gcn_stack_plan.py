@@ -27,7 +27,7 @@ def test_next_fit_keeps_molecules_whole():
 def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
     inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
     inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes), tile_nodes=tile_nodes)
-    places = tile_nodes if tile_nodes <= 64 else 64 if hidden > 128 else 128 if hidden > 32 else tile_nodes  # as room and registers allow
+    places = tile_nodes if tile_nodes <= 64 else 64 if hidden > 128 else 128 if hidden > 32 else tile_nodes  # what fits
     for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
             assert plan.shared_bytes <= limit

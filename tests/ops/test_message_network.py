@@ -33,7 +33,7 @@ def test_every_option_in_float64(in_channels, hidden, instruction_set):
     batches = {kinds: random_batch(SIZES, in_channels, kinds=kinds) for kinds in (None, 2)}
     for number, options in enumerate(OPTIONS[WIDTHS.index((in_channels, hidden)) :: len(WIDTHS)]):
         dropout = 0.3 * (number % 2)
-        batch = batches[None if options["pool"] == "max" else 2]  # of equal atoms rounding chooses the oracle's largest
+        batch = batches[None if options["pool"] == "max" else 2]  # rounding chooses the oracle's largest among equal atoms
         inputs = random_inputs(batch, hidden, 1 + number % 4, seed=number, dropout=dropout, **options)
         actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
         assert worst(actual.outputs, expected.outputs) < TOLERANCE, (options, dropout)

@@ -77,7 +77,7 @@ def test_the_result_is_mean_and_deviation(folds):
     assert json.loads((folder / "fold_0" / "result.json").read_text())["intervals"]
 
 
-@pytest.mark.parametrize(  # of 12 a fold
+@pytest.mark.parametrize(  # each fold has 12 batches
     "batches", [pytest.param(1, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow), 20]
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(batches, folds, tmp_path):
@@ -101,7 +101,7 @@ def test_a_longer_training_goes_on_in_every_fold(folds, small_config, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     longer = replace(config, trainer={**config.trainer, "max_epochs": 3}, resume=str(tmp_path / "run"))
     assert train_all(longer, tmp_path / "run").epochs == 9
-    assert train_all(longer, tmp_path / "run").epochs == 9  # of which nothing is left to do
+    assert train_all(longer, tmp_path / "run").epochs == 9  # nothing is left to do
 
 
 def test_a_key_that_is_refused_changes_nothing(folds, tmp_path):
@@ -302,7 +302,7 @@ def test_repeats_draw_the_split_anew(small_config, tmp_path):
     assert list(result.members) == ["repeat_0", "repeat_1"]
     first, second = (split_of(tmp_path / "run" / name) for name in result.members)
     assert first["test"] != second["test"] and len(first["test"]) == len(second["test"]) == 30
-    assert {row for rows in first.values() for row in rows} == {row for rows in second.values() for row in rows}  # of the same subset
+    assert {row for rows in first.values() for row in rows} == {row for rows in second.values() for row in rows}  # both share the subset
 
 
 def test_each_fold_is_a_run_of_the_group_on_the_dashboard(folds):

@@ -11,7 +11,7 @@ from molgcn.report.plots import loss_curves, plot_learning_curve, plot_parity
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of a glyph that is missing, a layout that does not fit, a mean of nothing
+        warnings.simplefilter("error")  # such as a missing glyph, a layout that does not fit or a mean of nothing
         yield
 
 

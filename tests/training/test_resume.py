@@ -77,7 +77,7 @@ def test_a_run_that_ended_within_an_epoch_goes_on_there(stops, changes, tmp_path
     train(longer, tmp_path / "whole")
     shorter = small_config(**changes, trainer={"max_steps": 13 if stops == "max_steps" else 30, "max_epochs": -1})
     train(shorter, tmp_path / "run", [] if stops == "max_steps" else [StopsAfter(13)])
-    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 13  # of eight an epoch
+    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 13  # an epoch has eight
     resumed = [train(replace(config, resume=str(tmp_path / "run")), tmp_path / "run").epochs for config in (shorter, longer)]
     assert resumed == [2 if stops == "max_steps" else 4, 4]
     whole, run = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "run"))
@@ -99,7 +99,7 @@ def test_a_run_that_ended_between_two_optimiser_steps_goes_on_before(tmp_path, s
     changes = {"training": {"accumulate_batches": 3, "checkpoint_seconds": 0}, "scheduler": {"name": "constant"}}
     config = small_config(**changes, trainer={"max_epochs": 3})
     train(config, tmp_path / "whole")
-    train(config, tmp_path / "run", [StopsAfter(13)])  # of eight an epoch, where the optimiser steps after 3, 6 and 8
+    train(config, tmp_path / "run", [StopsAfter(13)])  # an epoch has eight batches, and the optimiser steps after 3, 6 and 8
     assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 4
     train(replace(config, resume=str(tmp_path / "run")), tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")

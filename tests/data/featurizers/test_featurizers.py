@@ -8,7 +8,7 @@ from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.fields import AtomFields, BondFields
 from molgcn.errors import UserError
 
-NUMBERS = {  # of columns of atoms and of bonds
+NUMBERS = {  # numbers of columns of atoms and of bonds
     "qm9": (11, 4), "qm9_charge": (12, 4), "zinc": (28, 4), "zinc12k": (21, 4), "general": (53, 16), "ogb": (174, 13), "chemprop": (72, 14),
     "zinc:1": (28, 0), "general:1": (43, 0), "general:2": (43, 0), "general:no_stereo": (53, 16),
 }  # fmt: skip

@@ -24,7 +24,7 @@ def test_threads_do_not_change_clusters():
     for threads, groups in ((1, one), (4, several)):
         with threadpool_limits(threads):
             groups.extend(kmeans_groups(smiles, 40, 3).tolist())
-    assert one == several  # of 720 molecules, which are three chunks
+    assert one == several  # 720 molecules make three chunks
 
 
 def test_fewer_different_molecules_than_clusters():

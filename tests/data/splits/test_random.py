@@ -21,7 +21,7 @@ def test_random_split_covers_everything_once(n, seed, val, test):
 def test_random_split_is_the_seeds():
     first, again, other = random_split(100, seed=1), random_split(100, seed=1), random_split(100, seed=2)
     assert as_sets(first) == as_sets(again) != as_sets(other)
-    assert random_split(20, seed=0)["test"].tolist() == [1, 15]  # the same on every machine
+    assert random_split(20, seed=0)["test"].tolist() == [1, 15]  # equal on every machine
 
 
 @pytest.mark.parametrize(("n", "counts"), [(100, (50, 10, 5)), (100, (80, 10, 10)), (10, (8, 1, 1)), (2000, (800, 100, 100))])

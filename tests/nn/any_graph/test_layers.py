@@ -198,6 +198,6 @@ def test_gradients_of_edge_weights_through_the_normalisation(device):
     case = LAYERS[0]
     fused, pyg = pair(case, device=device)
     x, edge_index = inputs_for(case, random_graph(40, 150), device=device)
-    edge_index = edge_index[:, edge_index[0] != edge_index[1]]  # of several loops at a node PyG gives all the last one's gradient
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]  # PyG gives all loops at a node the last one's gradient
     weight = (torch.rand(edge_index.shape[1], dtype=torch.float64, device=device) + 0.1).requires_grad_()
     assert_close(results(fused, x, edge_index, weight), results(pyg, x, edge_index, weight), 1e-12)

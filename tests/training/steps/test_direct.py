@@ -55,7 +55,7 @@ PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
 @pytest.fixture
 def direct_steps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list of whether each step was taken directly."""
-    from molgcn.training.steps.direct import DirectStep  # needs the extension
+    from molgcn.training.steps.direct import DirectStep  # this import needs the extension
 
     return count_steps(monkeypatch, DirectStep)
 

@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, small_config: Callable[..., Any], monkey
 
     if request.param == "gpu":
         return Way(config, count_steps(monkeypatch, CapturedStep))
-    from molgcn.training.steps.direct import DirectStep  # needs the extension
+    from molgcn.training.steps.direct import DirectStep  # this import needs the extension
 
     return Way(config, count_steps(monkeypatch, DirectStep))
 
