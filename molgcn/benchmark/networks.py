@@ -96,7 +96,7 @@ def error(result: RunResult, part: str, metric: str) -> float:
 
 
 def sheet(rows: Sequence[Row]) -> list[str]:
-    """Return a Markdown table with a line for each set and network.
+    """Return a Markdown table with a line for each set and network, and a list of the overrides of each set.
 
     The networks of a set are sorted by validation error. Where there are several seeds, a cell shows mean and standard deviation.
 
