@@ -119,7 +119,7 @@ class DatasetConfig(TargetConfig):
             if not self.targets:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
-                raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+                raise UserError(f"dataset.targets names a target twice: {self.targets}. Name each once.")
         require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_smiles()
         self._check_descriptors()
@@ -154,7 +154,7 @@ class DatasetConfig(TargetConfig):
             names = as_names(getattr(self, key)) or []
             setattr(self, key, names or None)
             if len(set(names)) < len(names):
-                raise UserError(f"dataset.{key} names one twice: {names}.")
+                raise UserError(f"dataset.{key} names one twice: {names}. Name each once.")
         for name in self.descriptor_generators or ():
             _one_of("descriptor_generators", name, tuple(GENERATORS))
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:

@@ -228,7 +228,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
 
 def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     if count > len(raw.items):
-        raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
+        raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}. Give a smaller number.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
     return raw.take(chosen)
 

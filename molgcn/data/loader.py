@@ -139,7 +139,7 @@ class PackedLoader(MoleculeLoader):
         self.plan.stage = getattr(self._feed, "stage", None)
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
-        """The batches of `epoch` from number `start` on."""
+        """Yield the batches of `epoch` from number `start` on."""
         if self._feed is not None:
             self._feed.settle()
             yield from self._feed.read(self.plan(epoch), start)
@@ -177,7 +177,7 @@ class PyGLoader(MoleculeLoader):
                 setattr(item, array.name, torch.from_numpy(array.take(slice(first, last))))
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
-        """The batches of `epoch` from number `start` on."""
+        """Yield the batches of `epoch` from number `start` on."""
         from torch_geometric.loader import DataLoader
 
         plan = self.plan(epoch)

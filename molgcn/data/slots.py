@@ -237,7 +237,7 @@ class SlotBatch(GraphBatch):
         if self._slot is None:
             raise UserError(
                 "This batch is gone: batches of the packed loader are views of a buffer that is refilled when the next batch is asked "
-                "for. To keep one, use batch.clone() before; list(loader) becomes [batch.clone() for batch in loader]."
+                "for. To keep one, call batch.clone() first; list(loader) becomes [batch.clone() for batch in loader]."
             )
         return self._slot
 

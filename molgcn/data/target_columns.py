@@ -63,8 +63,8 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
     if len(wrong):
         place = f"{columns.path}, column '{shown(name)}', row {wrong[0]} (counted from 0, without the header)"
         raise UserError(
-            f"{place}: '{shown(columns[name][wrong[0]])}' is no weight. Expected a number of at least 0; 0 leaves the molecule out of the "
-            "loss."
+            f"{place}: '{shown(columns[name][wrong[0]])}' is not a weight. Expected a number of at least 0; 0 leaves the molecule out of "
+            "the loss."
         )
     return weights
 

@@ -70,7 +70,7 @@ class TargetConfig:
         for key in ("tasks", "transforms", "units", "labels"):
             for column in self.given(key):
                 if column not in targets:
-                    raise UserError(f"dataset.{key} names '{shown(column)}', which is no target.{nearest(column, targets)}")
+                    raise UserError(f"dataset.{key} names '{shown(column)}', which is not a target.{nearest(column, targets)}")
 
     @property
     def identity(self) -> dict[str, Any]:

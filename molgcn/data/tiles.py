@@ -29,8 +29,8 @@ def fill_tiles(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarr
     The method is sequential value correction. A molecule of s atoms has a value v_s, which starts as v_s(0) = 16 s (8 T + s). Each step
     chooses, among the molecules left, those that fit into one tile and have the greatest value together, and fills as many tiles with this
     pattern as there are molecules for. For each size in the pattern, v_s then moves towards v_s(0) T / (atoms in the tile), by half of the
-    fraction of all molecules of this size that the step used. Sizes that leave tiles partly empty thus come sooner in the next pass. There
-    are two passes (four from 1,024 molecules on), each of which starts with the values of the one before. The pass with the fewest tiles
+    fraction of all molecules of this size that the step used. Sizes that leave tiles partly empty thus come sooner. There are at most two
+    passes (four from 1,024 molecules on), each of which starts with the values of the one before. The pass with the fewest tiles
     is taken. All numbers are integers, so that the result depends on the sizes only.
 
     Args:

@@ -161,7 +161,7 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,z\nC,1,2\n", {}, "1 molecules cannot be split"),
         ("smiles,y,z\nC,1,2\n", {"targets": None}, "has the columns: y, z"),
         ("smiles,y,z\n(,1,2\n", {"on_error": "skip"}, "None of the 1 molecules"),
-        ("smiles,y,z\nC,1,2\n", {"split": "column"}, "without split_column"),
+        ("smiles,y,z\nC,1,2\n", {"split": "column"}, "split_column is not set"),
         ("smiles,y,z\nC,1,2\n", {"split": "column", "split_column": "fold"}, r"no column 'fold' \(dataset.split_column\)"),
         ("smiles,y,z\nC,1,2\n", {"split": "file"}, "needs dataset.split_file"),
         ("smiles,y,z\nC,1,2\n", {"split": "benchmark"}, "no benchmark split"),

@@ -99,7 +99,7 @@ def test_copies_in_several_files_are_counted(files, caplog):
         ({"test": ["C", "CC,tall"]}, r"/test_path\.csv, column 'y', row 1 .*'tall' is not a number"),
         ({"val": ["OCC"], "duplicates": "error"}, r"row 0 of .*/val_path\.csv \('OCC'\) repeats row 0 of .*/path\.csv \('CCO'\)"),
         ({"val": ["C(("], "on_error": "skip"}, r"No molecule of .*/val_path\.csv, the file of the part val, is in the set"),
-        ({"test_path": "none.csv"}, r"dataset\.test_path=none\.csv is no file"),
+        ({"test_path": "none.csv"}, r"dataset\.test_path=none\.csv is not a file"),
         (
             {"test": ["C"], "split": "column", "split_column": "batch"},
             r"dataset\.test_path=.*is a part of its own, but dataset\.split=column",

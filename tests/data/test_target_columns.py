@@ -45,8 +45,8 @@ def test_case_counts_where_both_are_named(tmp_path):
         ("red light\nC,blue\nC,a:b", {}, r"dataset\.labels=\{y: \{a\\:b: 0, blue: 1, red light: 2\}\}' \(task=multiclass\)"),
         ("on\nC,off", {"labels": {"y": {"on": 1, "of": 0}}}, r"row 1 .*dataset\.labels has no class for 'off', only for on, of"),
         ("\nC,", {"labels": {"y": {"on": 1, "of": 0}}}, r"all 2 values of column 'y' are missing"),
-        ("1", {"tasks": {"Y": "regression"}}, r"dataset\.tasks names 'Y', which is no target\. Did you mean 'y'"),
-        ("1", {"units": {"z": "nM"}}, r"dataset\.units names 'z', which is no target"),
+        ("1", {"tasks": {"Y": "regression"}}, r"dataset\.tasks names 'Y', which is not a target\. Did you mean 'y'"),
+        ("1", {"units": {"z": "nM"}}, r"dataset\.units names 'z', which is not a target"),
     ],
 )
 def test_mistakes_are_named(tmp_path, cells, changes, message):
@@ -152,8 +152,12 @@ def test_batches_hold_bounds_and_weights_behind_the_targets(dtype):
     [
         ("smiles,y\nC,1\nC,<5\n", {}, r"row 1 .*'<5' is not a number\. Values that are only known .*dataset\.bounded=true"),
         ("smiles,y\nC,1\nC,<five\n", {"bounded": True}, r"row 1 .*'five' is not a number"),
-        ("smiles,y,w\nC,1,1\nC,2,-0.5\n", {"weights": "w"}, r"column 'w', row 1 .*'-0\.5' is no weight\. Expected a number of at least 0"),
-        ("smiles,y,w\nC,1,1\nC,2,\n", {"weights": "w"}, r"column 'w', row 1 .*'' is no weight"),
+        (
+            "smiles,y,w\nC,1,1\nC,2,-0.5\n",
+            {"weights": "w"},
+            r"column 'w', row 1 .*'-0\.5' is not a weight\. Expected a number",
+        ),
+        ("smiles,y,w\nC,1,1\nC,2,\n", {"weights": "w"}, r"column 'w', row 1 .*'' is not a weight"),
         ("smiles,y,w\nC,1,1\nC,2,inf\n", {"weights": "w"}, r"column 'w', row 1 .*'inf' is infinite"),
         ("smiles,y,w\nC,1,1\n", {"weights": "W"}, r"no column 'W' \(dataset\.weights\)\. Did you mean 'w'"),
         ("smiles,y\nC,1\nC,<5\n", {"bounded": True, "duplicates": "mean"}, r"dataset\.duplicates=mean does not go with bounds"),

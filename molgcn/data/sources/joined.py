@@ -28,7 +28,7 @@ def open_files(open_source: Callable[[DatasetConfig], Source], config: DatasetCo
     for part in ("val", "test"):
         path = config.files.get(part)
         if path is not None and not Path(path).expanduser().is_file():
-            raise UserError(f"dataset.{part}_path={path} is no file. Give an existing one, with the columns of {config.path}.")
+            raise UserError(f"dataset.{part}_path={path} is not a file. Give an existing one, with the columns of {config.path}.")
     sources = [open_source(replace(config, path=path, val_path=None, test_path=None)) for path in config.files.values()]
     first, names = sources[0], [source.title for source in sources]
 

@@ -34,8 +34,8 @@ def cut_calibration(split: Split, fraction: float, seed: int, groups: np.ndarray
     cut, kept = train[in_calibration[group]], train[~in_calibration[group]]
     if not len(cut) or not len(kept):
         raise UserError(
-            f"dataset.calibration_fraction={fraction:g} of {len(train):,} training molecules ({len(counts):,} that are no copies of one "
-            f"another) leaves {len(cut):,} for calibration and {len(kept):,} for training. Both need at least one; use another fraction or "
+            f"dataset.calibration_fraction={fraction:g} of {len(train):,} training molecules ({len(counts):,} distinct ones) "
+            f"leaves {len(cut):,} for calibration and {len(kept):,} for training. Both need at least one; use another fraction or "
             "more molecules."
         )
     return {**split, "train": kept, CALIBRATION: cut}

@@ -64,8 +64,6 @@ def whole_column(source: Source, config: DatasetConfig) -> Sequence[str]:
         UserError: when the source has no columns, or the key or the column is missing.
     """
     if source.column is None or config.split_column is None:
-        raise UserError(
-            f"split={config.split} needs a CSV file and dataset.split_column=<column>, but {source.title} "
-            + ("has no columns." if source.column is None else "came without split_column.")
-        )
+        missing = f"{source.title} has no columns" if source.column is None else "dataset.split_column is not set"
+        raise UserError(f"split={config.split} needs a CSV file and dataset.split_column=<column>, but {missing}.")
     return source.column(config.split_column)

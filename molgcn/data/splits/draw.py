@@ -71,9 +71,7 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
         return ordered_split(times, fractions, groups, newest=True)
     if config.split == "kennard_stone":
         assert molecules.smiles is not None
-        first, place = np.unique(
-            np.arange(len(molecules)) if groups is None else groups, return_inverse=True
-        )  # one of each group of copies
+        first, place = np.unique(np.arange(len(molecules)) if groups is None else groups, return_inverse=True)  # first of each group
         return ordered_split(kennard_stone_ranks(molecules.smiles.take(first), config.num_workers)[place], fractions, groups)
     return random_split(len(molecules), fractions, seed, groups, KINDS.get(config.split, "groups of copies"))
 
@@ -94,8 +92,8 @@ def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
     """Return the position of the target by which to stratify."""
     names = molecules.target_names
     if config.split_column is None and len(names) > 1:
-        raise UserError(f"split=stratified shares out the values of one target. Name it with dataset.split_column=: {listed(names)}.")
+        raise UserError(f"split=stratified needs one target to stratify by. Name it with dataset.split_column=: {listed(names)}.")
     name = config.split_column or names[0]
     if name not in names:
-        raise UserError(f"dataset.split_column={name} is no target, whose values split=stratified shares out.{nearest(name, names)}")
+        raise UserError(f"dataset.split_column={name} is not a target, by which split=stratified could stratify.{nearest(name, names)}")
     return names.index(name)

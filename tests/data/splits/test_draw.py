@@ -88,8 +88,8 @@ def test_another_seed_is_another_split(pool, split):
     ("options", "what"),
     [
         ({"split": "stratified", "split_column": None}, "Name it with dataset.split_column=: kind, y"),
-        ({"split": "stratified", "split_column": "kinds"}, "kinds is no target.*Did you mean 'kind'"),
-        ({"split": "group", "split_column": None}, "split=group needs .*split_column.*without split_column"),
+        ({"split": "stratified", "split_column": "kinds"}, "kinds is not a target.*Did you mean 'kind'"),
+        ({"split": "group", "split_column": None}, "split=group needs .*split_column.*split_column is not set"),
         ({"split": "time", "split_column": None}, "split=time needs .*split_column"),
         ({"split": "time", "split_column": "batch"}, r"Column 'batch', row 0 .*says 'b0'"),
         ({"split": "kmeans", "split_clusters": 500}, "split_clusters=500 are more than the 64 molecules"),
