@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,14 @@ def train_and_copy(config: Config, folder: Path) -> tuple[RunResult, list[Path]]
     """Train in `folder`, and return the result and copies of the folder after every checkpoint, as a kill would leave it."""
     io = KeepCopies()
     return train(config, folder, [CheckpointsBy(io)]), io.copies
+
+
+def rows_of(path):
+    """Return the rows of a CSV file."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def split_of(folder):
+    """Return the split of a run's folder."""
+    return json.loads((folder / "splits.json").read_text())
