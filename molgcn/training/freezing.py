@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from molgcn.config import BackendConfig, Config
+from molgcn.config import BackendConfig, Config, ModelConfig
 from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
 from molgcn.nn.molecule_net import MoleculeNet
@@ -42,8 +42,8 @@ def check_freeze(config: Config) -> Config:
             )
         if freeze > model.num_layers:
             raise UserError(f"{key} is more than the {model.num_layers} layers of the network. Give fewer, or training.freeze=encoder.")
-    norms = model.num_layers - (not model.last_activation)
-    apart = model.norm == "batch" and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
+    norms = _layers_with_batch_norm(model)
+    apart = norms > 0 and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
     if not apart or resolved_backend(model, config.backend, len(config.dataset.smiles_columns)) != "fused":
         return config
     if config.backend.name == "fused":
@@ -53,6 +53,13 @@ def check_freeze(config: Config) -> Config:
         )
     log.info("%s: backend=auto takes reference, since backend=fused has one mode for all batch norms and dropout", key)
     return replace(config, backend=BackendConfig(name="reference"))
+
+
+def _layers_with_batch_norm(model: ModelConfig) -> int:
+    """Return how many of the first layers have batch norm: after the layer, in its multilayer perceptron or in its feed-forward block."""
+    if model.mlp_norm or (model.feed_forward and model.feed_forward_norm == "batch"):
+        return model.num_layers
+    return model.num_layers - (not model.last_activation) if model.norm == "batch" else 0
 
 
 def frozen_parts(model: MoleculeNet, freeze: Freeze) -> list[nn.Module]:

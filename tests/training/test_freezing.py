@@ -137,6 +137,8 @@ def test_a_plateau_keeps_the_ratio_of_the_rates(small_config, tmp_path):
         ),
         ({"backend": {"name": "fused"}, "model": {"num_layers": 3}}, r"evaluation mode, which backend=fused cannot.*backend=reference"),
         ({"backend": {"name": "fused"}, "model": {"dropout": 0.1}}, r"evaluation mode, which backend=fused cannot"),
+        ({"backend": {"name": "fused"}, "model": {"norm": None, "feed_forward": True}}, r"evaluation mode, which backend=fused cannot"),
+        ({"backend": {"name": "fused"}, "model": {"name": "gin", "norm": None, "mlp_norm": True}}, r"which backend=fused cannot"),
     ],
 )
 def test_what_cannot_be_frozen(small_config, tmp_path, changes, message):
