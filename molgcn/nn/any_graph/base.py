@@ -85,7 +85,8 @@ class AnyGraphConv(MessagePassing):
         return None
 
     def _why_not_inputs(self, *args: Any, **kwargs: Any) -> str | None:
-        raise NotImplementedError
+        """Return why kernels do not take the inputs of a call; None where they do. Every layer says this for its own inputs."""
+        raise NotImplementedError(f"{type(self).__name__} does not say which inputs it takes")
 
     def __repr__(self) -> str:
         return super().__repr__().replace(self.__class__.__name__, self.original.__name__, 1)

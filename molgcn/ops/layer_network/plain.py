@@ -61,7 +61,7 @@ class PlainSteps:
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes."""
-        raise NotImplementedError(step)
+        raise TypeError(f"expected a backward step, got {step!r}")
 
     @backward.register
     def _(self, step: WeightGrads) -> None:
