@@ -2,7 +2,6 @@
 
 from importlib.util import find_spec
 
-from molgcn.ops import aggregate_autograd as aggregate_autograd
 from molgcn.ops import aggregate_cuda as aggregate_cuda
 from molgcn.ops import attention_cuda as attention_cuda
 from molgcn.ops import gcn_conv_cuda as gcn_conv_cuda

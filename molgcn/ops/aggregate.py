@@ -6,6 +6,7 @@ sorts an edge list once (:class:`molgcn.ops.edge_graph.EdgeGraph`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
+from molgcn.ops.operator import Operator
 
 REDUCTIONS = ("sum", "mean", "max")
 STRATEGIES = ("auto", "vertex", "neighbor_group", "edge")
@@ -63,8 +65,9 @@ class AggregateInputs(NamedTuple):
 
     def contiguous(self, with_x: bool = True) -> AggregateInputs:
         """Return the inputs with contiguous tensors. Only edge_index stays as it is, since it is recognised by its identity."""
+        x = self.x.contiguous() if with_x else self.x
         weight = None if self.edge_weight is None else self.edge_weight.contiguous()
-        return self._replace(x=self.x.contiguous() if with_x else self.x, edge_weight=weight)
+        return self if x is self.x and weight is self.edge_weight else self._replace(x=x, edge_weight=weight)
 
 
 _ARGUMENTS = (
@@ -143,7 +146,7 @@ def aggregate(
     num_dst = x.shape[0] if num_nodes is None else num_nodes
     flat = x if x.dim() == 2 else x.flatten(1)
     options = (reduce, strategy, deterministic, reverse, group_size, dimension_workers)
-    out: Tensor = torch.ops.molgcn.aggregate(flat, edge_index, edge_weight, num_dst, *options)
+    out = OPERATOR(AggregateInputs(flat, edge_index, edge_weight, num_dst, *options))
     return out if x.dim() == 2 else out.unflatten(1, shape)
 
 
@@ -189,12 +192,11 @@ def check(inputs: AggregateInputs) -> None:
 
 
 def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None, wanted: list[bool]) -> None:
-    """Check the arguments of `molgcn::aggregate_backward`.
+    """Check the arguments of `molgcn::aggregate_backward` besides its inputs, which :func:`check` has checked.
 
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    check(inputs)
     shape = (inputs.num_dst, inputs.x.shape[1])
     expect("aggregate_backward", "grad_out", grad_out, shape, inputs.x)
     if (out is None) == (inputs.reduce == "max") or len(wanted) != 2:
@@ -217,3 +219,26 @@ def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *a
     weight = inputs.edge_weight
     grad_x = inputs.x.new_empty(inputs.x.shape if wanted[0] else (0,))
     return grad_x, inputs.x.new_empty(weight.shape if wanted[1] and weight is not None else (0,))
+
+
+def _kept(outputs: tuple[Tensor, ...], inputs: AggregateInputs) -> tuple[tuple[Tensor, ...], AggregateInputs]:
+    """Return what backward needs: the output for `max`, and the inputs, with only the shape of x if its values are not needed."""
+    if inputs.gradients_need_x:
+        return (outputs if inputs.reduce == "max" else ()), inputs
+    return (), inputs._replace(x=inputs.x.new_empty(1, 1).expand(inputs.x.shape))
+
+
+def _gradients(
+    backward: Callable[..., Any], grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: AggregateInputs
+) -> Sequence[Tensor]:
+    found: Sequence[Tensor] = backward(grad_out, outputs[0] if outputs else None, wanted, *inputs)
+    return found
+
+
+def _reference() -> Callable[[AggregateInputs], Tensor]:
+    from molgcn.ops.aggregate_reference import aggregate_reference
+
+    return aggregate_reference
+
+
+OPERATOR = Operator("molgcn::aggregate", AggregateInputs, 3, ("x", "edge_weight"), _gradients, _reference, _kept)

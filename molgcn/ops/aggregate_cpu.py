@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.aggregate import AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate import OPERATOR, AggregateInputs, check, check_backward, empty_gradients, empty_output
 from molgcn.ops.edge_graph import EdgeGraph, addresses
 
 _PULL = {torch.float32: _cpu.aggregate_pull_float32, torch.float64: _cpu.aggregate_pull_float64}
@@ -29,6 +29,7 @@ def forward(*args: Any) -> Tensor:
 def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
     """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
+    check(inputs)
     check_backward(inputs, grad_out, out, wanted)
     graph, dtype = inputs.graph, inputs.x.dtype
     wide = _widened(inputs.contiguous(inputs.gradients_need_x))
@@ -72,5 +73,4 @@ def _arguments(inputs: AggregateInputs, graph: EdgeGraph, out: Tensor, **tensors
     return sizes, addresses(graph.rowptr, graph.col, graph.edge), tuple(0 if place is None else place.data_ptr() for place in places)
 
 
-torch.library.impl("molgcn::aggregate", "CPU", forward)
-torch.library.impl("molgcn::aggregate_backward", "CPU", backward)
+OPERATOR.implement("CPU", forward, backward)

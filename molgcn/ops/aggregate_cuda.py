@@ -10,9 +10,10 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.aggregate import REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate import OPERATOR, REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
 from molgcn.ops.aggregate_plan import lanes_for, plan, vector
 from molgcn.ops.edge_graph import EdgeGraph
+from molgcn.ops.remembered import alike, remembered
 
 _BLOCK = 256
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -35,36 +36,34 @@ _HEADER = Header(
 def forward(*args: Any) -> Tensor:
     """Compute the operator's output; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
-    check(inputs)
-    inputs, graph = inputs.contiguous(), inputs.graph
-    out = empty_output(*inputs)
-    call = _Call(inputs, graph)
+    call, inputs = RowCall.of(inputs), inputs.contiguous()
     if inputs.strategy == "edge":
-        return call.by_edges(inputs.x, out)
-    call.by_rows(graph, out, {"pulled": inputs.x})
-    return out
+        return call.by_edges(inputs, inputs.x, empty_output(*inputs))
+    return call.forward(inputs.x, inputs.edge_weight)
 
 
 def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
     """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
+    call = RowCall.of(inputs)
     check_backward(inputs, grad_out, out, wanted)
-    inputs, graph, grad_out = inputs.contiguous(inputs.gradients_need_x), inputs.graph, grad_out.contiguous()
+    inputs, grad_out = inputs.contiguous(inputs.gradients_need_x), grad_out.contiguous()
     grad_x, grad_weight = empty_gradients(grad_out, out, wanted, *inputs)
-    call = _Call(inputs, graph)
     gathered: dict[str, Tensor] = {"pulled": grad_out}
     if out is not None:
         gathered = {"shares": call.empty_sums(inputs.num_dst), "largest": out}
-        call.by_rows(graph, None, {"pulled": inputs.x, "own": out, "grad": grad_out, "shares": gathered["shares"]}, ties=True)
+        of_ties = {"pulled": inputs.x, "own": out, "grad": grad_out, "shares": gathered["shares"]}
+        call.by_rows(call.graph, None, inputs.edge_weight, of_ties, ties=True)
     by_rows, of_weight = wanted[0] and inputs.strategy != "edge", wanted[1] and inputs.edge_weight is not None
     together = by_rows and of_weight and inputs.channels_per_weight == 1
     if by_rows:
         own = {"own": inputs.x} if together or out is not None else {}
-        call.by_rows(graph.by_source, grad_x, gathered | own | ({"grad_weight": grad_weight} if together else {}), backward=True)
+        tensors = gathered | own | ({"grad_weight": grad_weight} if together else {})
+        call.by_rows(call.graph.by_source, grad_x, inputs.edge_weight, tensors, backward=True)
     elif wanted[0]:
-        grad_x = call.by_edges(grad_out, grad_x, backward=True)
+        grad_x = call.by_edges(inputs, grad_out, grad_x, backward=True)
     if of_weight and not together:
-        call.of_weights(grad_weight, gathered | {"own": inputs.x})
+        call.of_weights(inputs, grad_weight, gathered | {"own": inputs.x})
     return grad_x, grad_weight
 
 
@@ -84,38 +83,71 @@ class _Prepared(NamedTuple):
     atomic: bool
 
 
-class _Call:
-    """The launches of one call of the operator or its derivative.
+class RowCall:
+    """What calls have in common whose arguments are :func:`alike`: checked inputs, and the launches prepared for them.
 
     Args:
-        inputs: The operator's inputs, already checked.
-        graph: The graph of their edges.
+        inputs: The inputs of one of the calls. Their tensors are not kept.
+
+    Attributes:
+        graph: The graph of the edges.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names it.
     """
 
-    def __init__(self, inputs: AggregateInputs, graph: EdgeGraph) -> None:
-        self._inputs, self._graph = inputs, graph
+    @classmethod
+    def of(cls, inputs: AggregateInputs) -> RowCall:
+        """Return what a call has in common with others, remembered with its edge list."""
+        return remembered(inputs.edge_index, (cls, alike(inputs)), lambda: cls(inputs))
+
+    def __init__(self, inputs: AggregateInputs) -> None:
+        check(inputs)
+        self.graph = inputs.graph
+        described: list[Any] = [given.to("meta") if isinstance(given, Tensor) else given for given in inputs]
+        self._inputs = AggregateInputs(*described)  # without the memory of the tensors
         self._columns, self._each = inputs.x.shape[1], inputs.channels_per_weight
-        self._weights = {} if inputs.edge_weight is None else {"weight": inputs.edge_weight}
         self._sums_dtype = torch.float64 if inputs.x.dtype == torch.float64 else torch.float32
+        self._prepared: dict[tuple, _Prepared] = {}
+
+    def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the operator's output for contiguous tensors."""
+        out = x.new_empty(self.graph.num_dst, self._columns)
+        self.by_rows(self.graph, out, weight, {"pulled": x})
+        return out
+
+    def transposed(self, grad_out: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the gradient of x for sums and means of contiguous tensors."""
+        grad_x = grad_out.new_empty(self.graph.num_src, self._columns)
+        self.by_rows(self.graph.by_source, grad_x, weight, {"pulled": grad_out}, backward=True)
+        return grad_x
 
     def empty_sums(self, num_rows: int) -> Tensor:
         """Return uninitialised memory [rows, D] in the dtype that sums are taken in."""
-        return self._inputs.x.new_empty(num_rows, self._columns, dtype=self._sums_dtype)
+        return self.graph.col.new_empty(num_rows, self._columns, dtype=self._sums_dtype)
 
     def by_rows(
-        self, graph: EdgeGraph, result: Tensor | None, tensors: dict[str, Tensor], backward: bool = False, ties: bool = False
+        self,
+        graph: EdgeGraph,
+        result: Tensor | None,
+        weight: Tensor | None,
+        tensors: dict[str, Tensor],
+        backward: bool = False,
+        ties: bool = False,
     ) -> None:
         """Compute `result` for every row of the graph. `tensors` are further parameters of the kernel, by name."""
         if graph.num_dst * self._columns == 0:
             return
-        tensors = tensors if result is None else tensors | {"result": result}
+        self.graph.used()
+        if result is not None:
+            tensors["result"] = result
+        if weight is not None:
+            tensors["weight"] = weight
         how = (backward, ties, "grad_weight" in tensors, self._vector(tensors))
-        key = ("aggregate", how, self._inputs.x.dtype, self._columns, self._each, self._inputs[4:])
-        prepared: _Prepared = graph.prepared.get(key) or graph.prepared.setdefault(key, self._prepare(graph, *how))
-        arguments = type(prepared.arguments).from_buffer_copy(prepared.arguments)
+        prepared = self._prepared.get(how) or self._prepared.setdefault(how, self._prepare(graph, *how))
         if prepared.num_parts > 0:
             tensors["sums"] = result.zero_() if prepared.atomic and result is not None else self.empty_sums(prepared.num_parts)
-        fill(arguments, self._weights | tensors)
+        arguments = fill(type(prepared.arguments).from_buffer_copy(prepared.arguments), tensors)
         for launched, grid, shared in prepared.launches:
             launched.launch(grid, _BLOCK, shared, arguments)
 
@@ -146,39 +178,42 @@ class _Call:
             fill(_HEADER.ctype()(), self._sizes() | order | numbers | {"blocks_per_tile": blocks}), launches, num_parts, atomic
         )
 
-    def by_edges(self, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
+    def by_edges(self, inputs: AggregateInputs, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
         """Return the sum over each node's edges, added atomically edge by edge."""
         sums = self.empty_sums(result.shape[0]).zero_()
         vec = self._vector({"pulled": pulled})
-        lanes = lanes_for(self._columns, vec, self._inputs.dimension_workers)
+        lanes = lanes_for(self._columns, vec, inputs.dimension_workers)
         defines = self._defines(lanes, vec, backward)
-        self._by_list("aggregate_edges", self._graph.num_edges, defines, {"pulled": pulled, "sums": sums})
+        self._by_list("aggregate_edges", inputs, self.graph.num_edges, defines, {"pulled": pulled, "sums": sums})
         return sums.to(result.dtype)
 
-    def of_weights(self, grad_weight: Tensor, tensors: dict[str, Tensor]) -> None:
+    def of_weights(self, inputs: AggregateInputs, grad_weight: Tensor, tensors: dict[str, Tensor]) -> None:
         """Compute the gradient of the weights [E, K]."""
         vec = self._vector(tensors) if self._each > 1 else 1
         defines = self._defines(lanes_for(self._each, vec), vec)
-        self._by_list("aggregate_weights", grad_weight.numel(), defines, tensors | {"grad_weight": grad_weight})
+        self._by_list("aggregate_weights", inputs, grad_weight.numel(), defines, tensors | {"grad_weight": grad_weight})
 
-    def _by_list(self, name: str, work: int, defines: dict[str, int], tensors: dict[str, Tensor]) -> None:
+    def _by_list(self, name: str, inputs: AggregateInputs, work: int, defines: dict[str, int], tensors: dict[str, Tensor]) -> None:
         if work * self._columns == 0:
             return
-        edges = self._inputs.edge_index.contiguous()
-        source, target = (edges[1], edges[0]) if self._inputs.reverse else (edges[0], edges[1])
-        values = self._sizes() | self._weights | tensors | {"source": source, "target": target, "num_edges": edges.shape[1]}
+        self.graph.used()
+        edges = inputs.edge_index.contiguous()
+        source, target = (edges[1], edges[0]) if inputs.reverse else (edges[0], edges[1])
+        values = self._sizes() | tensors | {"source": source, "target": target, "num_edges": edges.shape[1]}
+        if inputs.edge_weight is not None:
+            values["weight"] = inputs.edge_weight
         grid = min(-(-work * defines["LANES"] // _BLOCK), 16 * gpu(edges.device).num_multiprocessors)
         kernel("aggregate_edges.cu", name, defines, edges.device).launch(grid, _BLOCK, 0, fill(_HEADER.ctype()(), values))
 
     def _sizes(self) -> dict[str, Any]:
-        return {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": self._graph.rowptr}
+        return {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": self.graph.rowptr}
 
     def _defines(self, lanes: int, vec: int, backward: bool = False) -> dict[str, int]:
         """Return the macros that all kernels need."""
-        each = self._each
+        each, weighted = self._each, self._inputs.edge_weight is not None
         return {
             "DTYPE": _DTYPES[self._inputs.x.dtype],
-            "WEIGHTS": 0 if not self._weights else 3 if each == 1 else 1 if each == self._columns else 2,
+            "WEIGHTS": 0 if not weighted else 3 if each == 1 else 1 if each == self._columns else 2,
             "REDUCE": REDUCTIONS.index(self._inputs.reduce),
             "BACKWARD": int(backward),
             "LANES": lanes,
@@ -187,11 +222,11 @@ class _Call:
 
     def _vector(self, tensors: dict[str, Tensor]) -> int:
         """Return how many channels a thread reads at a time."""
-        bits = self._inputs.edge_weight.data_ptr() if self._inputs.edge_weight is not None and self._each == 1 else 0
-        for tensor in tensors.values():
-            bits |= tensor.data_ptr()
+        bits = 0
+        for name, tensor in tensors.items():
+            if name != "weight" or self._each == 1:
+                bits |= tensor.data_ptr()
         return vector(self._columns, self._inputs.x.dtype, self._each, bits % 16)
 
 
-torch.library.impl("molgcn::aggregate", "CUDA", forward)
-torch.library.impl("molgcn::aggregate_backward", "CUDA", backward)
+OPERATOR.implement("CUDA", forward, backward)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.derivative import Derivative
 from molgcn.ops.expect import expect
+from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -109,7 +109,7 @@ def attention(inputs: AttentionInputs) -> Tensor:
         IndexError: If an edge names a node that does not exist.
         UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
-    return torch.ops.molgcn.attention(*inputs)[0]
+    return OPERATOR(inputs)
 
 
 def check(inputs: AttentionInputs) -> None:
@@ -165,8 +165,10 @@ def empty_gradients(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) 
     return inputs.source.new_empty(inputs.source.shape), targets, edges, att
 
 
-def _gradients(grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: AttentionInputs) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = torch.ops.molgcn.attention_backward.default(grad_out, *outputs, *inputs)
+def _gradients(
+    backward: Callable[..., Any], grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: AttentionInputs
+) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = backward(grad_out, *outputs, *inputs)
     return found
 
 
@@ -176,4 +178,4 @@ def _reference() -> Callable[[AttentionInputs], Tensor]:
     return attention_reference
 
 
-Derivative("molgcn::attention", AttentionInputs, 6, ("source", "targets", "edges", "att"), _gradients, _reference).register()
+OPERATOR = Operator("molgcn::attention", AttentionInputs, 6, ("source", "targets", "edges", "att"), _gradients, _reference)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.attention import AttentionInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph, addresses
 from molgcn.ops.expect import expect
 from molgcn.ops.self_loops import graph_with_loops
@@ -17,7 +17,6 @@ _FORWARD = {torch.float32: _cpu.attention_forward_float32, torch.float64: _cpu.a
 _BACKWARD = {torch.float32: _cpu.attention_backward_float32, torch.float64: _cpu.attention_backward_float64}
 
 
-@torch.library.impl("molgcn::attention", "CPU")
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     inputs, graph = _prepared(args)
     results = empty_outputs(*inputs)
@@ -25,7 +24,6 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     return results
 
 
-@torch.library.impl("molgcn::attention_backward", "CPU")
 def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, graph = _prepared(args)
     source, is_v1, together = inputs.source, inputs.att is None, inputs.targets is None
@@ -65,3 +63,6 @@ def _call(inputs: AttentionInputs) -> tuple[tuple[int, ...], tuple[int, ...], tu
 
 def _rows(graph: EdgeGraph) -> tuple[int, ...]:
     return addresses(graph.rowptr, graph.col, graph.edge)
+
+
+OPERATOR.implement("CPU", _forward, _backward)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.attention import AttentionInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
 from molgcn.ops.row_walk import THREADS, WALK_HEADER, RowLayout, aligned, join, walk
@@ -168,5 +168,4 @@ def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tupl
     return gradients
 
 
-torch.library.impl("molgcn::attention", "CUDA", forward)
-torch.library.impl("molgcn::attention_backward", "CUDA", backward)
+OPERATOR.implement("CUDA", forward, backward)

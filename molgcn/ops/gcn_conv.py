@@ -1,7 +1,7 @@
 r"""`molgcn::gcn_conv`: one graph convolution on any graph, forward and backward.
 
-The edge list may be in any order. Each device registers an implementation of `molgcn::gcn_conv` and `molgcn::gcn_conv_backward`, calls
-:func:`runs_on`, and may remember the edges that it has sorted.
+The edge list may be in any order. Each device registers an implementation of `molgcn::gcn_conv` and `molgcn::gcn_conv_backward`, and may
+remember the edges that it has sorted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.derivative import Derivative
+from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -52,25 +52,14 @@ _ARGUMENTS = (
     "Tensor x, Tensor? weight, Tensor? bias, Tensor edge_index, Tensor? edge_weight, bool normalize, bool add_self_loops, "
     "float loop_weight, bool reverse"
 )
-
-torch.library.define("molgcn::gcn_conv", f"({_ARGUMENTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+# In a CUDA graph that torch.compile makes by itself, edge_index would be a copy, for which no sorted edges are remembered
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
+torch.library.define("molgcn::gcn_conv", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 torch.library.define(
     "molgcn::gcn_conv_backward",
     f"(Tensor grad_out, bool[] wanted, {_ARGUMENTS}) -> (Tensor grad_x, Tensor grad_weight, Tensor grad_bias, Tensor grad_edge_weight)",
-    tags=(torch.Tag.pt2_compliant_tag,),
+    tags=_TAGS,
 )
-
-_DEVICES: set[str] = set()
-
-
-def runs_on(device_type: str) -> None:
-    """Declare that a type of device, such as "cuda", implements both operators."""
-    _DEVICES.add(device_type)
-
-
-def available(device_type: str) -> bool:
-    """Return whether :func:`gcn_conv` runs on a type of device, such as "cuda"."""
-    return device_type in _DEVICES
 
 
 def gcn_conv(inputs: ConvInputs) -> Tensor:
@@ -91,7 +80,7 @@ def gcn_conv(inputs: ConvInputs) -> Tensor:
         IndexError: If an edge names a node that `x` does not have.
         UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
-    return torch.ops.molgcn.gcn_conv(*inputs)
+    return OPERATOR(inputs)
 
 
 def check(inputs: ConvInputs) -> None:
@@ -137,8 +126,10 @@ def empty_gradients(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[T
     return grad_x, grad_weight, grad_bias, grad_edge
 
 
-def _gradients(grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: ConvInputs) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = torch.ops.molgcn.gcn_conv_backward.default(grad_out, wanted, *inputs)
+def _gradients(
+    backward: Callable[..., Any], grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: ConvInputs
+) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = backward(grad_out, wanted, *inputs)
     return found
 
 
@@ -148,4 +139,4 @@ def _reference() -> Callable[[ConvInputs], Tensor]:
     return gcn_conv_reference
 
 
-Derivative("molgcn::gcn_conv", ConvInputs, 5, ("x", "weight", "bias", "edge_weight"), _gradients, _reference).register()
+OPERATOR = Operator("molgcn::gcn_conv", ConvInputs, 5, ("x", "weight", "bias", "edge_weight"), _gradients, _reference)

@@ -10,7 +10,7 @@ from torch import Tensor
 import molgcn._cpu as _cpu
 from molgcn.ops.conv_graph import EntryWeights, graph_of
 from molgcn.ops.expect import expect
-from molgcn.ops.gcn_conv import ConvInputs, check, empty_gradients, empty_output, runs_on
+from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check, empty_gradients, empty_output
 
 _FORWARD = {torch.float32: _cpu.conv_forward_float32, torch.float64: _cpu.conv_forward_float64}
 _BACKWARD = {torch.float32: _cpu.conv_backward_float32, torch.float64: _cpu.conv_backward_float64}
@@ -18,7 +18,6 @@ _ENTRIES = {torch.float32: _cpu.conv_entries_float32, torch.float64: _cpu.conv_e
 _EDGES = {torch.float32: _cpu.conv_weight_gradient_float32, torch.float64: _cpu.conv_weight_gradient_float64}
 
 
-@torch.library.impl("molgcn::gcn_conv", "CPU")
 def _forward(*args: Any) -> Tensor:
     inputs = _contiguous(args)
     out, entries = empty_output(*inputs), _entries(inputs)
@@ -26,7 +25,6 @@ def _forward(*args: Any) -> Tensor:
     return out
 
 
-@torch.library.impl("molgcn::gcn_conv_backward", "CPU")
 def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
     expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.out_channels), inputs.x)
@@ -89,4 +87,4 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-runs_on("cpu")
+OPERATOR.implement("CPU", _forward, _backward)

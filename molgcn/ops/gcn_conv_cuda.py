@@ -12,15 +12,16 @@ from torch import Tensor
 from molgcn.ops import aggregate_cuda
 from molgcn.ops.aggregate import AggregateInputs
 from molgcn.ops.expect import expect
-from molgcn.ops.gcn_conv import ConvInputs, check, runs_on
-from molgcn.ops.remembered import remembered
+from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check
+from molgcn.ops.precision import without_autocast
+from molgcn.ops.remembered import alike, remembered
 
 
 def forward(*args: Any) -> Tensor:
     """Compute the operator's output; see :mod:`molgcn.ops.gcn_conv`."""
     inputs, entries = _prepared(args)
     weight, bias = inputs.weight, inputs.bias
-    with torch.autocast(inputs.x.device.type, enabled=False):
+    with without_autocast(inputs.x.device.type):
         if weight is not None and weight.shape[0] >= weight.shape[1]:
             sums = entries.aggregate(inputs.x)
             return sums @ weight.T if bias is None else torch.addmm(bias, sums, weight.T)
@@ -33,20 +34,21 @@ def backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, 
     inputs, entries = _prepared(args)
     x, weight = inputs.x, inputs.weight
     expect("gcn_conv", "grad_out", grad_out, (x.shape[0], inputs.out_channels), x)
-    gradients = [x.new_empty(0) for _ in wanted]
-    with torch.autocast(x.device.type, enabled=False):
+    grad_x = grad_weight = grad_bias = grad_edge_weight = None
+    with without_autocast(x.device.type):
         if wanted[0] or wanted[1]:
             sums = entries.aggregate_back(grad_out)
             if wanted[0]:
-                gradients[0] = sums if weight is None else sums @ weight
+                grad_x = sums if weight is None else sums @ weight
             if wanted[1]:
-                gradients[1] = sums.T @ x
+                grad_weight = sums.T @ x
         if wanted[2]:
-            gradients[2] = grad_out.sum(0)
+            grad_bias = grad_out.sum(0)
         if wanted[3]:
             rows = x if weight is None else x @ weight.T
-            gradients[3] = entries.of_edges(entries.of_entries(rows, grad_out))
-    return gradients[0], gradients[1], gradients[2], gradients[3]
+            grad_edge_weight = entries.of_edges(entries.of_entries(rows, grad_out))
+    gradients = (grad_x, grad_weight, grad_bias, grad_edge_weight)
+    return tuple(x.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 @dataclass
@@ -135,12 +137,26 @@ class _Entries:
 
     def aggregate(self, rows: Tensor) -> Tensor:
         """Return the product of Â and rows [N, D]."""
-        return aggregate_cuda.forward(*self._inputs(rows, self.weight, self.reverse))
+        return self._product(rows).forward(rows.contiguous(), self._column)
 
     def aggregate_back(self, grad: Tensor) -> Tensor:
         """Return the product of the transposed Â and rows [N, D]."""
-        shape_only = grad.new_empty(1, 1).expand(grad.shape)
-        return aggregate_cuda.backward(grad, None, [True, False], *self._inputs(shape_only, self.weight, self.reverse))[0]
+        return self._product(grad).transposed(grad.contiguous(), self._column)
+
+    @cached_property
+    def _column(self) -> Tensor:
+        """The weight of every entry as a column [entries, 1]."""
+        return self.weight[:, None]
+
+    @cached_property
+    def _products(self) -> dict[int, aggregate_cuda.RowCall]:
+        """The products of Â and rows, by the rows' width."""
+        return {}
+
+    def _product(self, rows: Tensor) -> aggregate_cuda.RowCall:
+        width = rows.shape[1]
+        found = self._products.get(width)
+        return found or self._products.setdefault(width, aggregate_cuda.RowCall.of(self._inputs(rows, self.weight, self.reverse)))
 
     def of_entries(self, rows: Tensor, grad: Tensor) -> Tensor:
         """Return the gradient of every entry's weight, given the gradient `grad` of the product of Â and `rows`."""
@@ -184,12 +200,11 @@ class _Entries:
 
 
 def _prepared(args: tuple) -> tuple[ConvInputs, _Entries]:
+    """Return the checked inputs and their entries. Calls with inputs that are :func:`alike` are checked once."""
     inputs = ConvInputs(*args)
-    check(inputs)
-    with torch.autocast(inputs.x.device.type, enabled=False):
+    remembered(inputs.edge_index, (check, alike(inputs)), lambda: check(inputs))
+    with without_autocast(inputs.x.device.type):
         return inputs, _Entries.of(inputs)
 
 
-torch.library.impl("molgcn::gcn_conv", "CUDA", forward)
-torch.library.impl("molgcn::gcn_conv_backward", "CUDA", backward)
-runs_on("cuda")
+OPERATOR.implement("CUDA", forward, backward)

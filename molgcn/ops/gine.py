@@ -2,13 +2,14 @@ r"""`molgcn::gine_aggregate`: GINE's sums over the neighbours, :math:`\sum_j \ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from molgcn.ops.derivative import Derivative
 from molgcn.ops.expect import expect
+from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -53,7 +54,7 @@ def gine_aggregate(inputs: GineInputs) -> Tensor:
         IndexError: If an edge names a node that does not exist.
         UserError: If there are more nodes or edges than 32 bits can count, or if edge_index is new while a CUDA graph is captured.
     """
-    return torch.ops.molgcn.gine_aggregate(*inputs)
+    return OPERATOR(inputs)
 
 
 def gine_aggregate_reference(inputs: GineInputs) -> Tensor:
@@ -90,9 +91,11 @@ def empty_gradients(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     return inputs.x.new_empty(inputs.x.shape), inputs.x.new_empty(inputs.edges.shape)
 
 
-def _gradients(grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: GineInputs) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = torch.ops.molgcn.gine_aggregate_backward.default(grad_out, *inputs)
+def _gradients(
+    backward: Callable[..., Any], grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: GineInputs
+) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = backward(grad_out, *inputs)
     return found
 
 
-Derivative("molgcn::gine_aggregate", GineInputs, 3, ("x", "edges"), _gradients, lambda: gine_aggregate_reference).register()
+OPERATOR = Operator("molgcn::gine_aggregate", GineInputs, 3, ("x", "edges"), _gradients, lambda: gine_aggregate_reference)

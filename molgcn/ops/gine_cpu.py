@@ -10,13 +10,12 @@ from torch import Tensor
 import molgcn._cpu as _cpu
 from molgcn.ops.edge_graph import EdgeGraph, addresses
 from molgcn.ops.expect import expect
-from molgcn.ops.gine import GineInputs, check, empty_gradients, empty_output
+from molgcn.ops.gine import OPERATOR, GineInputs, check, empty_gradients, empty_output
 
 _FORWARD = {torch.float32: _cpu.gine_forward_float32, torch.float64: _cpu.gine_forward_float64}
 _BACKWARD = {torch.float32: _cpu.gine_backward_float32, torch.float64: _cpu.gine_backward_float64}
 
 
-@torch.library.impl("molgcn::gine_aggregate", "CPU")
 def _forward(*args: Any) -> Tensor:
     inputs, graph = _prepared(args)
     out = empty_output(*inputs)
@@ -24,7 +23,6 @@ def _forward(*args: Any) -> Tensor:
     return out
 
 
-@torch.library.impl("molgcn::gine_aggregate_backward", "CPU")
 def _backward(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     inputs, graph = _prepared(args)
     expect("gine_aggregate", "grad_out", grad_out, (inputs.num_targets, inputs.x.shape[1]), inputs.x)
@@ -48,3 +46,6 @@ def _call(inputs: GineInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _rows(graph: EdgeGraph) -> tuple[int, ...]:
     return addresses(graph.rowptr, graph.col, graph.edge)
+
+
+OPERATOR.implement("CPU", _forward, _backward)

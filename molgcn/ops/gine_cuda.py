@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.library import impl
 
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
-from molgcn.ops.gine import GineInputs, check, empty_gradients, empty_output
+from molgcn.ops.gine import OPERATOR, GineInputs, check, empty_gradients, empty_output
 from molgcn.ops.row_walk import THREADS, WALK_HEADER, RowLayout, aligned, join, walk
 
 _HEADER = Header(
@@ -62,5 +61,4 @@ def _sums(name: str, inputs: GineInputs, graph: EdgeGraph, sums: Tensor, others:
     join(graph, partial, sums, columns)
 
 
-impl("molgcn::gine_aggregate", "CUDA", forward)
-impl("molgcn::gine_aggregate_backward", "CUDA", backward)
+OPERATOR.implement("CUDA", forward, backward)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,11 @@ def allowed_precision(device: torch.device) -> str:
     if precision == "bf16" and torch.compiler.is_compiling():
         return "tf32"  # a compiled model must not stay in bf16 when the setting changes from "medium" to "high"
     return precision
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[None]:
+    """Return a context in which autocast is off. `torch.autocast` itself takes longer on the host, where it is off already."""
+    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
 
 
 @torch.compiler.assume_constant_result  # torch.compile compiles again when TF32 is turned on or off

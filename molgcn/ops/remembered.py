@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+import weakref
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 Made = TypeVar("Made")
-_REMEMBERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+class _Memory(NamedTuple):
+    """The results of one tensor.
+
+    Attributes:
+        tensor: The tensor, which is not kept alive.
+        state: What shows a write to the tensor: its version, and its address and shape, which `.data =` changes but not the version.
+        made: The results by their keys.
+    """
+
+    tensor: weakref.ref[Tensor]
+    state: tuple
+    made: dict[Hashable, Any]
+
+
+_MEMORIES: dict[int, _Memory] = {}  # by the tensor's id
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -25,13 +41,24 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """
     if tensor.is_inference():
         return make()
-    known: dict[Any, Any] = {}
-    version, before = _REMEMBERED.get(tensor, (None, known))
-    if version == tensor._version:
-        known = before
-    else:
-        _REMEMBERED[tensor] = (tensor._version, known)
-    place = (key, tensor.data_ptr(), tensor.shape)  # `.data =` changes these but not the version
-    if place not in known:
-        known[place] = make()
-    return known[place]
+    identity, state = id(tensor), (tensor._version, tensor.data_ptr(), tensor.shape)
+    memory = _MEMORIES.get(identity)
+    if memory is None or memory.state != state or memory.tensor() is not tensor:
+        reference = weakref.ref(tensor, lambda freed: _forget(identity, freed))
+        memory = _MEMORIES[identity] = _Memory(reference, state, {})
+    made = memory.made
+    if key not in made:
+        made[key] = make()
+    found: Made = made[key]
+    return found
+
+
+def alike(arguments: Iterable[Any]) -> tuple:
+    """Return a key that calls share if their tensors agree in shape, dtype and device, and their other arguments in value."""
+    return tuple([(given.shape, given.dtype, given.device) if isinstance(given, Tensor) else given for given in arguments])
+
+
+def _forget(identity: int, freed: weakref.ref[Tensor]) -> None:
+    memory = _MEMORIES.get(identity)
+    if memory is not None and memory.tensor is freed:
+        del _MEMORIES[identity]
