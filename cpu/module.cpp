@@ -3,6 +3,8 @@
 
 #include <omp.h>
 
+#include "huge_pages.hpp"
+
 namespace nb = nanobind;
 
 namespace molgcn {
@@ -21,6 +23,7 @@ void bind_random_walk(nb::module_& m);
 NB_MODULE(_cpu, m) {
     m.doc() = "C++ operators of molgcn";
     m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
+    m.def("use_huge_pages", &molgcn::use_huge_pages, "Asks for huge pages for new memory, given its address and its bytes.");
     molgcn::bind_gcn_stack(m);
     molgcn::bind_collate(m);
     molgcn::bind_gcn_conv(m);

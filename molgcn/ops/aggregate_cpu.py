@@ -9,7 +9,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.aggregate import OPERATOR, AggregateInputs, check, check_backward, empty_gradients, empty_output
-from molgcn.ops.edge_graph import EdgeGraph, addresses
+from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
 
 _PULL = {torch.float32: _cpu.aggregate_pull_float32, torch.float64: _cpu.aggregate_pull_float64}
 _WEIGHTS = {torch.float32: _cpu.aggregate_weights_float32, torch.float64: _cpu.aggregate_weights_float64}
@@ -68,6 +68,7 @@ def _pull(inputs: AggregateInputs, graph: EdgeGraph, what: str, out: Tensor, **t
 
 def _arguments(inputs: AggregateInputs, graph: EdgeGraph, out: Tensor, **tensors: Tensor) -> tuple[tuple[int, ...], ...]:
     sizes = (graph.num_dst, inputs.x.shape[1], inputs.channels_per_weight, torch.get_num_threads())
+    use_huge_pages(out)
     values = {"weight": inputs.edge_weight, **tensors, "out": out}
     places = [values.get(name) for name in ("pulled", "weight", "own", "largest", "grad", "out")]
     return sizes, addresses(graph.rowptr, graph.col, graph.edge), tuple(0 if place is None else place.data_ptr() for place in places)

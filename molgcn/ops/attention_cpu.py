@@ -9,7 +9,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
-from molgcn.ops.edge_graph import EdgeGraph, addresses
+from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
 from molgcn.ops.expect import expect
 from molgcn.ops.self_loops import graph_with_loops
 
@@ -20,6 +20,7 @@ _BACKWARD = {torch.float32: _cpu.attention_backward_float32, torch.float64: _cpu
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     inputs, graph = _prepared(args)
     results = empty_outputs(*inputs)
+    use_huge_pages(*results)
     _FORWARD[inputs.source.dtype](*_call(inputs), _rows(graph), addresses(*results))
     return results
 
@@ -30,6 +31,7 @@ def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tup
     expect("attention", "grad_out", grad_out, (inputs.num_targets, inputs.width), source)
     grad_out = grad_out.contiguous()
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
+    use_huge_pages(*gradients)
     grad_source[:, inputs.place_of_targets + (inputs.num_scores if together else 0) :].zero_()
     if inputs.num_loops > 0:
         grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace

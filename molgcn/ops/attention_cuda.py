@@ -13,6 +13,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
+from molgcn.ops.remembered import alike, remembered
 from molgcn.ops.row_walk import THREADS, WALK_HEADER, RowLayout, aligned, join, walk
 from molgcn.ops.self_loops import graph_with_loops
 
@@ -59,48 +60,41 @@ class _Prepared(NamedTuple):
 
 
 class _Attention:
-    """One call of the operator: its graph, its layout, and the tensors that all of its kernels read."""
+    """What calls have in common whose inputs are :func:`alike`: the graph, the layout and the prepared kernels."""
+
+    @classmethod
+    def of(cls, inputs: AttentionInputs) -> _Attention:
+        """Return what a call has in common with others, remembered with its edge list."""
+        return remembered(inputs.edge_index, (cls, alike(inputs)), lambda: cls(inputs))
 
     def __init__(self, inputs: AttentionInputs) -> None:
         check(inputs)
-        source, targets, edges, att = (None if tensor is None else aligned(tensor) for tensor in inputs[:4])
-        assert source is not None
-        self.inputs = inputs = inputs._replace(source=source, targets=targets, edges=edges, att=att)
-        self.graph = graph_with_loops(inputs.edge_index, source.shape[0], inputs.num_targets, inputs.num_loops, inputs.reverse)
-        of_targets = self.of_targets(source, targets)
-        given = {"source": source, "target": of_targets, "edges": edges, "att": att, "seed": inputs.seed}
-        self.tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-        kind = (att is not None, edges is not None, inputs.heads, inputs.channels, inputs.negative_slope, inputs.dropout)
-        self._options = (source.dtype, source.shape[1], of_targets.storage_offset(), of_targets.stride(0), kind)
+        source, together = inputs.source, inputs.targets is None
+        self._graph = graph_with_loops(inputs.edge_index, source.shape[0], inputs.num_targets, inputs.num_loops, inputs.reverse)
+        self._source_stride, self._target_stride = source.shape[1], source.shape[1] if together else inputs.num_scores
+        multiples = [self._source_stride]
+        if inputs.att is not None:
+            multiples += [self._target_stride, inputs.place_of_targets if together else 0]
+        self._device, self._prepared = source.device, dict[str, _Prepared]()
+        self.layout = RowLayout.of(source.dtype, inputs.heads, inputs.channels, multiples)
+        self.partial_stride = -(-inputs.place_of_targets // 4) * 4
 
-    def of_targets(self, source: Tensor, targets: Tensor | None) -> Tensor:
-        """Return the targets' terms: `targets`, or their columns of `source` if `targets` is None."""
-        first = self.inputs.place_of_targets
-        return source[:, first : first + self.inputs.num_scores] if targets is None else targets
+    @property
+    def graph(self) -> EdgeGraph:
+        """The graph, which the current stream is going to use."""
+        self._graph.used()
+        return self._graph
 
-    def new(self, *shape: int) -> Tensor:
-        """Return an uninitialised tensor of the inputs' dtype and device."""
-        return self.inputs.source.new_empty(shape)
+    def prepared(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int = 64) -> _Prepared:
+        """Return a kernel with its arguments for the rows of a graph, prepared once."""
+        return self._prepared.get(name) or self._prepared.setdefault(name, self._prepare(inputs, graph, source, name, most))
 
-    def prepared(self, graph: EdgeGraph, source: str, name: str, most: int = 64) -> _Prepared:
-        """Return a kernel with its arguments for the rows of a graph, prepared once per graph."""
-        key = (name, self._options)
-        found = graph.prepared.get(key)
-        return found or graph.prepared.setdefault(key, self._prepare(graph, source, name, most))
-
-    def layout(self) -> RowLayout:
-        """Return how the channels of a row are divided among a warp's lanes."""
-        dtype, source_stride, first_target, target_stride, _ = self._options
-        multiples = [source_stride] if self.inputs.att is None else [source_stride, int(first_target), target_stride]
-        return RowLayout.of(dtype, self.inputs.heads, self.inputs.channels, multiples)
-
-    def _prepare(self, graph: EdgeGraph, source: str, name: str, most: int) -> _Prepared:
-        inputs, layout, device = self.inputs, self.layout(), self.inputs.source.device
+    def _prepare(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int) -> _Prepared:
         options = {"V2": inputs.att is not None, "EDGES": inputs.edges is not None, "DROPOUT": inputs.dropout > 0}
-        macros = {**layout.macros, **{option: int(chosen) for option, chosen in options.items()}}
+        macros = {**self.layout.macros, **{option: int(chosen) for option, chosen in options.items()}}
         arguments = _HEADER.ctype()(
-            source_stride=inputs.source.shape[1],
-            target_stride=self._options[3],
+            source_stride=self._source_stride,
+            target_stride=self._target_stride,
             partial_stride=self.partial_stride,
             num_targets=inputs.num_targets,
             negative_slope=inputs.negative_slope,
@@ -109,62 +103,69 @@ class _Attention:
         )
         pieces = walk(arguments.order, graph)
         rows = arguments.order.num_long if name == "attention_join_softmax" else graph.num_dst + pieces
-        return _Prepared(kernel(source, name, macros, device), layout.blocks(rows, device, most), arguments, pieces)
+        return _Prepared(kernel(source, name, macros, self._device), self.layout.blocks(rows, self._device, most), arguments, pieces)
 
-    @property
-    def partial_stride(self) -> int:
-        """The number of columns of a piece's partial sums, a multiple of 4."""
-        return -(-self.inputs.place_of_targets // 4) * 4
+
+def _prepared(args: tuple) -> tuple[_Attention, AttentionInputs, dict[str, Tensor]]:
+    """Return what the call has in common with others, its inputs, and those of them that every kernel reads, ready for vector loads."""
+    inputs = AttentionInputs(*args)
+    call = _Attention.of(inputs)
+    source, targets, edges, att = (None if tensor is None else aligned(tensor) for tensor in inputs[:4])
+    assert source is not None
+    given = {"source": source, "target": _of_targets(inputs, source, targets), "edges": edges, "att": att, "seed": inputs.seed}
+    return call, inputs, {name: tensor for name, tensor in given.items() if tensor is not None}
+
+
+def _of_targets(inputs: AttentionInputs, source: Tensor, targets: Tensor | None) -> Tensor:
+    """Return the targets' terms: `targets`, or their columns of `source` if `targets` is None."""
+    return source.narrow(1, inputs.place_of_targets, inputs.num_scores) if targets is None else targets
 
 
 def forward(*args: Any) -> tuple[Tensor, Tensor]:
     """Compute the operator's outputs; see :mod:`molgcn.ops.attention`."""
-    call = _Attention(AttentionInputs(*args))
-    inputs = call.inputs
-    out, softmax = empty_outputs(*inputs)
-    tensors = {**call.tensors, "out": out, "softmax": softmax}
-    rows = call.prepared(call.graph, _FORWARD, "attention_forward")
+    call, inputs, tensors = _prepared(args)
+    new, graph = inputs.source.new_empty, call.graph
+    out, softmax = tensors["out"], tensors["softmax"] = empty_outputs(*inputs)
+    rows = call.prepared(inputs, graph, _FORWARD, "attention_forward")
     if rows.pieces > 0:
-        tensors |= {"partial": call.new(rows.pieces, inputs.width), "partial_softmax": call.new(rows.pieces, inputs.heads, 2)}
+        tensors |= {"partial": new(rows.pieces, inputs.width), "partial_softmax": new(rows.pieces, inputs.heads, 2)}
     rows.launch(tensors)
     if rows.pieces > 0:
-        call.prepared(call.graph, _FORWARD, "attention_join_softmax").launch(tensors)
+        call.prepared(inputs, graph, _FORWARD, "attention_join_softmax").launch(tensors)
     return out, softmax
 
 
 def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute the gradients; see :mod:`molgcn.ops.attention`."""
-    call = _Attention(AttentionInputs(*args))
-    inputs, by_source = call.inputs, call.graph.by_source
+    call, inputs, tensors = _prepared(args)
+    new, graph, by_source = inputs.source.new_empty, call.graph, call.graph.by_source
     rows, is_v1 = inputs.num_targets, inputs.att is None
     expect("attention", "grad_out", grad_out, (rows, inputs.width), inputs.source)
-    grad_out, out, softmax = aligned(grad_out), aligned(out), softmax.contiguous()
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
     of_source = inputs.place_of_targets
-    of_targets = call.of_targets(grad_source, None if inputs.targets is None else grad_targets)
+    of_targets = _of_targets(inputs, grad_source, None if inputs.targets is None else grad_targets)
     used = of_source + (inputs.num_scores if inputs.targets is None else 0)
     if used < grad_source.shape[1]:
         grad_source[:, used:].zero_()
     if inputs.num_loops > 0 and inputs.edges is not None:
         grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
-    scores = grad_edges if is_v1 and inputs.edges is not None else call.new(inputs.num_entries, inputs.heads)
-    tensors = {**call.tensors, "grad_out": grad_out, "out": out, "softmax": softmax, "nodes": call.new(rows, inputs.heads, 4)}
+    scores = grad_edges if is_v1 and inputs.edges is not None else new(inputs.num_entries, inputs.heads)
+    tensors |= {"grad_out": aligned(grad_out), "out": aligned(out), "softmax": softmax.contiguous(), "nodes": new(rows, inputs.heads, 4)}
     tensors |= {"grad_source": grad_source, "grad_target": of_targets, "grad_edges": grad_edges, "grad_scores": scores}
-    call.prepared(call.graph, _BACKWARD, "attention_prepare").launch(tensors)
+    call.prepared(inputs, graph, _BACKWARD, "attention_prepare").launch(tensors)
 
-    sources = call.prepared(by_source, _BACKWARD, "attention_sources")
-    partial = call.new(sources.pieces, call.partial_stride)
-    sources.launch({**tensors, "partial": partial})
-    join(by_source, partial, grad_source, of_source)
+    sources = call.prepared(inputs, by_source, _BACKWARD, "attention_sources")
+    tensors["partial"] = new(sources.pieces, call.partial_stride)
+    sources.launch(tensors)
+    join(by_source, tensors["partial"], grad_source, of_source)
 
-    targets = call.prepared(call.graph, _BACKWARD, "attention_targets", most=64 if is_v1 else 8)
-    partial = call.new(targets.pieces, call.partial_stride)
-    layout = call.layout()
-    of_groups = call.new(targets.blocks // layout.head_blocks * layout.groups, 0 if is_v1 else inputs.width)
-    targets.launch({**tensors, "partial": partial, "grad_att": of_groups})
-    join(call.graph, partial, of_targets, inputs.num_scores)
+    targets = call.prepared(inputs, graph, _BACKWARD, "attention_targets", most=64 if is_v1 else 8)
+    groups = targets.blocks // call.layout.head_blocks * call.layout.groups
+    tensors |= {"partial": new(targets.pieces, call.partial_stride), "grad_att": new(groups, 0 if is_v1 else inputs.width)}
+    targets.launch(tensors)
+    join(graph, tensors["partial"], of_targets, inputs.num_scores)
     if not is_v1:
-        torch.sum(of_groups.view(-1, inputs.heads, inputs.channels), 0, out=grad_att)
+        torch.sum(tensors["grad_att"].view(-1, inputs.heads, inputs.channels), 0, out=grad_att)
     return gradients
 
 

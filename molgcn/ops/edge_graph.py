@@ -202,6 +202,13 @@ def addresses(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)
 
 
+def use_huge_pages(*tensors: Tensor) -> None:
+    """Ask for huge pages for new tensors of a CPU. The faults of small pages took longer than the kernels that fill large tensors."""
+    assert _cpu is not None
+    for tensor in tensors:
+        _cpu.use_huge_pages(tensor.data_ptr(), tensor.nbytes)
+
+
 def _order(row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
     """Return the row pointers, int32 [rows + 1], and the permutation [E] that sorts the edges stably by row."""
     ordered, place = row.int().sort(stable=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.conv_graph import EntryWeights, graph_of
+from molgcn.ops.edge_graph import use_huge_pages
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check, empty_gradients, empty_output
 
@@ -21,6 +22,7 @@ _EDGES = {torch.float32: _cpu.conv_weight_gradient_float32, torch.float64: _cpu.
 def _forward(*args: Any) -> Tensor:
     inputs = _contiguous(args)
     out, entries = empty_output(*inputs), _entries(inputs)
+    use_huge_pages(out)
     _FORWARD[inputs.x.dtype](_sizes(inputs), _tensors(inputs), entries.adjacency, out.data_ptr())
     return out
 
@@ -31,6 +33,7 @@ def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor,
     if len(wanted) != 4:
         raise ValueError(f"gcn_conv: expected wanted to have four entries, for x, weight, bias and edge_weight, got {wanted}")
     gradients = empty_gradients(grad_out, wanted, *inputs)
+    use_huge_pages(*gradients)
     entries, sizes, tensors = _entries(inputs), _sizes(inputs), _tensors(inputs)
     addresses = (
         grad_out.data_ptr(),

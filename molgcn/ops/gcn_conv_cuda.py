@@ -34,21 +34,21 @@ def backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, 
     inputs, entries = _prepared(args)
     x, weight = inputs.x, inputs.weight
     expect("gcn_conv", "grad_out", grad_out, (x.shape[0], inputs.out_channels), x)
-    grad_x = grad_weight = grad_bias = grad_edge_weight = None
+    found: list[Tensor | None] = [None] * 4
     with without_autocast(x.device.type):
         if wanted[0] or wanted[1]:
             sums = entries.aggregate_back(grad_out)
             if wanted[0]:
-                grad_x = sums if weight is None else sums @ weight
+                found[0] = sums if weight is None else sums @ weight
             if wanted[1]:
-                grad_weight = sums.T @ x
+                found[1] = sums.T @ x
         if wanted[2]:
-            grad_bias = grad_out.sum(0)
+            found[2] = grad_out.sum(0)
         if wanted[3]:
             rows = x if weight is None else x @ weight.T
-            grad_edge_weight = entries.of_edges(entries.of_entries(rows, grad_out))
-    gradients = (grad_x, grad_weight, grad_bias, grad_edge_weight)
-    return tuple(x.new_empty(0) if gradient is None else gradient for gradient in gradients)
+            found[3] = entries.of_edges(entries.of_entries(rows, grad_out))
+    grad_x, grad_weight, grad_bias, grad_edge_weight = (x.new_empty(0) if gradient is None else gradient for gradient in found)
+    return grad_x, grad_weight, grad_bias, grad_edge_weight
 
 
 @dataclass

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.edge_graph import EdgeGraph, addresses
+from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
 from molgcn.ops.expect import expect
 from molgcn.ops.gine import OPERATOR, GineInputs, check, empty_gradients, empty_output
 
@@ -19,6 +19,7 @@ _BACKWARD = {torch.float32: _cpu.gine_backward_float32, torch.float64: _cpu.gine
 def _forward(*args: Any) -> Tensor:
     inputs, graph = _prepared(args)
     out = empty_output(*inputs)
+    use_huge_pages(out)
     _FORWARD[inputs.x.dtype](*_call(inputs), _rows(graph), out.data_ptr())
     return out
 
@@ -28,6 +29,7 @@ def _backward(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     expect("gine_aggregate", "grad_out", grad_out, (inputs.num_targets, inputs.x.shape[1]), inputs.x)
     grad_out = grad_out.contiguous()
     gradients = empty_gradients(grad_out, *inputs)
+    use_huge_pages(*gradients)
     _BACKWARD[inputs.x.dtype](*_call(inputs), _rows(graph.by_source), *addresses(grad_out, *gradients))
     return gradients
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from molgcn.nn.any_graph.base import AnyGraphConv, why_not_graph, why_not_rows
 from molgcn.ops.aggregate import aggregate
 from molgcn.ops.philox import dropout_seed
+from molgcn.ops.precision import without_autocast
 
 _FILLS = ("mean", "add", "sum")
 
@@ -81,7 +82,7 @@ class AttentionConv(AnyGraphConv):
 def folded(weight: Tensor, att: Tensor) -> Tensor:
     """Return the weights [H, F] that give the scores att . (W x) of each head directly from x, for W [H * C, F] and att [1, H, C]."""
     _, heads, channels = att.shape
-    with torch.autocast(weight.device.type, enabled=False):
+    with without_autocast(weight.device.type):
         return torch.bmm(att.view(heads, 1, channels), weight.view(heads, channels, -1)).squeeze(1)
 
 
