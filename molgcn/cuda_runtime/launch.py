@@ -41,6 +41,7 @@ class _Context:
 
 
 _context = cache(_Context)
+_Addresses = ctypes.c_void_p * 1
 
 
 class Kernel:
@@ -98,7 +99,7 @@ class Kernel:
         handle = torch._C._cuda_getCurrentRawStream(self.device) if stream is None else stream.cuda_stream
         with self._context:
             self._allow(shared)
-            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
+            arguments = _Addresses(ctypes.addressof(parameters))
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
             overlap = overlap and self._overlaps
             if overlap or cluster > 1:

@@ -47,6 +47,8 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
     inputs = AggregateInputs(*args)
     call = RowCall.of(inputs)
     check_backward(inputs, grad_out, out, wanted)
+    if not inputs.gradients_need_x and inputs.strategy != "edge" and wanted[0]:
+        return call.transposed(grad_out.contiguous(), None), grad_out.new_empty(0)
     inputs, grad_out = inputs.contiguous(inputs.gradients_need_x), grad_out.contiguous()
     grad_x, grad_weight = empty_gradients(grad_out, out, wanted, *inputs)
     gathered: dict[str, Tensor] = {"pulled": grad_out}

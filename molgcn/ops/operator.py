@@ -12,6 +12,7 @@ from torch.nn import Parameter
 _Outputs = tuple[Tensor, ...]
 _Gradients = Sequence[Tensor | None]
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
+_LEADING = 3  # the arguments of _Function before the tensors
 
 
 class _Calls(NamedTuple):
@@ -35,8 +36,8 @@ class Operator:
         backward: Returns the gradients of these arguments, given the backward operator, the output's gradient, the kept outputs, whether
             each gradient is wanted, and the kept inputs.
         reference: Returns the reference implementation, a function from the inputs to the first output. It is called when needed.
-        kept: Returns the outputs and inputs that are kept for backward. By default all outputs are kept if there are several, otherwise
-            none; and all inputs are.
+        kept: Returns the outputs that are kept for backward, and the inputs with the tensors that are. By default all inputs are kept, and
+            all outputs if there are several.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Operator:
         differentiable: tuple[str, ...],
         backward: Callable[[Callable[..., Any], Tensor, _Outputs, list[bool], Any], _Gradients],
         reference: Callable[[], Callable[[Any], Tensor]],
-        kept: Callable[[_Outputs, Any], tuple[_Outputs, Any]] = lambda outputs, inputs: (outputs if len(outputs) > 1 else (), inputs),
+        kept: Callable[[_Outputs, Any], tuple[_Outputs, Any]] | None = None,
     ) -> None:
         self.name, self.inputs, self.num_tensors = name, inputs, num_tensors
         self.backward, self.kept = backward, kept
@@ -86,7 +87,7 @@ class Operator:
         if torch.is_grad_enabled():
             for place in self.places:
                 if args[place] is not None and args[place].requires_grad:
-                    outputs = _Function.apply(self, calls, *args)
+                    outputs = _Function.apply(self, calls, args[self.num_tensors :], *args[: self.num_tensors])
                     return outputs if len(outputs) > 1 else outputs[0]
         return calls.forward(*args)
 
@@ -110,15 +111,18 @@ class _Function(torch.autograd.Function):
     """The autograd function of an operator. `torch.library.register_autograd` does the same, but takes twice as long on the host."""
 
     @staticmethod
-    def forward(ctx: Any, operator: Operator, calls: _Calls, *args: Any) -> _Outputs:
-        found = calls.forward(*args)
+    def forward(ctx: Any, operator: Operator, calls: _Calls, options: Sequence[Any], *tensors: Tensor | None) -> _Outputs:
+        found = calls.forward(*tensors, *options)
         outputs: _Outputs = found if isinstance(found, tuple) else (found,)
         if len(outputs) > 1:
             ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        kept, inputs = operator.kept(outputs, operator.inputs(*args))
-        ctx.save_for_backward(*kept, *inputs[: operator.num_tensors])
-        ctx.operator, ctx.calls, ctx.num_kept, ctx.options = operator, calls, len(kept), inputs[operator.num_tensors :]
+        kept = outputs if len(outputs) > 1 else ()
+        if operator.kept is not None:
+            kept, inputs = operator.kept(outputs, operator.inputs(*tensors, *options))
+            tensors = inputs[: operator.num_tensors]
+        ctx.save_for_backward(*kept, *tensors)
+        ctx.operator, ctx.calls, ctx.num_kept, ctx.options = operator, calls, len(kept), options
         return outputs
 
     @staticmethod
@@ -129,13 +133,13 @@ class _Function(torch.autograd.Function):
             return tuple(given)
         saved = ctx.saved_tensors
         outputs, inputs = saved[: ctx.num_kept], operator.inputs(*saved[ctx.num_kept :], *ctx.options)
-        wanted = [needed[2 + place] for place in operator.places]
+        wanted = [needed[_LEADING + place] for place in operator.places]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: second derivatives are wanted
             found = operator.by_reference(inputs, wanted, grad_out)
         else:
             found = operator.backward(ctx.calls.backward, grad_out, outputs, wanted, inputs)
         for place, want, gradient in zip(operator.places, wanted, found, strict=True):
-            given[2 + place] = gradient if want else None
+            given[_LEADING + place] = gradient if want else None
         return tuple(given)
 
 

@@ -78,9 +78,10 @@ class FusedGCNConv(AnyGraphConv, GCNConv):
                 self._cached_edge_index = gcn_norm(edge_index, edge_weight, x.shape[0], self.improved, add_self_loops, self.flow, x.dtype)
             edge_index, edge_weight = self._cached_edge_index
             normalize = add_self_loops = False
-        weight: Tensor | None = self.lin.weight
+        linear = self.lin
+        weight: Tensor | None = linear.weight
         if torch.is_autocast_enabled(x.device.type):
-            x, weight = wide(self.lin(x)), None
+            x, weight = wide(linear(x)), None
         options = (normalize, add_self_loops, 2.0 if self.improved else 1.0, self.flow == "target_to_source")
         return gcn_conv(ConvInputs(x, weight, self.bias, edge_index, edge_weight, *options))
 

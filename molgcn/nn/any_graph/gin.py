@@ -49,4 +49,4 @@ class FusedGINConv(NeighbourConv, GINConv):
         if self.why_not(x, edge_index, size) is not None:
             return super().forward(x, edge_index, size)
         sources, targets = (x, x) if isinstance(x, Tensor) else x
-        return self.nn(self._aggregated(sources, edge_index, targets.shape[0]) + (1 + self.eps) * targets)
+        return self.nn(torch.addcmul(self._aggregated(sources, edge_index, targets.shape[0]), targets, 1 + self.eps))

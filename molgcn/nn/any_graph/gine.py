@@ -56,7 +56,7 @@ class FusedGINEConv(NeighbourConv, GINEConv):
         edges = edge_attr if self.lin is None else self.lin(edge_attr)
         dtype = torch.promote_types(sources.dtype, edges.dtype)
         inputs = GineInputs(wide(sources), wide(edges), edge_index, targets.shape[0], self.flow == "target_to_source")
-        return self.nn(gine_aggregate(inputs).to(dtype) + (1 + self.eps) * targets)
+        return self.nn(torch.addcmul(gine_aggregate(inputs).to(dtype), targets, 1 + self.eps))
 
     def _why_not_inputs(self, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None) -> str | None:
         if reason := self._why_not_nodes(x, edge_index, size):

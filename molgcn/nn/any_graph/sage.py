@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn import SAGEConv
@@ -40,6 +41,7 @@ class FusedSAGEConv(NeighbourConv, SAGEConv):
     """
 
     original = SAGEConv
+    merged = ("lin_r",)
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Return the new node features; the shapes are in the class's docstring.
@@ -54,5 +56,5 @@ class FusedSAGEConv(NeighbourConv, SAGEConv):
             sources = self.lin(sources).relu()
         out = self.lin_l(self._aggregated(sources, edge_index, targets.shape[0]))
         if self.root_weight:
-            out = out + self.lin_r(targets)
+            out = torch.addmm(out, targets, self.lin_r.weight.T)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
