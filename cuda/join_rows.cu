@@ -11,9 +11,9 @@ using real = float;
 #include "join_rows_structs.h"  // molgcn/ops/row_walk.py
 
 extern "C" __global__ void __launch_bounds__(256) join_rows(const __grid_constant__ Parameters p) {
-    const int all = p.num_long * p.columns;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
-        const int row = i / p.columns, column = i % p.columns;
+    const long long all = static_cast<long long>(p.num_long) * p.columns;
+    for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
+        const int row = static_cast<int>(i / p.columns), column = static_cast<int>(i % p.columns);
         real sum = 0;
         for (int piece = p.long_first[row]; piece < p.long_first[row + 1]; piece++) sum += p.partial[size_t(piece) * p.partial_stride + column];
         p.joined[size_t(p.long_row[row]) * p.joined_stride + column] = sum;

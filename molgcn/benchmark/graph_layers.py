@@ -17,6 +17,7 @@ from molgcn.errors import UserError
 # score across zero, the leaky relu has another slope.
 BOUNDS = (1e-5, 1e-3)
 LAYERS = ("GCN", "GIN", "SAGE", "GAT, 8 heads", "GATv2, 8 heads")
+EDGE_LAYERS = ("GINE",)  # those that take edge_attr, whose gradient is computed too
 
 _CAPTURABLE = {"GCN": ("PyG, cached",), "GIN": ("PyG",), "SAGE": ("PyG",)}  # PyG's other forms wait for the device
 
@@ -51,17 +52,40 @@ def layer_times(name: str, case: GraphCase, width: int, repeats: int) -> LayerTi
         UserError: if the fused layer's results differ from PyG's.
     """
     device = case.edge_index.device
-    layers = _layers(name, width, device)
-    x = torch.randn(case.num_nodes, width, device=device, requires_grad=True)
-    grad = torch.randn_like(x)
-    calls = {kind: _step(layer, x, case.edge_index, grad) for kind, layer in layers.items()}
-    _check(f"{name} on {case.title}", calls)
+    calls = _calls(name, case, width)
     memory = {kind: _peak(call) for kind, call in calls.items()}
     eager = times(dict(calls), device, repeats, capture=False)
     fixed: Calls = {kind: call for kind, call in calls.items() if kind == "fused" or kind in _CAPTURABLE.get(name, ())}
     replayed = times(fixed, device, repeats, capture=True)
-    pyg = min((kind for kind in eager if kind != "fused"), key=lambda kind: eager[kind])
+    pyg = _faster_of_pyg(eager)
     return LayerTimes(eager["fused"], replayed["fused"], eager[pyg], replayed.get(pyg), memory["fused"], memory[pyg])
+
+
+def eager_times(name: str, case: GraphCase, width: int, repeats: int) -> tuple[float, float]:
+    """Return the microseconds of the fused layer and of PyG's faster form, eager, on any device.
+
+    Raises:
+        UserError: if the fused layer's results differ from PyG's.
+    """
+    eager = times(dict(_calls(name, case, width)), case.edge_index.device, repeats, capture=False)
+    return eager["fused"], eager[_faster_of_pyg(eager)]
+
+
+def _faster_of_pyg(eager: dict[str, float]) -> str:
+    return min((kind for kind in eager if kind != "fused"), key=lambda kind: eager[kind])
+
+
+def _calls(name: str, case: GraphCase, width: int) -> dict[str, Callable[[], tuple[Tensor, ...]]]:
+    """Return forward and backward of the fused layer and of PyG's forms, which have been found to agree."""
+    device = case.edge_index.device
+    x = torch.randn(case.num_nodes, width, device=device, requires_grad=True)
+    inputs = [x]
+    if name in EDGE_LAYERS:
+        inputs.append(torch.randn(case.edge_index.shape[1], width, device=device, requires_grad=True))
+    grad = torch.randn_like(x)
+    calls = {kind: _step(layer, inputs, case.edge_index, grad) for kind, layer in _layers(name, width, device).items()}
+    _check(f"{name} on {case.title}", calls)
+    return calls
 
 
 def _layers(name: str, width: int, device: torch.device) -> dict[str, torch.nn.Module]:
@@ -70,7 +94,7 @@ def _layers(name: str, width: int, device: torch.device) -> dict[str, torch.nn.M
     from molgcn import nn as ours
 
     kind, _, heads = name.partition(", ")
-    arguments: tuple[Any, ...] = (torch.nn.Linear(width, width),) if kind == "GIN" else (width, width)
+    arguments: tuple[Any, ...] = (torch.nn.Linear(width, width),) if kind in ("GIN", "GINE") else (width, width)
     options: dict[str, Any] = {}
     if heads:
         arguments, options = (width, width // 8), {"heads": 8}
@@ -83,12 +107,12 @@ def _layers(name: str, width: int, device: torch.device) -> dict[str, torch.nn.M
     return {kind: layer.to(device) for kind, layer in made.items()}
 
 
-def _step(layer: torch.nn.Module, x: Tensor, edge_index: Tensor, grad: Tensor) -> Callable[[], tuple[Tensor, ...]]:
-    parameters = list(layer.parameters())
+def _step(layer: torch.nn.Module, inputs: list[Tensor], edge_index: Tensor, grad: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+    parameters, (x, *edge_attr) = list(layer.parameters()), inputs
 
     def step() -> tuple[Tensor, ...]:
-        out = layer(x, edge_index)
-        return out, *torch.autograd.grad(out, [x, *parameters], grad)
+        out = layer(x, edge_index, *edge_attr)
+        return out, *torch.autograd.grad(out, [*inputs, *parameters], grad)
 
     return step
 

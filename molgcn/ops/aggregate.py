@@ -225,7 +225,7 @@ def _kept(outputs: tuple[Tensor, ...], inputs: AggregateInputs) -> tuple[tuple[T
     """Return what backward needs: the output for `max`, and the inputs, with only the shape of x if its values are not needed."""
     if inputs.gradients_need_x:
         return (outputs if inputs.reduce == "max" else ()), inputs
-    return (), inputs._replace(x=inputs.x.new_empty(1, 1).expand(inputs.x.shape))
+    return (), inputs._replace(x=inputs.x.new_empty_strided(inputs.x.shape, (0, 0)))
 
 
 def _gradients(

@@ -1,12 +1,20 @@
 """Eager calls of an operator go past PyTorch's dispatcher, but whatever has to see a call does see it."""
 
+import gc
+import weakref
+
 import pytest
 import torch
+from attention_cases import gradient_for
+from attention_cases import random_inputs as attention_inputs
 from compiler import needs_extension
+from emulated import Compiler
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from molgcn.ops import ConvInputs, GineInputs, aggregate, gcn_conv, gine_aggregate
+from molgcn.cuda_runtime.launch import launching_by
+from molgcn.ops import ConvInputs, GineInputs, aggregate, aggregate_cuda, attention_cuda, gcn_conv, gcn_conv_cuda, gine_aggregate, gine_cuda
+from molgcn.ops.aggregate import AggregateInputs
 
 DEVICES = [pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)]
 on_every_device = pytest.mark.parametrize("device", DEVICES)
@@ -86,3 +94,20 @@ def test_a_graph_written_to_before_backward_is_refused(device):
     edge_index[0, 0] = 3
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+@torch.no_grad()
+def test_what_kernels_prepare_does_not_keep_tensors_alive():
+    x, edge_index = graph("cpu")
+    edges, weight, grad = torch.randn(20, 4), torch.rand(20), torch.randn(6, 4)
+    attended = attention_inputs(num_src=6, num_dst=6, num_edges=20, num_loops=6)
+    with launching_by(Compiler("sm_90", only="nothing")):  # launches nothing
+        aggregate_cuda.backward(grad, None, [True, True], *AggregateInputs(x, edge_index, weight[:, None], 6))
+        gcn_conv_cuda.backward(grad, [True, False, False, False], *ConvInputs(x, None, None, edge_index, None))
+        gine_cuda.backward(grad, *GineInputs(x, edges, edge_index, 6))
+        out, softmax = attention_cuda.forward(*attended)
+        attention_cuda.backward(gradient_for(attended), out, softmax, *attended)
+    alive = [weakref.ref(tensor) for tensor in (x, edge_index, edges, weight, grad, attended.edge_index, attended.source, out)]
+    del x, edge_index, edges, weight, grad, attended, out, softmax
+    gc.collect()
+    assert [one() for one in alive] == [None] * len(alive)
