@@ -7,6 +7,7 @@
 // Macros besides those of aggregate.cuh:
 //   TIES           a row's result is its gradient divided by how many of its messages, and of zero, are as large as the largest
 //   GRAD_WEIGHT    backward also writes the gradient of weights [E, D]
+//   OWN            a row's own features, or backward its own gradient, are added to its result, weighted
 #include "aggregate.cuh"
 
 constexpr int block = 256, unroll = 4, worker_lanes = LANES * EDGES, workers = block / worker_lanes;
@@ -36,6 +37,12 @@ __device__ __forceinline__ void finish(const Parameters& p, int row, int column,
         if (takes_largest && degree == 0) total.v[k] = 0;
         if (is_mean && !BACKWARD && degree > 0) total.v[k] /= real(degree);
     }
+#if OWN
+    const Values center = load(p.center + at);
+    const real own_weight = widened(__ldg(p.own_weight));
+#pragma unroll
+    for (int k = 0; k < VEC; k++) total.v[k] += own_weight * center.v[k];
+#endif
     store(p.result + at, total);
 }
 

@@ -28,6 +28,7 @@ class AggregateInputs(NamedTuple):
         x: The features [M, D].
         edge_index: The source and target of every edge, int64 [2, E].
         edge_weight: The edges' weights [E, K], or None. K divides D; each weight applies to D / K consecutive channels.
+        own_weight: The weight [1] of a node's own features, which are added to its sum or mean, or None. It needs M = N.
         num_dst: The number of targets, N.
         reduce: One of :data:`REDUCTIONS`.
         strategy: One of :data:`STRATEGIES`.
@@ -40,6 +41,7 @@ class AggregateInputs(NamedTuple):
     x: Tensor
     edge_index: Tensor
     edge_weight: Tensor | None
+    own_weight: Tensor | None
     num_dst: int
     reduce: str = "sum"
     strategy: str = "auto"
@@ -61,7 +63,7 @@ class AggregateInputs(NamedTuple):
     @property
     def gradients_need_x(self) -> bool:
         """Whether gradients depend on the values of x. If not, backward is given only its shape."""
-        return self.edge_weight is not None or self.reduce == "max"
+        return self.edge_weight is not None or self.own_weight is not None or self.reduce == "max"
 
     def contiguous(self, with_x: bool = True) -> AggregateInputs:
         """Return the inputs with contiguous tensors. Only edge_index stays as it is, since it is recognised by its identity."""
@@ -71,15 +73,15 @@ class AggregateInputs(NamedTuple):
 
 
 _ARGUMENTS = (
-    "Tensor x, Tensor edge_index, Tensor? edge_weight, SymInt num_dst, str reduce, str strategy, bool deterministic, bool reverse, "
-    "int group_size, int dimension_workers"
+    "Tensor x, Tensor edge_index, Tensor? edge_weight, Tensor? own_weight, SymInt num_dst, str reduce, str strategy, bool deterministic, "
+    "bool reverse, int group_size, int dimension_workers"
 )
 # In a CUDA graph that torch.compile makes by itself, edge_index would be a copy, for which no sorted edges are remembered
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
 torch.library.define("molgcn::aggregate", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 torch.library.define(
     "molgcn::aggregate_backward",
-    f"(Tensor grad_out, Tensor? out, bool[] wanted, {_ARGUMENTS}) -> (Tensor grad_x, Tensor grad_edge_weight)",
+    f"(Tensor grad_out, Tensor? out, bool[] wanted, {_ARGUMENTS}) -> (Tensor grad_x, Tensor grad_edge_weight, Tensor grad_own_weight)",
     tags=_TAGS,
 )
 
@@ -92,6 +94,7 @@ def aggregate(
     strategy: str = "auto",
     *,
     num_nodes: int | None = None,
+    own_weight: Tensor | None = None,
     deterministic: bool = True,
     reverse: bool = False,
     group_size: int = 0,
@@ -123,6 +126,8 @@ def aggregate(
         reduce: "sum", "mean" over the number of edges, or "max".
         strategy: "auto", "vertex", "neighbor_group" or "edge". "auto" chooses a deterministic one.
         num_nodes: The number of targets, N; by default M.
+        own_weight: The weight [1] of a node's own features, which are added to its sum or mean: :math:`y_i + w x_i`. GIN's is
+            :math:`1 + \epsilon`. It needs M = N.
         deterministic: Whether every run gives the same bits. False lets `neighbor_group` add its groups' sums atomically, and allows
             `edge`.
         reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
@@ -143,10 +148,12 @@ def aggregate(
     if edge_weight is not None:
         dtype = torch.promote_types(x.dtype, edge_weight.dtype)
         x, edge_weight = x.to(dtype), _flat_weight(edge_weight, shape).to(dtype)
+    if own_weight is not None:
+        own_weight = own_weight.to(x.dtype)
     num_dst = x.shape[0] if num_nodes is None else num_nodes
     flat = x if x.dim() == 2 else x.flatten(1)
     options = (reduce, strategy, deterministic, reverse, group_size, dimension_workers)
-    out = OPERATOR(AggregateInputs(flat, edge_index, edge_weight, num_dst, *options))
+    out = OPERATOR(AggregateInputs(flat, edge_index, edge_weight, own_weight, num_dst, *options))
     return out if x.dim() == 2 else out.unflatten(1, shape)
 
 
@@ -179,6 +186,10 @@ def check(inputs: AggregateInputs) -> None:
             raise ValueError(f"aggregate: expected edge_weight [E, ...] with E = {edge_index.shape[1]} in {x.dtype}, got {got}")
         if x.shape[1] % max(edge_weight.shape[1], 1):
             raise ValueError(f"aggregate: {edge_weight.shape[1]} weights of an edge do not divide the {x.shape[1]} channels of x")
+    if inputs.own_weight is not None:
+        expect("aggregate", "own_weight", inputs.own_weight, (1,), x)
+        if x.shape[0] != inputs.num_dst or inputs.reduce == "max" or inputs.strategy == "edge" or not inputs.deterministic:
+            raise ValueError('aggregate: own_weight needs as many sources as targets, reduce="sum" or "mean", and deterministic=True')
     for tensor in (edge_index, edge_weight):
         if tensor is not None and tensor.device != x.device:
             raise ValueError(f"aggregate: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
@@ -199,8 +210,8 @@ def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None
     """
     shape = (inputs.num_dst, inputs.x.shape[1])
     expect("aggregate_backward", "grad_out", grad_out, shape, inputs.x)
-    if (out is None) == (inputs.reduce == "max") or len(wanted) != 2:
-        raise ValueError("aggregate_backward: expected the result of forward for max, and only then, and wanted for x and edge_weight")
+    if (out is None) == (inputs.reduce == "max") or len(wanted) != 3:
+        raise ValueError("aggregate_backward: expected the result of forward for max, and only then, and wanted for x and both weights")
     if out is not None:
         expect("aggregate_backward", "out", out, shape, inputs.x)
 
@@ -213,12 +224,17 @@ def empty_output(*args: Any) -> Tensor:
 
 
 @torch.library.register_fake("molgcn::aggregate_backward")
-def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Return uninitialised gradients of x and edge_weight, each empty if it is not wanted."""
+def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return uninitialised gradients of x, edge_weight and own_weight, each empty if it is not wanted."""
     inputs = AggregateInputs(*args)
-    weight = inputs.edge_weight
-    grad_x = inputs.x.new_empty(inputs.x.shape if wanted[0] else (0,))
-    return grad_x, inputs.x.new_empty(weight.shape if wanted[1] and weight is not None else (0,))
+    given = zip((inputs.x, inputs.edge_weight, inputs.own_weight), wanted, strict=True)
+    grad_x, grad_weight, grad_own = (inputs.x.new_empty(of.shape if want and of is not None else (0,)) for of, want in given)
+    return grad_x, grad_weight, grad_own
+
+
+def own_gradient(inputs: AggregateInputs, grad_out: Tensor, wanted: list[bool]) -> Tensor:
+    """Return the gradient of own_weight, empty if it is not wanted."""
+    return (grad_out * inputs.x).sum().view(1) if wanted[2] and inputs.own_weight is not None else grad_out.new_empty(0)
 
 
 def _kept(outputs: tuple[Tensor, ...], inputs: AggregateInputs) -> tuple[tuple[Tensor, ...], AggregateInputs]:
@@ -241,4 +257,4 @@ def _reference() -> Callable[[AggregateInputs], Tensor]:
     return aggregate_reference
 
 
-OPERATOR = Operator("molgcn::aggregate", AggregateInputs, 3, ("x", "edge_weight"), _gradients, _reference, _kept)
+OPERATOR = Operator("molgcn::aggregate", AggregateInputs, 4, ("x", "edge_weight", "own_weight"), _gradients, _reference, _kept)

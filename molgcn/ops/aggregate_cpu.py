@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.aggregate import OPERATOR, AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate import OPERATOR, AggregateInputs, check, check_backward, empty_gradients, empty_output, own_gradient
 from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
 
 _PULL = {torch.float32: _cpu.aggregate_pull_float32, torch.float64: _cpu.aggregate_pull_float64}
@@ -23,18 +23,21 @@ def forward(*args: Any) -> Tensor:
     wide = _widened(inputs.contiguous())
     out = empty_output(*wide)
     _pull(wide, inputs.graph, inputs.reduce, out, pulled=wide.x)
+    if wide.own_weight is not None:
+        out.addcmul_(wide.x, wide.own_weight)
     return out.to(inputs.x.dtype)
 
 
-def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
+def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the gradients of x and of the weights; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     check(inputs)
     check_backward(inputs, grad_out, out, wanted)
     graph, dtype = inputs.graph, inputs.x.dtype
     wide = _widened(inputs.contiguous(inputs.gradients_need_x))
     grad = grad_out.to(wide.x.dtype).contiguous()
-    grad_x, grad_weight = empty_gradients(grad, None, wanted, *wide)
+    grad_x, grad_weight, _ = empty_gradients(grad, None, wanted, *wide)
+    grad_own, of_own = own_gradient(wide, grad, wanted), grad
     own: dict[str, Tensor] = {}
     if inputs.reduce == "mean":
         grad = grad / graph.rowptr.diff().clamp(min=1)[:, None]
@@ -51,14 +54,16 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
         _pull(wide, graph.by_source, "max_backward", grad_x, pulled=grad, own=wide.x, largest=own["own"])
     if wanted[1] and inputs.edge_weight is not None:
         _WEIGHTS[grad.dtype](*_arguments(wide, graph, grad_weight, pulled=wide.x, grad=grad, **own))
-    return grad_x.to(dtype), grad_weight.to(dtype)
+    if wanted[0] and wide.own_weight is not None:
+        grad_x.addcmul_(of_own, wide.own_weight)
+    return grad_x.to(dtype), grad_weight.to(dtype), grad_own.to(dtype)
 
 
 def _widened(inputs: AggregateInputs) -> AggregateInputs:
     if inputs.x.dtype in _PULL:
         return inputs
-    weight = None if inputs.edge_weight is None else inputs.edge_weight.float()
-    return inputs._replace(x=inputs.x.float(), edge_weight=weight)
+    edge_weight, own_weight = (None if weight is None else weight.float() for weight in (inputs.edge_weight, inputs.own_weight))
+    return inputs._replace(x=inputs.x.float(), edge_weight=edge_weight, own_weight=own_weight)
 
 
 def _pull(inputs: AggregateInputs, graph: EdgeGraph, what: str, out: Tensor, **tensors: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.aggregate import OPERATOR, REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate import OPERATOR, REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output, own_gradient
 from molgcn.ops.aggregate_plan import lanes_for, plan, vector
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.remembered import alike, remembered
@@ -25,6 +25,7 @@ _HEADER = Header(
         ("const int*", "degrees"),  # rowptr by target, whose differences are the degrees; for mean
         ("const long long*", "source target"),  # the edge list
         ("const element*", "pulled own weight grad largest"),
+        ("const element*", "center own_weight"),  # rows that are added to the results, and their weight
         ("element*", "result grad_weight"),
         ("real*", "sums shares"),  # sums of parts, or of all edges if added atomically; gradient of max for each tied neighbour
         ("long long", "num_edges"),
@@ -39,18 +40,19 @@ def forward(*args: Any) -> Tensor:
     call, inputs = RowCall.of(inputs), inputs.contiguous()
     if inputs.strategy == "edge":
         return call.by_edges(inputs, inputs.x, empty_output(*inputs))
-    return call.forward(inputs.x, inputs.edge_weight)
+    return call.forward(inputs.x, inputs.edge_weight, inputs.own_weight)
 
 
-def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of x and edge_weight; see :mod:`molgcn.ops.aggregate`."""
+def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the gradients of x and of the weights; see :mod:`molgcn.ops.aggregate`."""
     inputs = AggregateInputs(*args)
     call = RowCall.of(inputs)
     check_backward(inputs, grad_out, out, wanted)
-    if not inputs.gradients_need_x and inputs.strategy != "edge" and wanted[0]:
-        return call.transposed(grad_out.contiguous(), None), grad_out.new_empty(0)
     inputs, grad_out = inputs.contiguous(inputs.gradients_need_x), grad_out.contiguous()
-    grad_x, grad_weight = empty_gradients(grad_out, out, wanted, *inputs)
+    grad_own = own_gradient(inputs, grad_out, wanted)
+    if wanted[0] and inputs.edge_weight is None and out is None and inputs.strategy != "edge":
+        return call.transposed(grad_out, None, inputs.own_weight), grad_out.new_empty(0), grad_own
+    grad_x, grad_weight, _ = empty_gradients(grad_out, out, wanted, *inputs)
     gathered: dict[str, Tensor] = {"pulled": grad_out}
     if out is not None:
         gathered = {"shares": call.empty_sums(inputs.num_dst), "largest": out}
@@ -60,13 +62,13 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
     together = by_rows and of_weight and inputs.channels_per_weight == 1
     if by_rows:
         own = {"own": inputs.x} if together or out is not None else {}
-        tensors = gathered | own | ({"grad_weight": grad_weight} if together else {})
+        tensors = gathered | own | ({"grad_weight": grad_weight} if together else {}) | _own_rows(grad_out, inputs.own_weight)
         call.by_rows(call.graph.by_source, grad_x, inputs.edge_weight, tensors, backward=True)
     elif wanted[0]:
         grad_x = call.by_edges(inputs, grad_out, grad_x, backward=True)
     if of_weight and not together:
         call.of_weights(inputs, grad_weight, gathered | {"own": inputs.x})
-    return grad_x, grad_weight
+    return grad_x, grad_weight, grad_own
 
 
 class _Prepared(NamedTuple):
@@ -112,16 +114,16 @@ class RowCall:
         self._sums_dtype = torch.float64 if inputs.x.dtype == torch.float64 else torch.float32
         self._prepared: dict[tuple, _Prepared] = {}
 
-    def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, weight: Tensor | None, own_weight: Tensor | None = None) -> Tensor:
         """Return the operator's output for contiguous tensors."""
         out = x.new_empty(self.graph.num_dst, self._columns)
-        self.by_rows(self.graph, out, weight, {"pulled": x})
+        self.by_rows(self.graph, out, weight, {"pulled": x} | _own_rows(x, own_weight))
         return out
 
-    def transposed(self, grad_out: Tensor, weight: Tensor | None) -> Tensor:
+    def transposed(self, grad_out: Tensor, weight: Tensor | None, own_weight: Tensor | None = None) -> Tensor:
         """Return the gradient of x for sums and means of contiguous tensors."""
         grad_x = grad_out.new_empty(self.graph.num_src, self._columns)
-        self.by_rows(self.graph.by_source, grad_x, weight, {"pulled": grad_out}, backward=True)
+        self.by_rows(self.graph.by_source, grad_x, weight, {"pulled": grad_out} | _own_rows(grad_out, own_weight), backward=True)
         return grad_x
 
     def empty_sums(self, num_rows: int) -> Tensor:
@@ -145,7 +147,7 @@ class RowCall:
             tensors["result"] = result
         if weight is not None:
             tensors["weight"] = weight
-        how = (backward, ties, "grad_weight" in tensors, self._vector(tensors))
+        how = (backward, ties, "grad_weight" in tensors, "center" in tensors, self._vector(tensors))
         prepared = self._prepared.get(how) or self._prepared.setdefault(how, self._prepare(graph, *how))
         if prepared.num_parts > 0:
             tensors["sums"] = result.zero_() if prepared.atomic and result is not None else self.empty_sums(prepared.num_parts)
@@ -153,7 +155,7 @@ class RowCall:
         for launched, grid, shared in prepared.launches:
             launched.launch(grid, _BLOCK, shared, arguments)
 
-    def _prepare(self, graph: EdgeGraph, backward: bool, ties: bool, grad_weight: bool, vec: int) -> _Prepared:
+    def _prepare(self, graph: EdgeGraph, backward: bool, ties: bool, grad_weight: bool, own: bool, vec: int) -> _Prepared:
         lanes, edges, part_size, atomic = plan(self._inputs, graph, vec)
         parts = graph.parts(part_size) if part_size else None
         tiles, workers = -(-self._columns // (lanes * vec)), _BLOCK // (lanes * edges)
@@ -169,8 +171,8 @@ class RowCall:
         order: dict[str, Any] = {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge}
         if parts is not None:
             order |= {"part_row": parts.row, "part_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
-        own = {"EDGES": edges, "ATOMIC": int(atomic), "TIES": int(ties), "GRAD_WEIGHT": int(grad_weight)}
-        defines = self._defines(lanes, vec, backward) | own
+        of_rows = {"EDGES": edges, "ATOMIC": int(atomic), "TIES": int(ties), "GRAD_WEIGHT": int(grad_weight), "OWN": int(own)}
+        defines = self._defines(lanes, vec, backward) | of_rows
         device = graph.col.device
         launches = [(kernel("aggregate_rows.cu", "aggregate_rows", defines, device), tiles * blocks, 0)]
         if parts is not None and not atomic:
@@ -229,6 +231,11 @@ class RowCall:
             if name != "weight" or self._each == 1:
                 bits |= tensor.data_ptr()
         return vector(self._columns, self._inputs.x.dtype, self._each, bits % 16)
+
+
+def _own_rows(rows: Tensor, own_weight: Tensor | None) -> dict[str, Tensor]:
+    """Return the parameters that add every row's own features, or gradient, to its result."""
+    return {} if own_weight is None else {"center": rows, "own_weight": own_weight}
 
 
 OPERATOR.implement("CUDA", forward, backward)

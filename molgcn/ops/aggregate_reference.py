@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from molgcn.ops.aggregate import AggregateInputs
@@ -20,4 +21,4 @@ def aggregate_reference(inputs: AggregateInputs) -> Tensor:
     out = out.index_add(0, target, messages)
     if inputs.reduce == "mean":
         out = out / target.bincount(minlength=inputs.num_dst).clamp(min=1)[:, None].to(x.dtype)
-    return out
+    return out if inputs.own_weight is None else torch.addcmul(out, x, inputs.own_weight)

@@ -160,7 +160,7 @@ class _Entries:
 
     def of_entries(self, rows: Tensor, grad: Tensor) -> Tensor:
         """Return the gradient of every entry's weight, given the gradient `grad` of the product of Â and `rows`."""
-        return aggregate_cuda.backward(grad, None, [False, True], *self._inputs(rows, self.weight, self.reverse))[1][:, 0]
+        return aggregate_cuda.backward(grad, None, [False, True, False], *self._inputs(rows, self.weight, self.reverse))[1][:, 0]
 
     def of_edges(self, grad: Tensor) -> Tensor:
         """Return the gradient of the edges' weights, given the gradient g of every entry.
@@ -196,7 +196,7 @@ class _Entries:
         return aggregate_cuda.forward(*self._inputs(ones, values, self.reverse != back))[:, 0]
 
     def _inputs(self, rows: Tensor, weight: Tensor, reverse: bool) -> AggregateInputs:
-        return AggregateInputs(rows, self.list.edges, weight[:, None], rows.shape[0], reverse=reverse)
+        return AggregateInputs(rows, self.list.edges, weight[:, None], None, rows.shape[0], reverse=reverse)
 
 
 def _prepared(args: tuple) -> tuple[ConvInputs, _Entries]:

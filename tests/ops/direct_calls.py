@@ -49,9 +49,11 @@ def calls() -> dict[str, Call]:
     conv = [x, torch.randn(3, 8), torch.zeros(3), edge_index, torch.rand(12), True, True, 1.0, False]
     cases["gcn_conv"] = ops.gcn_conv, conv
     cases["gcn_conv_backward"] = ops.gcn_conv_backward, [torch.randn(4, 3), [True] * 4, *conv]
-    largest = [torch.randn(4, 9), edge_index, torch.rand(12, 3), 4, "max", "auto", True, False, 0, 0]
+    largest = [torch.randn(4, 9), edge_index, torch.rand(12, 3), None, 4, "max", "auto", True, False, 0, 0]
     cases["aggregate"] = ops.aggregate, largest
-    cases["aggregate_backward"] = ops.aggregate_backward, [torch.randn(4, 9), ops.aggregate(*largest), [True, True], *largest]
+    cases["aggregate_backward"] = ops.aggregate_backward, [torch.randn(4, 9), ops.aggregate(*largest), [True, True, False], *largest]
+    own = [torch.randn(4, 9), edge_index, torch.rand(12, 3), torch.ones(1), 4, "sum", "auto", True, False, 0, 0]
+    cases["aggregate with own features"] = ops.aggregate, own
     return cases
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aggregate_cases import BOUNDS, WIDTHS, expected_of, gradient_of, operator, random_inputs, run, worst
+from aggregate_cases import BOUNDS, WIDTHS, expected_of, gradient_of, leaves, operator, random_inputs, run, worst
 from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +24,15 @@ def test_against_float64(channels, weights, reduce, device):
     for number, dtype in enumerate(BOUNDS):
         options = {"reverse": number == 1, "num_dst": 30 if number == 1 else 20}
         inputs = random_inputs(channels, weights, hub=20, seed=number, dtype=dtype, device=device, reduce=reduce, **options)
+        assert worst(run(operator, inputs), expected_of(inputs)) < BOUNDS[dtype]
+
+
+@on_every_device
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize(("channels", "weights"), WIDTHS)
+def test_with_a_nodes_own_features(channels, weights, reduce, device):
+    for number, dtype in enumerate(BOUNDS):
+        inputs = random_inputs(channels, weights, own=True, hub=20, dtype=dtype, device=device, reduce=reduce, reverse=number == 1)
         assert worst(run(operator, inputs), expected_of(inputs)) < BOUNDS[dtype]
 
 
@@ -110,11 +119,24 @@ def test_second_derivatives(weights, reduce, device):
 
 
 @on_every_device
-@pytest.mark.parametrize("weights", [0, 1, 6])
-def test_opcheck(weights, device):
-    inputs = random_inputs(6, weights, device=device, dtype=torch.float32)
+@pytest.mark.parametrize("weights", [0, 3])
+def test_second_derivatives_with_own_features(weights, device):
+    inputs = random_inputs(6, weights, own=True, num_edges=40, device=device)
+    given = {name: tensor.requires_grad_() for name, tensor in leaves(inputs).items()}
+
+    def of(*tensors):
+        return operator(inputs._replace(**dict(zip(given, tensors, strict=True))))
+
+    assert torch.autograd.gradcheck(of, tuple(given.values()))
+    assert torch.autograd.gradgradcheck(of, tuple(given.values()))
+
+
+@on_every_device
+@pytest.mark.parametrize(("weights", "own"), [(0, False), (0, True), (1, False), (6, True)])
+def test_opcheck(weights, own, device):
+    inputs = random_inputs(6, weights, own=own, device=device, dtype=torch.float32)
     torch.library.opcheck(torch.ops.molgcn.aggregate.default, tuple(inputs._replace(x=inputs.x.requires_grad_())))
-    arguments = (gradient_of(aggregate_reference(inputs)), None, [True, weights > 0], *inputs._replace(x=inputs.x.detach()))
+    arguments = (gradient_of(aggregate_reference(inputs)), None, [True, weights > 0, own], *inputs._replace(x=inputs.x.detach()))
     torch.library.opcheck(torch.ops.molgcn.aggregate_backward.default, arguments)
 
 
@@ -150,6 +172,9 @@ def test_strides_do_not_matter(device):
         ({"strategy": "best"}, "none of auto, vertex"),
         ({"strategy": "edge"}, "deterministic=False"),
         ({"num_nodes": -1}, "must not be negative"),
+        ({"own_weight": torch.ones(2), "num_nodes": 30}, "expected own_weight of shape"),
+        ({"own_weight": torch.ones(1)}, "as many sources as targets"),
+        ({"own_weight": torch.ones(1), "num_nodes": 30, "reduce": "max"}, "own_weight needs"),
     ],
     ids=str,
 )
@@ -172,4 +197,4 @@ def test_a_node_that_is_not_there(device):
 def test_more_edges_than_32_bits_count():
     edge_index = torch.zeros(2, 1, dtype=torch.int64).expand(2, 2**31)  # takes no memory
     with pytest.raises(UserError, match="counts up to 2,147,483,647"):
-        AggregateInputs(torch.zeros(1, 1), edge_index, None, 1).graph  # noqa: B018
+        AggregateInputs(torch.zeros(1, 1), edge_index, None, None, 1).graph  # noqa: B018

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from aggregate_cases import BOUNDS, expected_of, gradient_of, random_inputs, worst
+from aggregate_cases import BOUNDS, expected_of, gradient_of, leaves, random_inputs, worst
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
@@ -19,11 +19,14 @@ CASES = [  # channels, weights of an edge, options
     (12, 12, {"reduce": "max", "strategy": "neighbor_group", "group_size": 5}, torch.float32),
     (24, 4, {"reduce": "sum", "strategy": "neighbor_group", "group_size": 3, "deterministic": False}, torch.float64),
     (7, 7, {"reduce": "mean", "strategy": "edge", "deterministic": False}, torch.float32),
+    (12, 0, {"reduce": "mean", "strategy": "neighbor_group", "group_size": 5, "own": True}, torch.float32),
 ]
 SLOW = [
     (16, 0, {"reduce": "sum"}, torch.float32),
     (140, 140, {"reduce": "sum", "strategy": "vertex"}, torch.bfloat16),
     (16, 1, {"reduce": "max"}, torch.float16),
+    (7, 7, {"own": True}, torch.bfloat16),
+    (24, 4, {"own": True, "strategy": "vertex"}, torch.float64),
     (24, 4, {"reduce": "max", "strategy": "vertex"}, torch.float64),
     (300, 1, {"reduce": "mean", "strategy": "neighbor_group", "group_size": 7}, torch.float32),
     (300, 300, {"reduce": "mean", "strategy": "neighbor_group", "group_size": 7}, torch.float32),
@@ -35,9 +38,11 @@ def run_emulated(inputs):
     """Return results and gradients without torch's dispatch, which would take the CPU's operator."""
     with torch.no_grad():
         out = aggregate_cuda.forward(*inputs)
-        weighted = inputs.edge_weight is not None
-        found = aggregate_cuda.backward(gradient_of(out), out if inputs.reduce == "max" else None, [True, weighted], *inputs)
-    return {"out": out, "x": found[0], **({"edge_weight": found[1]} if weighted else {})}
+        there = leaves(inputs)
+        wanted = [name in there for name in ("x", "edge_weight", "own_weight")]
+        found = aggregate_cuda.backward(gradient_of(out), out if inputs.reduce == "max" else None, wanted, *inputs)
+    by_name = dict(zip(("x", "edge_weight", "own_weight"), found, strict=True))
+    return {"out": out, **{name: by_name[name] for name in there}}
 
 
 @pytest.mark.parametrize(
@@ -58,11 +63,12 @@ def test_against_float64(emulate, channels, weights, options, dtype):
         (2, 2, 2, {"TIES": 1}),
         (2, 3, 3, {"BACKWARD": 1, "GRAD_WEIGHT": 1}),
         (0, 3, 0, {"BACKWARD": 1, "GRAD_WEIGHT": 1}),
+        (1, 0, 2, {"OWN": 1}),
     ],
 )
 def test_compiles(arch, reduce, weights, dtype, work):
     common = {"REDUCE": reduce, "WEIGHTS": weights, "DTYPE": dtype, "LANES": 8, "VEC": 2, "BACKWARD": work.get("BACKWARD", 0)}
-    rows = {"EDGES": 2, "ATOMIC": 0, "TIES": 0, "GRAD_WEIGHT": 0, **work}
+    rows = {"EDGES": 2, "ATOMIC": 0, "TIES": 0, "GRAD_WEIGHT": 0, "OWN": 0, **work}
     assert compile_source("aggregate_rows.cu", common | rows, arch).startswith(b"\x7fELF")
     assert compile_source("aggregate_edges.cu", common, arch).startswith(b"\x7fELF")
 
@@ -90,7 +96,7 @@ def test_how_many_channels_a_thread_reads():
 def test_the_plan(average, longest, options, expected):
     empty = torch.empty(0, dtype=torch.int32)
     graph = EdgeGraph(torch.empty(11, dtype=torch.int32), empty.expand(0).new_empty(1).expand(10 * average), empty, 10, longest)
-    inputs = AggregateInputs(torch.empty(10, 64), torch.empty(2, 0, dtype=torch.int64), None, 10, **options)
+    inputs = AggregateInputs(torch.empty(10, 64), torch.empty(2, 0, dtype=torch.int64), None, None, 10, **options)
     assert plan(inputs, graph, 4) == expected
 
 

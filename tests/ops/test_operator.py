@@ -102,7 +102,7 @@ def test_what_kernels_prepare_does_not_keep_tensors_alive():
     edges, weight, grad = torch.randn(20, 4), torch.rand(20), torch.randn(6, 4)
     attended = attention_inputs(num_src=6, num_dst=6, num_edges=20, num_loops=6)
     with launching_by(Compiler("sm_90", only="nothing")):  # launches nothing
-        aggregate_cuda.backward(grad, None, [True, True], *AggregateInputs(x, edge_index, weight[:, None], 6))
+        aggregate_cuda.backward(grad, None, [True, True, True], *AggregateInputs(x, edge_index, weight[:, None], torch.ones(1), 6))
         gcn_conv_cuda.backward(grad, [True, False, False, False], *ConvInputs(x, None, None, edge_index, None))
         gine_cuda.backward(grad, *GineInputs(x, edges, edge_index, 6))
         out, softmax = attention_cuda.forward(*attended)

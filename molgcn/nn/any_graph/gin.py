@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
+from molgcn.nn.any_graph.base import DTYPES
 from molgcn.nn.any_graph.neighbours import NeighbourConv
 
 
@@ -48,5 +49,8 @@ class FusedGINConv(NeighbourConv, GINConv):
         """
         if self.why_not(x, edge_index, size) is not None:
             return super().forward(x, edge_index, size)
+        factor = 1 + self.eps
+        if isinstance(x, Tensor) and self.aggr != "max" and x.dtype in DTYPES:
+            return self.nn(self._aggregated(x, edge_index, x.shape[0], factor))
         sources, targets = (x, x) if isinstance(x, Tensor) else x
-        return self.nn(torch.addcmul(self._aggregated(sources, edge_index, targets.shape[0]), targets, 1 + self.eps))
+        return self.nn(torch.addcmul(self._aggregated(sources, edge_index, targets.shape[0]), targets, factor))

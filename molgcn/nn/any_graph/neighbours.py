@@ -27,7 +27,7 @@ class NeighbourConv(AnyGraphConv):
             return "sources and targets differ, and flow is target_to_source"
         return None if size is None or tuple(size) == (x[0].shape[0], x[1].shape[0]) else "size is not that of x"
 
-    def _aggregated(self, rows: Tensor, edge_index: Tensor, num_targets: int) -> Tensor:
-        """Return the reduction of the rows of every target's neighbours."""
-        reduce = "sum" if self.aggr == "add" else str(self.aggr)
-        return aggregate(rows, edge_index, None, reduce, num_nodes=num_targets, reverse=self.flow == "target_to_source")
+    def _aggregated(self, rows: Tensor, edge_index: Tensor, num_targets: int, own_weight: Tensor | None = None) -> Tensor:
+        """Return the reduction of the rows of every target's neighbours, with its own row added if that has a weight."""
+        reduce, reverse = "sum" if self.aggr == "add" else str(self.aggr), self.flow == "target_to_source"
+        return aggregate(rows, edge_index, None, reduce, num_nodes=num_targets, reverse=reverse, own_weight=own_weight)
