@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, kernel
-from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.cuda_runtime.launch import kernel
+from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
 from molgcn.ops.remembered import alike, remembered
-from molgcn.ops.row_walk import THREADS, WALK_HEADER, RowLayout, aligned, join, walk
+from molgcn.ops.row_walk import WALK_HEADER, Prepared, RowLayout, aligned, join, walk
 from molgcn.ops.self_loops import graph_with_loops
 
 _HEADER = Header(
@@ -39,26 +38,6 @@ _HEADER = Header(
 _FORWARD, _BACKWARD = "attention_forward.cu", "attention_backward.cu"
 
 
-class _Prepared(NamedTuple):
-    """A kernel that goes through a graph's rows, with all of its arguments except the tensors of a call.
-
-    Attributes:
-        kernel: The kernel.
-        blocks: The number of blocks in its grid.
-        arguments: Its parameters except the tensors of a call.
-        pieces: The number of pieces that the graph's long rows are cut into.
-    """
-
-    kernel: Kernel
-    blocks: int
-    arguments: ctypes.Structure
-    pieces: int
-
-    def launch(self, tensors: dict[str, Tensor]) -> None:
-        """Launch the kernel on tensors, given by the names of its parameters."""
-        self.kernel.launch(self.blocks, THREADS, 0, fill(type(self.arguments).from_buffer_copy(self.arguments), tensors))
-
-
 class _Attention:
     """What calls have in common whose inputs are :func:`alike`: the graph, the layout and the prepared kernels."""
 
@@ -75,7 +54,7 @@ class _Attention:
         multiples = [self._source_stride]
         if inputs.att is not None:
             multiples += [self._target_stride, inputs.place_of_targets if together else 0]
-        self._device, self._prepared = source.device, dict[str, _Prepared]()
+        self._device, self._prepared = source.device, dict[str, Prepared]()
         self.layout = RowLayout.of(source.dtype, inputs.heads, inputs.channels, multiples)
         self.partial_stride = -(-inputs.place_of_targets // 4) * 4
 
@@ -85,11 +64,11 @@ class _Attention:
         self._graph.used()
         return self._graph
 
-    def prepared(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int = 64) -> _Prepared:
+    def prepared(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int = 64) -> Prepared:
         """Return a kernel with its arguments for the rows of a graph, prepared once."""
         return self._prepared.get(name) or self._prepared.setdefault(name, self._prepare(inputs, graph, source, name, most))
 
-    def _prepare(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int) -> _Prepared:
+    def _prepare(self, inputs: AttentionInputs, graph: EdgeGraph, source: str, name: str, most: int) -> Prepared:
         options = {"V2": inputs.att is not None, "EDGES": inputs.edges is not None, "DROPOUT": inputs.dropout > 0}
         macros = {**self.layout.macros, **{option: int(chosen) for option, chosen in options.items()}}
         arguments = _HEADER.ctype()(
@@ -103,7 +82,7 @@ class _Attention:
         )
         pieces = walk(arguments.order, graph)
         rows = arguments.order.num_long if name == "attention_join_softmax" else graph.num_dst + pieces
-        return _Prepared(kernel(source, name, macros, self._device), self.layout.blocks(rows, self._device, most), arguments, pieces)
+        return Prepared(kernel(source, name, macros, self._device), self.layout.blocks(rows, self._device, most), arguments, pieces)
 
 
 def _prepared(args: tuple) -> tuple[_Attention, AttentionInputs, dict[str, Tensor]]:

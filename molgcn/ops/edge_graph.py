@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +47,6 @@ class EdgeGraph:
         edge: The place of each edge in the list, int32 [E].
         num_src: The number of sources, M.
         longest: The largest number of edges of a target.
-        prepared: What operators have prepared for the graph, by their own keys.
     """
 
     rowptr: Tensor
@@ -55,7 +54,6 @@ class EdgeGraph:
     edge: Tensor
     num_src: int
     longest: int
-    prepared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, edge_index: Tensor, num_src: int, num_dst: int, reverse: bool = False) -> EdgeGraph:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.edge_graph import EdgeGraph
 
@@ -75,6 +76,26 @@ class RowLayout:
     def blocks(self, rows: int, device: torch.device, most: int = 64) -> int:
         """Return the number of blocks for `rows` rows. For each block of heads there are at most `most` per multiprocessor."""
         return self.head_blocks * max(1, min(-(-rows // self.groups), most * gpu(device).num_multiprocessors))
+
+
+class Prepared(NamedTuple):
+    """A kernel that goes through a graph's rows, with all of its arguments except the tensors of a call.
+
+    Attributes:
+        kernel: The kernel.
+        blocks: The number of blocks in its grid.
+        arguments: Its parameters except the tensors of a call.
+        pieces: The number of pieces that the graph's long rows are cut into.
+    """
+
+    kernel: Kernel
+    blocks: int
+    arguments: ctypes.Structure
+    pieces: int
+
+    def launch(self, tensors: dict[str, Tensor]) -> None:
+        """Launch the kernel on tensors, given by the names of its parameters."""
+        self.kernel.launch(self.blocks, THREADS, 0, fill(type(self.arguments).from_buffer_copy(self.arguments), tensors))
 
 
 def walk(order: ctypes.Structure, graph: EdgeGraph) -> int:
