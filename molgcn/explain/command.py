@@ -44,8 +44,8 @@ def explain(config: ExplainConfig) -> Summary:
     with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
-            for stretch in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
-                output.write(stretch)
+            for chunk in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
+                output.write(chunk)
             summary = screening.summary()
     _say(summary, output, name, folder, config)
     return summary
