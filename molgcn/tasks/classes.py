@@ -138,7 +138,7 @@ class ClassTask(Task):
         """Turn the probabilities of every class [M, T, C] into predictions [M, P]."""
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
-        """Draw ROC, precision-recall and calibration curves, or confusion matrices of more than two classes, one row a target."""
+        """Draw ROC, precision-recall and calibration curves, or confusion matrices of more than two classes, one row per target."""
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
         path = folder / f"classes{ending}.png"

@@ -22,7 +22,7 @@ from molgcn.training_config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
-# the tasks of losses of regression with several outputs a target; with other losses each output is a target's value
+# the tasks of losses of regression with several outputs per target; with other losses each output is a target's value
 UNCERTAIN: dict[str, type[UncertainRegression]] = {"mve": MeanVariance, "evidential": Evidential, "quantile": Quantile}
 
 

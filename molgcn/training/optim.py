@@ -40,7 +40,7 @@ def build_scheduler(
         optimizer: the optimiser whose learning rate it sets.
         config: names the schedule and its options; see conf/scheduler.
         lr: the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one.
-        steps_per_epoch: optimiser steps an epoch.
+        steps_per_epoch: optimiser steps per epoch.
         total_steps: optimiser steps of the run. After them the schedule stays at its last rate.
         mode: "max" where a larger monitored value is better, for a plateau schedule.
     """

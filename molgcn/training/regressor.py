@@ -41,15 +41,15 @@ class MoleculeRegressor(TaskModule):
 
     Args:
         config: the run's configuration.
-        in_channels: features an atom.
+        in_channels: features per atom.
         task: what the targets mean. `training.loss` may add outputs, such as standard deviations; see
             :func:`molgcn.tasks.registry.learned_with`.
         statistics: the task's statistics of the training set, by the names of their buffers; see :meth:`Task.statistics_of`.
         features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
         trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`, or None.
-        edge_channels: features a bond, or None for a network that does not see bonds.
+        edge_channels: features per bond, or None for a network that does not see bonds.
         descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
-        num_components: molecules a row.
+        num_components: molecules per row.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -131,7 +131,7 @@ class MoleculeRegressor(TaskModule):
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times a step."""
+        """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times per step."""
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
