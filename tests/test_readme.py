@@ -72,13 +72,6 @@ def test_commands_run_in_order(tmp_path, run_cli):
     assert (tmp_path / "model.onnx").is_file()
 
 
-def test_python_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
-    scope: dict[str, object] = {}
-    exec(example, scope)
-    assert scope["prediction"].shape == (2, 1)  # type: ignore[attr-defined]
-
-
 def test_the_table_is_what_the_script_makes_of_the_results():
     script = ROOT / "benchmarks" / "readme_table.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
