@@ -105,7 +105,7 @@ def _folder(config: ExplainConfig) -> Path:
 
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
     log.info("%s explanations of %s are in %s; %s", f"{summary.predicted:,}", name, folder / PAGE_NAME, summary.speed)
-    log.info("Contributions add up to prediction minus baseline within %.1e of their sizes' sum", output.worst)
+    log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
     if output.beyond:
         log.warning(
             "The contributions of %s molecules miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
