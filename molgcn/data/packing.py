@@ -58,7 +58,7 @@ def pack_graphs(
         )
     if edge_attr is not None and len(edge_attr) != edge_index.shape[1]:
         raise UserError(
-            f"There are features for {len(edge_attr)} bonds, but edge_index has {edge_index.shape[1]}; expected one row a directed bond."
+            f"There are features for {len(edge_attr)} bonds, but edge_index has {edge_index.shape[1]}; expected one row per directed bond."
         )
     edge_ptr, pieces = pointers(num_edges), []
     for first in range(0, len(num_nodes), MOLECULES_AT_ONCE):

@@ -56,7 +56,7 @@ class MetricsCSV(Logger):
 
     @property
     def version(self) -> str:
-        """The version of the logger, which is empty: there is one file a run."""
+        """The version of the logger, which is empty: there is one file per run."""
         return ""
 
     @property
