@@ -30,7 +30,8 @@ def trainings(commands: list[str]) -> list[list[str]]:
 
 COMMANDS = commands_of(README)
 TRAIN = trainings(COMMANDS)
-PAGES = [command for page in sorted((ROOT / "docs").rglob("*.md")) for command in trainings(commands_of(page.read_text()))]
+DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "data" / "README.md"]
+PAGES = [command for page in DOCUMENTS for command in trainings(commands_of(page.read_text()))]
 STANDARD = [command for command in PAGES if not any(word.startswith("--config-dir") for word in command)]  # presets of the reader
 FAST = [
     "dataset.subset=200",
