@@ -14,7 +14,7 @@ class Chunk:
     Attributes:
         start: the number of the first row, counted from 0.
         records: the R rows of the input.
-        smiles: R SMILES that RDKit writes, "" where a row is no molecule. None when the input was SMILES.
+        smiles: R SMILES that RDKit writes, "" where a row is not a molecule. None when the input was SMILES.
         errors: the reason of each row without a result, by its number in the chunk.
     """
 

@@ -74,7 +74,7 @@ class ClassTask(Task):
             row, column = np.argwhere(wrong)[0]
             raise UserError(
                 f"Target '{shown(self.names[column])}' has the value {targets[row, column]:g} in row {rows[row]} (counted from 0, without "
-                f"the header), which is no class of task={self.name}. {self.advice}"
+                f"the header), which is not a class of task={self.name}. {self.advice}"
             )
 
     @property
