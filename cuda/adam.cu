@@ -1,6 +1,7 @@
 // Adam's step for all parameters: `adam_begin` counts the step and sums the squares of the gradients, `adam_update` clips and updates.
 //
-// A block has `elements` numbers of one tensor. Macros: MAX_TENSORS, MAX_GROUPS.
+// A block has `elements` numbers of one tensor. `adam_update` does not let the next kernel start early, since kernels may read weights before
+// they wait. Macros: MAX_TENSORS, MAX_GROUPS.
 #include "device.cuh"
 #include "adam_structs.h"  // molgcn/ops/adam_cuda.py
 
@@ -56,7 +57,6 @@ extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_c
     Factors& shared = *reinterpret_cast<Factors*>(memory + warps * sizeof(double));
     const Entry& it = my_tensor(p);
     const Group& group = p.groups[it.group];
-    wait_for_previous();
     double squares = 0.0;
     if (p.max_norm > 0.0f) {
         for (int block = threadIdx.x; block < static_cast<int>(gridDim.x); block += threads) squares += p.squares[block];

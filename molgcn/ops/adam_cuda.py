@@ -86,7 +86,7 @@ def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], m
     squares = torch.empty(blocks, dtype=torch.float64, device=device)
     it.squares, it.max_norm, it.num_tensors = squares.data_ptr(), max_norm or 0.0, count
     for name in ("adam_begin", "adam_update"):
-        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=True)
+        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=name == "adam_begin")
 
 
 def _set_options(group: Any, options: Mapping[str, Any]) -> None:
