@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -42,11 +43,8 @@ def gradients(model: MoleculeNet, batch: Batch) -> Tensor:
     return gradient.double().view(MOLECULES, -1)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("norm", [None, "layer"])
-@pytest.mark.parametrize("conv", ["gcn", "gin", "gine", "gcn_edge", "sage"])
-def test_at_most_twice_as_many_as_pyg(conv, norm, device):
-    """Both counts are of the same inputs; three more make up for chance where few relus are that close to zero."""
+def counts(conv: str, norm: str | None, device: str) -> tuple[int, int]:
+    """Return how many molecules are off by PyG and by our operators, on the same inputs."""
     torch.manual_seed(0)
     batch = random_molecules()
     edge_channels = BONDS if conv in ("gine", "gcn_edge") else None
@@ -57,5 +55,13 @@ def test_at_most_twice_as_many_as_pyg(conv, norm, device):
     wide.x, wide.edge_attr = batch.x.double(), batch.edge_attr.double()
     right = gradients(double, wide)
     pyg, ours = (molecules_off(model.on_backend(backend), batch, right) for backend in ("pyg", "fused"))
-    print(f"{conv}, norm {norm}, {device}: {pyg} molecules of PyG, {ours} of ours")
-    assert ours <= 2 * pyg + 3
+    return pyg, ours
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_at_most_twice_as_many_as_pyg(device):
+    """A network has few relus that are this close to zero, so that counts of all networks are added up."""
+    cases = list(product(("gcn", "gin", "gine", "gcn_edge", "sage"), (None, "layer")))
+    found = {f"{conv}, norm {norm}": counts(conv, norm, device) for conv, norm in cases}
+    pyg, ours = (sum(each) for each in zip(*found.values(), strict=True))
+    assert ours <= 2 * pyg, found
