@@ -1,15 +1,14 @@
 // Gradients of the maps that encode rows. Inputs get none, so that sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
 // the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
 //
-// Macros: those of encode.cuh.
+// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (in its shared memory).
 #include "encode.cuh"
 
 constexpr int threads = 512;
-// A tile has four inputs and four columns of one map.
+// A tile has four inputs and four columns of one map. A lane sums a tile, in as many teams as there are threads for.
 constexpr int x_tiles = x_quads * quads_of(OUT), tiles = x_tiles + quads_of(MORE_IN) * quads_of(MORE_OUT);
-constexpr int chunks = (tiles + 255) / 256, lanes = (tiles + chunks - 1) / chunks, teams = threads / lanes;  // a lane sums a tile
-constexpr int at_once = 64 * (in_stride + out_stride) <= 12288 ? 64 : 16;                                    // rows in shared memory
-constexpr int partial_size = (in_stride + 1) * out_stride;                                                  // of a block: S and s
+constexpr int chunks = (tiles + LANES - 1) / LANES, teams = threads / LANES;
+constexpr int partial_size = (in_stride + 1) * out_stride;  // of a block: S and s
 
 struct Tile {
     int in_quad, out_quad;
@@ -41,18 +40,18 @@ __device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, 
 extern "C" __global__ void __launch_bounds__(threads) encode_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* norm = reinterpret_cast<float*>(memory);  // [3, MORE_IN]
-    float* inputs = norm + norm_size;                // [at_once, in_stride]
-    float* gradients = inputs + at_once * in_stride;  // [at_once, out_stride]
+    float* inputs = norm + norm_size;                // [ROWS, in_stride]
+    float* gradients = inputs + ROWS * in_stride;  // [ROWS, out_stride]
     float* totals = inputs;                          // [threads, 20], after the rows
-    const int part = blockIdx.x / chunks, number = blockIdx.x % chunks * lanes + threadIdx.x % lanes, team = threadIdx.x / lanes;
+    const int part = blockIdx.x / chunks, number = blockIdx.x % chunks * LANES + threadIdx.x % LANES, team = threadIdx.x / LANES;
     const bool works = team < teams && number < tiles;
     const Tile it(works ? number : 0);
     wait_for_previous();
     const int begin = part * p.rows_per_block, end = min(begin + p.rows_per_block, num_real(p.num_real, nullptr, p.num_rows));
     for (int i = threadIdx.x; NORM && i < 3 * MORE_IN; i += threads) norm[i] = i < 2 * MORE_IN ? p.moments[i] : 0.0f;
     float4 sum[5] = {nothing(), nothing(), nothing(), nothing(), nothing()};  // four rows of S, and s
-    for (int first = begin; first < end; first += at_once) {
-        const int rows = min(at_once, end - first);
+    for (int first = begin; first < end; first += ROWS) {
+        const int rows = min(ROWS, end - first);
         __syncthreads();
         bring_rows(p, inputs, norm, first, rows, end);
         bring_gradients(p, gradients, first, rows, end);
@@ -74,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(threads) encode_sums(const __grid_c
     float* to = p.partial + size_t(part) * partial_size + 4 * it.out_quad;
 #pragma unroll
     for (int e = 0; e < 5; e++) {
-        for (int k = 1; k < teams; k++) add(sum[e], four(totals + 20 * (threadIdx.x + k * lanes) + 4 * e));
+        for (int k = 1; k < teams; k++) add(sum[e], four(totals + 20 * (threadIdx.x + k * LANES) + 4 * e));
         if (e < 4 || it.sums_columns) four(to + (e < 4 ? 4 * it.in_quad + e : in_stride) * out_stride) = sum[e];
     }
 }
@@ -95,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);  // [2, threads]
     const int side = min(min(out_stride, 128), static_cast<int>(blockDim.x)), lane = threadIdx.x % side, team = threadIdx.x / side;
-    const int in_order = blockDim.x / side;  // teams
+    const int num_teams = blockDim.x / side;
     const int input = blockIdx.x, step = input - IN;
     const bool biases = step == MORE_IN, more = step >= 0 && !biases, normed = NORM && more;
     const float norm_weight = normed ? p.norm_weight[step] : 1.0f, norm_bias = normed ? p.norm_bias[step] : 0.0f;
@@ -107,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid
         const bool of_x = column < OUT, of_walks = other >= 0 && other < MORE_OUT, wanted = biases ? of_x || of_walks : more ? of_walks : of_x;
         float total = 0.0f, columns = 0.0f;
 #pragma unroll 8
-        for (int part = team; team < in_order && wanted && part < p.num_partial; part += in_order) {
+        for (int part = team; team < num_teams && wanted && part < p.num_partial; part += num_teams) {
             const float* from = p.partial + size_t(part) * partial_size + column;
             if (!biases) total += from[place];
             if (biases || normed) columns += from[in_stride * out_stride];
@@ -116,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid
         shared[threadIdx.x] = total, shared[blockDim.x + threadIdx.x] = columns;
         __syncthreads();
         if (team > 0 || !wanted) continue;
-        for (int k = 1; k < in_order; k++) total += shared[lane + k * side], columns += shared[blockDim.x + lane + k * side];
+        for (int k = 1; k < num_teams; k++) total += shared[lane + k * side], columns += shared[blockDim.x + lane + k * side];
         if (biases) {
             if (of_x && p.grad_bias != nullptr) p.grad_bias[column] = columns;
             if (of_walks && p.grad_walk_bias != nullptr) p.grad_walk_bias[other] = columns;

@@ -146,9 +146,9 @@ def _normalised(inputs: EncodeInputs, walks: Tensor, real: Tensor) -> Tensor:
 
 def fits(inputs: EncodeInputs) -> bool:
     """Return whether the operator supports the device, the dtypes and the widths of a call."""
-    tensors = [tensor for tensor in inputs[:10] if isinstance(tensor, Tensor)]
-    in_float32 = all(tensor.is_cuda and tensor.dtype == torch.float32 for tensor in tensors)
-    return in_float32 and (inputs.num_real is None or inputs.num_real.dtype == torch.int32) and _has_room(inputs)
+    tensors = {name: value for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
+    dtypes = all(tensor.dtype == (torch.int32 if name == "num_real" else torch.float32) for name, tensor in tensors.items())
+    return inputs.x.is_cuda and dtypes and _has_room(inputs)
 
 
 def _has_room(inputs: EncodeInputs) -> bool:

@@ -20,6 +20,7 @@ from molgcn.ops.row_walk import aligned
 SUM_THREADS = 1024  # threads of a block that adds up what other blocks, or rows, have
 _THREADS = 256
 _BACKWARD_THREADS = 512
+_SHARED_NUMBERS = 12288  # of rows in a block's shared memory in backward: 48 KB
 MANY_ROWS = 16384  # from here on a thread computes several rows at a time
 _MOST_SUMS = 128  # blocks that share the sums of a norm
 _HEADER = Header(
@@ -68,6 +69,11 @@ class _Shape(NamedTuple):
         return _quads(self.out) if self.add else _quads(self.out) + _quads(self.more_out)
 
     @property
+    def tiles(self) -> int:
+        """The number of tiles of four inputs and four states that the weights have."""
+        return _quads(self.in_) * _quads(self.out) + _quads(self.more_in) * _quads(self.more_out)
+
+    @property
     def norm_size(self) -> int:
         return 4 * _quads(3 * self.more_in)
 
@@ -100,6 +106,31 @@ class _Rows(NamedTuple):
         return 4 * (4 * (self.lanes + 1) * (shape.in_stride + 1) + shape.norm_size + tile)
 
 
+class _Sums(NamedTuple):
+    """How threads share the sums of backward; see cuda/encode_backward.cu.
+
+    Attributes:
+        lanes: The number of tiles of a block.
+        rows: The number of rows that a block has in shared memory.
+    """
+
+    lanes: int
+    rows: int
+
+    @staticmethod
+    def of(shape: _Shape) -> _Sums:
+        row = shape.in_stride + 4 * shape.out_quads
+        return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), 64 if 64 * row <= _SHARED_NUMBERS else 16)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"LANES": self.lanes, "ROWS": self.rows}
+
+    def shared_bytes(self, shape: _Shape) -> int:
+        rows = self.rows * (shape.in_stride + 4 * shape.out_quads)
+        return 4 * (shape.norm_size + max(rows, 20 * _BACKWARD_THREADS))
+
+
 def forward(*args: Any) -> Encoded:
     """Compute the operator's outputs; see :mod:`molgcn.ops.encode`."""
     inputs = _prepared(args)
@@ -129,17 +160,13 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     grad_states, gradients = aligned(grad_states), empty_gradients(grad_states, moments, *inputs)
     names = ("grad_weight", "grad_bias", "grad_walk_weight", "grad_walk_bias", "grad_norm_weight", "grad_norm_bias")
     it = _parameters(inputs, {"grad_states": grad_states, "moments": moments, **dict(zip(names, gradients, strict=True))})
-    tiles = _quads(shape.in_) * _quads(shape.out) + _quads(shape.more_in) * _quads(shape.more_out)
-    chunks, out_stride = -(-tiles // 256), 4 * shape.out_quads
-    parts = max(1, min(-(-num_rows // 32), 2 * gpu(device).num_multiprocessors))
-    it.rows_per_block, it.num_partial = -(-num_rows // parts), parts
-    partial = inputs.x.new_empty(parts, shape.in_stride + 1, out_stride)
-    it.partial = partial.data_ptr()
-    at_once = 64 if 64 * (shape.in_stride + out_stride) <= 12288 else 16
-    shared = 4 * (shape.norm_size + max(at_once * (shape.in_stride + out_stride), 20 * _BACKWARD_THREADS))
-    function = kernel("encode_backward.cu", "encode_sums", shape.macros, device)
-    function.launch(chunks * parts, _BACKWARD_THREADS, shared, it, overlap=True)
-    function = kernel("encode_backward.cu", "encode_gradients", shape.macros, device)
+    plan, parts = _Sums.of(shape), max(1, min(-(-num_rows // 32), 2 * gpu(device).num_multiprocessors))
+    partial = inputs.x.new_empty(parts, shape.in_stride + 1, 4 * shape.out_quads)
+    it.rows_per_block, it.num_partial, it.partial = -(-num_rows // parts), parts, partial.data_ptr()
+    blocks, macros = -(-shape.tiles // plan.lanes) * parts, {**shape.macros, **plan.macros}
+    function = kernel("encode_backward.cu", "encode_sums", macros, device)
+    function.launch(blocks, _BACKWARD_THREADS, plan.shared_bytes(shape), it, overlap=True)
+    function = kernel("encode_backward.cu", "encode_gradients", macros, device)
     function.launch(shape.in_ + shape.more_in + 1, SUM_THREADS, 8 * SUM_THREADS, it, overlap=True)
     return gradients
 
