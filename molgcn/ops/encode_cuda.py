@@ -97,9 +97,8 @@ class _Rows(NamedTuple):
         lanes = -(-shape.out_quads // chunks)
         return _Rows(lanes, max(1, min(_THREADS // lanes, 32, 8192 // (rows * shape.in_stride))), rows)
 
-    @property
-    def macros(self) -> dict[str, int]:
-        return {"LANES": self.lanes, "TEAMS": self.teams, "ROWS": self.rows}
+    def macros(self, shape: _Shape) -> dict[str, int]:
+        return {**shape.macros, "LANES": self.lanes, "TEAMS": self.teams, "ROWS": self.rows}
 
     def shared_bytes(self, shape: _Shape) -> int:
         tile = max(self.teams * self.rows * shape.in_stride, 2 * _THREADS)
@@ -122,9 +121,8 @@ class _Sums(NamedTuple):
         row = shape.in_stride + 4 * shape.out_quads
         return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), 64 if 64 * row <= _SHARED_NUMBERS else 16)
 
-    @property
-    def macros(self) -> dict[str, int]:
-        return {"LANES": self.lanes, "ROWS": self.rows}
+    def macros(self, shape: _Shape) -> dict[str, int]:
+        return {**shape.macros, "LANES": self.lanes, "ROWS": self.rows}
 
     def shared_bytes(self, shape: _Shape) -> int:
         rows = self.rows * (shape.in_stride + 4 * shape.out_quads)
@@ -138,7 +136,7 @@ def forward(*args: Any) -> Encoded:
         raise ValueError("encode: a norm needs running_mean and running_var")
     outputs, shape, num_rows = empty_outputs(*inputs), _Shape.of(inputs), inputs.x.shape[0]
     plan, device, it = _Rows.of(shape, num_rows), inputs.x.device, _parameters(inputs, outputs._asdict())
-    macros = {**shape.macros, **plan.macros}
+    macros = plan.macros(shape)
     if shape.norm and inputs.training:
         it.num_sums = max(1, min(-(-num_rows // 128), _MOST_SUMS))
         it.rows_per_block = -(-num_rows // it.num_sums)
@@ -147,7 +145,8 @@ def forward(*args: Any) -> Encoded:
         kernel("encode.cu", "encode_moments", macros, device).launch(it.num_sums, SUM_THREADS, 16 * SUM_THREADS, it, overlap=True)
     chunks, tiles = -(-shape.out_quads // plan.lanes), -(-num_rows // (plan.teams * plan.rows))
     blocks = chunks * max(1, min(tiles, 8 * gpu(device).num_multiprocessors // chunks))
-    kernel("encode.cu", "encode_rows", macros, device).launch(blocks, _THREADS, plan.shared_bytes(shape), it, overlap=True)
+    function = kernel("encode.cu", "encode_rows", macros, device, lambda: [("encode_backward.cu", _Sums.of(shape).macros(shape))])
+    function.launch(blocks, _THREADS, plan.shared_bytes(shape), it, overlap=True)
     return outputs
 
 
@@ -163,7 +162,7 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     plan, parts = _Sums.of(shape), max(1, min(-(-num_rows // 32), 2 * gpu(device).num_multiprocessors))
     partial = inputs.x.new_empty(parts, shape.in_stride + 1, 4 * shape.out_quads)
     it.rows_per_block, it.num_partial, it.partial = -(-num_rows // parts), parts, partial.data_ptr()
-    blocks, macros = -(-shape.tiles // plan.lanes) * parts, {**shape.macros, **plan.macros}
+    blocks, macros = -(-shape.tiles // plan.lanes) * parts, plan.macros(shape)
     function = kernel("encode_backward.cu", "encode_sums", macros, device)
     function.launch(blocks, _BACKWARD_THREADS, plan.shared_bytes(shape), it, overlap=True)
     function = kernel("encode_backward.cu", "encode_gradients", macros, device)
