@@ -33,24 +33,27 @@ extern "C" __global__ void __launch_bounds__(1024) encode_moments(const __grid_c
     }
 }
 
+// The mean has two parts: the second is what rounding leaves of it, which matters where a sum over many rows is small.
 struct Moments {
-    float mean, variance;
+    float mean, rest, variance;
 };
 
 // Returns a column's moments over the batch, given its sums, and updates the running ones.
 __device__ __forceinline__ Moments batch_moments(const Parameters& p, int column, double sum, double squares, int num_rows) {
-    const double rows = max(num_rows, 1), mean = sum / rows, rest = squares / rows - mean * mean, variance = rest < 0.0 ? 0.0 : rest;
+    const double rows = max(num_rows, 1), mean = sum / rows, difference = squares / rows - mean * mean;
+    const double variance = difference < 0.0 ? 0.0 : difference;
+    const float rounded = static_cast<float>(mean);
     if (blockIdx.x == 0) {
         const float momentum = num_rows > 0 ? p.momentum : 0.0f;  // a batch without rows changes nothing
         const float before[2] = {p.running_mean[column], p.running_var[column]};
         const float unbiased = static_cast<float>(variance * rows / max(num_rows - 1, 1));
-        p.statistics[column] = fmaf(momentum, static_cast<float>(mean) - before[0], before[0]);
+        p.statistics[column] = fmaf(momentum, rounded - before[0], before[0]);
         p.statistics[MORE_IN + column] = fmaf(momentum, unbiased - before[1], before[1]);
     }
-    return {static_cast<float>(mean), static_cast<float>(variance)};
+    return {rounded, static_cast<float>(mean - rounded), static_cast<float>(variance)};
 }
 
-// Finds what `bring_rows` normalises by. The first block also writes the moments for backward.
+// Finds what `bring_rows` applies: the norm with its weight and bias. The first block also writes it without them, for backward.
 __device__ __forceinline__ void find_norm(const Parameters& p, float* norm, double* shared, int num_rows) {
     constexpr int values = 2 * MORE_IN, lanes = threads / values;
     const bool in_batch = p.num_sums > 0;
@@ -65,10 +68,13 @@ __device__ __forceinline__ void find_norm(const Parameters& p, float* norm, doub
     for (int column = threadIdx.x; column < MORE_IN; column += threads) {
         double sum = 0.0, squares = 0.0;
         for (int k = 0; in_batch && k < lanes; k++) sum += shared[k * values + column], squares += shared[k * values + MORE_IN + column];
-        const Moments it = in_batch ? batch_moments(p, column, sum, squares, num_rows) : Moments{p.running_mean[column], p.running_var[column]};
-        const float inverse = 1.0f / sqrtf(it.variance + p.eps);
-        norm[column] = it.mean, norm[MORE_IN + column] = inverse * p.norm_weight[column], norm[2 * MORE_IN + column] = p.norm_bias[column];
-        if (blockIdx.x == 0) p.moments[column] = it.mean, p.moments[MORE_IN + column] = inverse;
+        const Moments running = {p.running_mean[column], 0.0f, p.running_var[column]};
+        const Moments it = in_batch ? batch_moments(p, column, sum, squares, num_rows) : running;
+        const float inverse = 1.0f / sqrtf(it.variance + p.eps), weight = p.norm_weight[column];
+        const float moments[3] = {it.mean, inverse, -it.rest * inverse};
+        norm[column] = it.mean, norm[MORE_IN + column] = inverse * weight;
+        norm[2 * MORE_IN + column] = fmaf(moments[2], weight, p.norm_bias[column]);
+        for (int i = 0; blockIdx.x == 0 && i < 3; i++) p.moments[i * MORE_IN + column] = moments[i];
     }
     __syncthreads();
 }
@@ -77,8 +83,10 @@ __device__ __forceinline__ void find_norm(const Parameters& p, float* norm, doub
 // Returns an entry of the matrix of both maps: row `in`, column `e` of a quad.
 __device__ __forceinline__ float entry(const Parameters& p, int in, int quad, int e) {
     const int out = 4 * quad + e, step = in - 4 * x_quads, more = out - 4 * first_quad;
-    if (step < 0) return in < IN && out < OUT ? __ldg(p.weight + size_t(out) * IN + in) : 0.0f;
-    return step < MORE_IN && more >= 0 && more < MORE_OUT ? __ldg(p.walk_weight + size_t(more) * MORE_IN + step) : 0.0f;
+    const bool walks = MORE_IN > 0 && step >= 0;
+    const bool there = walks ? step < MORE_IN && more >= 0 && more < MORE_OUT : in < IN && out < OUT;
+    const float* from = walks ? p.walk_weight + size_t(more) * MORE_IN + step : p.weight + size_t(out) * IN + in;
+    return there ? __ldg(from) : 0.0f;
 }
 __device__ __forceinline__ float bias_of(const Parameters& p, int quad, int e) {
     const int out = 4 * quad + e, more = out - 4 * first_quad;
@@ -99,7 +107,7 @@ __device__ __forceinline__ void store(const Parameters& p, int row, int quad, co
         if (e < states.size) to[e] = at(x, e);
 }
 
-extern "C" __global__ void __launch_bounds__(threads) encode_rows(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, 4) encode_rows(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* matrix = reinterpret_cast<float*>(memory);   // [in_stride, matrix_stride]
     float* bias = matrix + in_stride * matrix_stride;   // [matrix_stride]
@@ -109,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(threads) encode_rows(const __grid_c
     const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES, quad = begin + lane;
     wait_for_previous();
     const int num_rows = num_real(p.num_real, nullptr, p.num_rows);
-#pragma unroll 4
+#pragma unroll 10
     for (int i = threadIdx.x; i < in_stride * 4 * LANES; i += threads) {  // neighbours take adjacent inputs of one column
         const int in = i % in_stride, column = i / in_stride;
         matrix[in * matrix_stride + column] = entry(p, in, begin + column / 4, column % 4);

@@ -29,17 +29,15 @@ struct States {
 };
 
 // Brings `rows` rows of inputs from `first` on into shared memory, with zeros from `end` on. `norm` has a mean, a factor and what is added
-// for each column of the walks.
+// for each column of the walks. Loads are without branches, so that several are under way at a time.
 __device__ __forceinline__ void bring_rows(const Parameters& p, float* tile, const float* norm, int first, int rows, int end) {
-#pragma unroll 4
+#pragma unroll 8
     for (int i = threadIdx.x; i < rows * in_stride; i += blockDim.x) {
         const int row = first + i / in_stride, column = i % in_stride, step = column - 4 * x_quads;
-        float value = 0.0f;
-        if (row < end && column < IN) value = __ldg(p.x + size_t(row) * IN + column);
-        if (row < end && step >= 0 && step < MORE_IN) {
-            value = __ldg(p.walks + size_t(row) * MORE_IN + step);
-            if (NORM) value = fmaf(value - norm[step], norm[MORE_IN + step], norm[2 * MORE_IN + step]);
-        }
+        const bool walks = MORE_IN > 0 && step >= 0, there = row < end && (walks ? step < MORE_IN : column < IN);
+        const float* from = walks ? p.walks + size_t(row) * MORE_IN + step : p.x + size_t(row) * IN + column;
+        float value = there ? __ldg(from) : 0.0f;
+        if (NORM && walks && there) value = fmaf(value - norm[step], norm[MORE_IN + step], norm[2 * MORE_IN + step]);
         tile[i] = value;
     }
 }

@@ -23,6 +23,7 @@ struct Tile {
 };
 
 __device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, int first, int rows, int end) {
+#pragma unroll 4
     for (int i = threadIdx.x; i < rows * out_quads; i += threads) {
         const int row = first + i / out_quads;
         const States states(i % out_quads);
@@ -37,7 +38,7 @@ __device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, 
 }
 
 // Computes S and s of the rows of a block.
-extern "C" __global__ void __launch_bounds__(threads) encode_sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* norm = reinterpret_cast<float*>(memory);  // [3, MORE_IN]
     float* inputs = norm + norm_size;                // [ROWS, in_stride]
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(threads) encode_sums(const __grid_c
     const Tile it(works ? number : 0);
     wait_for_previous();
     const int begin = part * p.rows_per_block, end = min(begin + p.rows_per_block, num_real(p.num_real, nullptr, p.num_rows));
-    for (int i = threadIdx.x; NORM && i < 3 * MORE_IN; i += threads) norm[i] = i < 2 * MORE_IN ? p.moments[i] : 0.0f;
+    for (int i = threadIdx.x; NORM && i < 3 * MORE_IN; i += threads) norm[i] = p.moments[i];
     float4 sum[5] = {nothing(), nothing(), nothing(), nothing(), nothing()};  // four rows of S, and s
     for (int first = begin; first < end; first += ROWS) {
         const int rows = min(ROWS, end - first);
@@ -89,45 +90,47 @@ __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
     return shared[0];
 }
 
-// Adds up the blocks' sums in order, and writes the gradients: a block for each input, and a last one for the biases.
+// Adds up the blocks' sums of a place in order. All threads call it, and those of the first team get the sum of their column.
+__device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int place, bool wanted, int side) {
+    const int team = threadIdx.x / side, num_teams = blockDim.x / side, end = wanted && team < num_teams ? p.num_partial : 0;
+    float total = 0.0f;
+#pragma unroll 8
+    for (int part = team; part < end; part += num_teams) total += p.partial[size_t(part) * partial_size + place];
+    __syncthreads();
+    shared[threadIdx.x] = total;
+    __syncthreads();
+    for (int k = 1; team == 0 && k < num_teams; k++) total += shared[threadIdx.x + k * side];
+    return total;
+}
+
+// Writes the gradients: a block for each input, and a last one for the biases.
 extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* shared = reinterpret_cast<float*>(memory);  // [2, threads]
-    const int side = min(min(out_stride, 128), static_cast<int>(blockDim.x)), lane = threadIdx.x % side, team = threadIdx.x / side;
-    const int num_teams = blockDim.x / side;
-    const int input = blockIdx.x, step = input - IN;
+    float* shared = reinterpret_cast<float*>(memory);  // [threads]
+    const int side = min(min(out_stride, 128), static_cast<int>(blockDim.x)), input = blockIdx.x, step = input - IN;
     const bool biases = step == MORE_IN, more = step >= 0 && !biases, normed = NORM && more;
-    const float norm_weight = normed ? p.norm_weight[step] : 1.0f, norm_bias = normed ? p.norm_bias[step] : 0.0f;
-    const int place = (more ? 4 * x_quads + step : input) * out_stride;
-    float of_norm_weight = 0.0f, of_norm_bias = 0.0f;
+    const int row = biases ? in_stride : more ? 4 * x_quads + step : input;
+    float of_weight = 0.0f, of_bias = 0.0f;  // of the norm
     wait_for_previous();
+    const float weight = normed ? p.norm_weight[step] : 1.0f, bias = normed ? p.norm_bias[step] : 0.0f;
     for (int first = 0; first < out_stride; first += side) {
-        const int column = first + lane, other = column - 4 * first_quad;
+        const int column = first + threadIdx.x % side, other = column - 4 * first_quad;
         const bool of_x = column < OUT, of_walks = other >= 0 && other < MORE_OUT, wanted = biases ? of_x || of_walks : more ? of_walks : of_x;
-        float total = 0.0f, columns = 0.0f;
-#pragma unroll 8
-        for (int part = team; team < num_teams && wanted && part < p.num_partial; part += num_teams) {
-            const float* from = p.partial + size_t(part) * partial_size + column;
-            if (!biases) total += from[place];
-            if (biases || normed) columns += from[in_stride * out_stride];
-        }
-        __syncthreads();
-        shared[threadIdx.x] = total, shared[blockDim.x + threadIdx.x] = columns;
-        __syncthreads();
-        if (team > 0 || !wanted) continue;
-        for (int k = 1; k < num_teams; k++) total += shared[lane + k * side], columns += shared[blockDim.x + lane + k * side];
+        const float total = sum_parts(p, shared, row * out_stride + column, wanted, side);
+        const float columns = normed ? sum_parts(p, shared, in_stride * out_stride + column, wanted, side) : 0.0f;
+        if (threadIdx.x >= side || !wanted) continue;
         if (biases) {
-            if (of_x && p.grad_bias != nullptr) p.grad_bias[column] = columns;
-            if (of_walks && p.grad_walk_bias != nullptr) p.grad_walk_bias[other] = columns;
+            if (of_x && p.grad_bias != nullptr) p.grad_bias[column] = total;
+            if (of_walks && p.grad_walk_bias != nullptr) p.grad_walk_bias[other] = total;
         } else if (more) {
-            const float weight = normed ? p.walk_weight[size_t(other) * MORE_IN + step] : 0.0f;
-            of_norm_weight = fmaf(weight, total, of_norm_weight), of_norm_bias = fmaf(weight, columns, of_norm_bias);
-            p.grad_walk_weight[size_t(other) * MORE_IN + step] = fmaf(norm_weight, total, norm_bias * columns);
+            const size_t place = size_t(other) * MORE_IN + step;
+            p.grad_walk_weight[place] = fmaf(weight, total, bias * columns);
+            if (normed) of_weight = fmaf(p.walk_weight[place], total, of_weight), of_bias = fmaf(p.walk_weight[place], columns, of_bias);
         } else {
             p.grad_weight[size_t(column) * IN + input] = total;
         }
     }
     if (!normed) return;
-    of_norm_weight = sum_lanes(shared, of_norm_weight, side), of_norm_bias = sum_lanes(shared + blockDim.x, of_norm_bias, side);
-    if (threadIdx.x == 0) p.grad_norm_weight[step] = of_norm_weight, p.grad_norm_bias[step] = of_norm_bias;
+    of_weight = sum_lanes(shared, of_weight, side), of_bias = sum_lanes(shared, of_bias, side);
+    if (threadIdx.x == 0) p.grad_norm_weight[step] = of_weight, p.grad_norm_bias[step] = of_bias;
 }

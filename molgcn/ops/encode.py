@@ -79,7 +79,7 @@ class Encoded(NamedTuple):
     Attributes:
         states: The states [R, C + D], or [R, C] if encodings are added. The padding's rows are 0.
         statistics: The running mean and variance after this batch [2, k] where a norm is in training, otherwise [2, 0].
-        moments: The mean and the inverse deviation [2, k] that a norm has used, otherwise [2, 0].
+        moments: What a norm has normalised by, the mean, a factor and what is added [3, k], otherwise [3, 0].
     """
 
     states: Tensor
@@ -193,7 +193,7 @@ def empty_outputs(*args: Any) -> Encoded:
     first, second = inputs.widths
     states = inputs.x.new_empty(inputs.x.shape[0], first if inputs.add else first + second)
     statistics = inputs.x.new_empty(2, inputs.num_normed if inputs.training else 0)
-    return Encoded(states, statistics, inputs.x.new_empty(2, inputs.num_normed))
+    return Encoded(states, statistics, inputs.x.new_empty(3, inputs.num_normed))
 
 
 @torch.library.register_fake("molgcn::encode_backward")

@@ -155,7 +155,7 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     inputs = _prepared(args)
     shape, (num_rows, _), device = _Shape.of(inputs), inputs.x.shape, inputs.x.device
     expect("encode", "grad_states", grad_states, empty_outputs(*inputs).states.shape, inputs.x)
-    expect("encode", "moments", moments, (2, inputs.num_normed), inputs.x)
+    expect("encode", "moments", moments, (3, inputs.num_normed), inputs.x)
     grad_states, gradients = aligned(grad_states), empty_gradients(grad_states, moments, *inputs)
     names = ("grad_weight", "grad_bias", "grad_walk_weight", "grad_walk_bias", "grad_norm_weight", "grad_norm_bias")
     it = _parameters(inputs, {"grad_states": grad_states, "moments": moments, **dict(zip(names, gradients, strict=True))})
@@ -166,7 +166,7 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     function = kernel("encode_backward.cu", "encode_sums", macros, device)
     function.launch(blocks, _BACKWARD_THREADS, plan.shared_bytes(shape), it, overlap=True)
     function = kernel("encode_backward.cu", "encode_gradients", macros, device)
-    function.launch(shape.in_ + shape.more_in + 1, SUM_THREADS, 8 * SUM_THREADS, it, overlap=True)
+    function.launch(shape.in_ + shape.more_in + 1, SUM_THREADS, 4 * SUM_THREADS, it, overlap=True)
     return gradients
 
 
