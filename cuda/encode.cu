@@ -109,10 +109,10 @@ __device__ __forceinline__ void store(const Parameters& p, int row, int quad, co
 
 extern "C" __global__ void __launch_bounds__(threads, 4) encode_rows(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* matrix = reinterpret_cast<float*>(memory);   // [in_stride, matrix_stride]
-    float* bias = matrix + in_stride * matrix_stride;   // [matrix_stride]
-    float* norm = bias + matrix_stride;                 // [3, MORE_IN]
-    float* tile = norm + norm_size;                     // [tile_rows, in_stride], or what find_norm needs
+    float* matrix = reinterpret_cast<float*>(memory);  // [in_stride, matrix_stride]
+    float* bias = matrix + in_stride * matrix_stride;  // [matrix_stride]
+    float* norm = bias + matrix_stride;                // [3, MORE_IN]
+    float* tile = norm + norm_size;                    // [tile_rows, in_stride], or what find_norm needs
     const int begin = blockIdx.x % chunks * LANES, step = gridDim.x / chunks * tile_rows;
     const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES, quad = begin + lane;
     wait_for_previous();

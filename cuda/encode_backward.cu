@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __gri
     SHARED_MEMORY(memory);
     float* norm = reinterpret_cast<float*>(memory);  // [3, MORE_IN]
     float* inputs = norm + norm_size;                // [ROWS, in_stride]
-    float* gradients = inputs + ROWS * in_stride;  // [ROWS, out_stride]
+    float* gradients = inputs + ROWS * in_stride;    // [ROWS, out_stride]
     float* totals = inputs;                          // [threads, 20], after the rows
     const int part = blockIdx.x / chunks, number = blockIdx.x % chunks * LANES + threadIdx.x % LANES, team = threadIdx.x / LANES;
     const bool works = team < teams && number < tiles;

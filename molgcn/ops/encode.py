@@ -1,6 +1,6 @@
 r"""`molgcn::encode`: rows of features and of random walks, mapped to the first states of atoms or bonds.
 
-CUDA has an implementation, :mod:`molgcn.ops.encode_cuda`. On other devices networks take :func:`encode_reference`'s operations instead, see
+CUDA has an implementation, :mod:`molgcn.ops.encode_cuda`. On other devices networks call PyTorch's modules instead; see
 :mod:`molgcn.nn.fused_encoders`.
 """
 

@@ -27,9 +27,9 @@ CASES = [
     {**ATOMS, "count": 61},
     {**BONDS, "count": 90},
     {**ODD, "training": False, "bias": True},
-    {**ODD, "walks": (5, 7), "add": True, "count": 1},
 ]
 RARE = [
+    {**ODD, "walks": (5, 7), "add": True, "count": 1},
     {"rows": 4, "columns": (4, 12)},
     {"rows": 33, "columns": (6, 3), "bias": True},
     {**ODD, "count": 0},
