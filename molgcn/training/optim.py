@@ -12,23 +12,27 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
+from molgcn.training.clipped_adam import ClippedAdam
 
 
-def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig) -> Optimizer:
-    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form.
+def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig, max_norm: float | None = None) -> Optimizer:
+    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in a fused form.
 
     Args:
         parameters: parameters, or groups of them, as PyTorch's optimisers take them.
         config: names the optimiser and its options; see conf/optimizer.
+        max_norm: the norm that a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients to. Others leave clipping to the
+            caller.
     """
-    adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
-    classes: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
-        "adam": (Adam, adam),
-        "adamw": (AdamW, adam),
-        "sgd": (SGD, {"momentum": config.momentum, "nesterov": config.nesterov}),
-    }
-    cls, options = classes[config.name]
-    return cls(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True, **options)  # type: ignore[call-arg]
+    groups = list(parameters)
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.name == "sgd":
+        return SGD(groups, momentum=config.momentum, nesterov=config.nesterov, fused=True, **options)
+    options |= {"betas": config.betas, "eps": config.eps}
+    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
+    if first.is_cuda:
+        return ClippedAdam(groups, max_norm, decoupled_weight_decay=config.name == "adamw", **options)
+    return (AdamW if config.name == "adamw" else Adam)(groups, fused=True, **options)
 
 
 def build_scheduler(

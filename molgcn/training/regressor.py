@@ -24,6 +24,7 @@ from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
+from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.loss_sum import LossSum
@@ -203,7 +204,7 @@ class MoleculeRegressor(TaskModule):
     def update_weights(self, optimizer: Any) -> None:
         """Clip the gradients, then take one step of the optimiser and of the moving average."""
         clip = self.config.training.gradient_clip_norm
-        if clip is not None:
+        if clip is not None and not isinstance(optimizer, ClippedAdam):
             clip_grad_norm_(self.model.parameters(), clip)
         optimizer.step()
         optimizer.zero_grad()
@@ -260,7 +261,8 @@ class MoleculeRegressor(TaskModule):
         Raises:
             UserError: If the schedule ends with the training, and nothing says when that is.
         """
-        optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer)
+        clip = self.config.training.gradient_clip_norm
+        optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer, clip)
         batches = self.trainer.num_training_batches
         if batches == math.inf:
             self.trainer.fit_loop.setup_data()
