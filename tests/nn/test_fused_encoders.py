@@ -24,7 +24,7 @@ DEVICES = [pytest.param("emulated", marks=needs_compiler), pytest.param("cuda", 
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """Run the operator on a GPU, or emulate it for CPU tensors."""
+    """Yield the device to test on: a GPU, or the CPU with the operator emulated."""
     if request.param == "cuda":
         yield "cuda"
         return
