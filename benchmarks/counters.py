@@ -20,8 +20,8 @@ STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 METRICS = {
     "time, us": ("gpu__time_duration.sum",),
     "blocks": ("launch__grid_size",),
-    "threads a block": ("launch__block_size",),
-    "registers a thread": ("launch__registers_per_thread",),
+    "threads per block": ("launch__block_size",),
+    "registers per thread": ("launch__registers_per_thread",),
     "warps a scheduler": ("smsp__warps_active.avg.per_cycle_active",),
     "instructions, millions": ("smsp__inst_executed.sum",),
     "issue slots busy, %": ("smsp__issue_active.avg.pct_of_peak_sustained_active",),

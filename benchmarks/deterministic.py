@@ -28,7 +28,7 @@ def main() -> None:
         f"Epochs of the built-in molecules through the Trainer, backend=fused; medians of {arguments.rounds} rounds by turns, each the "
         f"median of {arguments.epochs} epochs after 1.",
         "",
-        "| network | B | epoch, ms | with trainer.deterministic=true | times | kernels a step | with it |",
+        "| network | B | epoch, ms | with trainer.deterministic=true | times | kernels per step | with it |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for title, model, batch_size in WORK:

@@ -15,7 +15,7 @@ from molgcn.benchmark.machine import machine
 SMALL, LARGE = 18, 150  # atoms of the largest molecule; molecules larger than a tile need other code
 WORK = [(hidden, None, precision, 1024, SMALL) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
 WORK += [(hidden, "batch", "highest", 1024, SMALL) for hidden in (32, 128, 172, 512)]
-WORK += [(hidden, norm, "highest", 4096, SMALL) for hidden in (32, 64, 96) for norm in (None, "layer")]  # other kernels: fewer warps a tile
+WORK += [(hidden, norm, "highest", 4096, SMALL) for hidden in (32, 64, 96) for norm in (None, "layer")]  # fewer warps per tile
 WORK += [(hidden, None, "highest", 4096, LARGE) for hidden in (32, 64, 96)]
 
 STEP = """

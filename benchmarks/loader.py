@@ -38,7 +38,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     table = Table(arguments.output and arguments.output.with_suffix(".csv"), KEY)
     for row in measure(molecules, dataset, device, table, arguments.workers):
-        print(f"{row['loader']}, B={row['batch_size']}: {row['microseconds']} us a batch", flush=True)
+        print(f"{row['loader']}, B={row['batch_size']}: {row['microseconds']} us per batch", flush=True)
     lines = [
         "# Loaders",
         "",

@@ -30,7 +30,7 @@ def main() -> None:
         "",
         *(f"- {key}: {value}" for key, value in machine(torch.device("cpu")).items()),
         "",
-        f"From CSV to CSV, {BATCH} molecules a batch, as many worker processes as cores on both sides, no norm; the times include the",
+        f"From CSV to CSV, {BATCH} molecules per batch, as many worker processes as cores on both sides, no norm; the times include the",
         "start of the workers. The PyG script makes `Data` objects in its DataLoader's workers, atom by atom, and runs `GCNConv` as",
         "written; several models (M) are an ensemble, of which mean and deviation are written. Stages by themselves, in microseconds a",
         "molecule: RDKit's `MolFromSmiles` and nothing else, our reading, our featurising and packing (each on one core), the models on",

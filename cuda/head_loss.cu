@@ -66,12 +66,6 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_
     sum_up(p, reinterpret_cast<double*>(shared));
 }
 
-// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
-__device__ __forceinline__ float scale(const Parameters& p) {
-    const double known = p.sums[1];
-    return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
-}
-
 // Writes `factor` times the sums over all molecules of slopes times x, for TARGETS targets and COLUMNS columns. The column after the last
 // is one: it gives the bias.
 __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int block, float factor) {
@@ -118,12 +112,12 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
     wait_for_previous();
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
     if (blockIdx.x < summing) {
-        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, scale(p));
+        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, loss_scale(p.sums, p.grad_loss));
         return;
     }
     const long long count = static_cast<long long>(p.num_graphs) * p.width;
     const long long threads = static_cast<long long>(gridDim.x - summing) * blockDim.x;
-    const float factor = scale(p);
+    const float factor = loss_scale(p.sums, p.grad_loss);
     for (long long i = static_cast<long long>(blockIdx.x - summing) * blockDim.x + threadIdx.x; i < count; i += threads) {
         const float* slopes = p.slopes + i / p.width * p.num_targets;
         float sum = 0.0f;
@@ -158,7 +152,7 @@ extern "C" __global__ void masked_loss_forward(const __grid_constant__ Parameter
     if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
 }
 extern "C" __global__ void masked_loss_backward(const __grid_constant__ Parameters p) {
-    const float factor = scale(p);
+    const float factor = loss_scale(p.sums, p.grad_loss);
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
         p.grad_x[i] = factor * p.slopes[i];
 }

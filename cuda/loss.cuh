@@ -36,3 +36,8 @@ __device__ __forceinline__ void sum_over_block(double* shared, double& total, do
     }
     if (threadIdx.x == 0) total = totals[0], known = counts[0];
 }
+// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
+__device__ __forceinline__ float loss_scale(const double* sums, const float* grad_loss) {
+    const double known = sums[1];
+    return *grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
+}

@@ -76,7 +76,7 @@ def _canonical(mol: Chem.Mol) -> str | None:
 
 
 def _substitute(smiles: str, group: str) -> set[str]:
-    """All molecules in which `group` replaces one hydrogen (two for "=O") of `smiles`."""
+    """Return all molecules in which `group` replaces one hydrogen of `smiles`, or two for "=O"."""
     mol = Chem.MolFromSmiles(smiles)
     double = group.startswith("=")
     piece = Chem.MolFromSmiles(group.lstrip("="))
@@ -97,12 +97,12 @@ def _substitute(smiles: str, group: str) -> set[str]:
 
 
 def heavy_atoms(smiles: str) -> int:
-    """Number of atoms without hydrogens."""
+    """Return the number of atoms other than hydrogen."""
     return Chem.MolFromSmiles(smiles).GetNumAtoms()
 
 
 def is_stable(smiles: str) -> bool:
-    """Whether no unstable pattern is present, and heteroatoms do not outnumber carbon by much."""
+    """Return whether no unstable pattern is present and heteroatoms do not outnumber carbon by much."""
     mol = Chem.MolFromSmiles(smiles)
     if any(mol.HasSubstructMatch(pattern) for pattern in _UNSTABLE):
         return False
@@ -113,7 +113,7 @@ def is_stable(smiles: str) -> bool:
 
 
 def skeletons(max_heavy: int) -> set[str]:
-    """All alkanes and the ring systems, up to `max_heavy` atoms."""
+    """Return all alkanes and the ring systems of up to `max_heavy` atoms."""
     level = {"C"}
     found = set(level)
     while level and heavy_atoms(next(iter(level))) < max_heavy:
@@ -123,7 +123,7 @@ def skeletons(max_heavy: int) -> set[str]:
 
 
 def enumerate_molecules(max_heavy: int = MAX_HEAVY) -> list[str]:
-    """Canonical SMILES of the built-in set, by heavy atoms, then alphabetically."""
+    """Return the canonical SMILES of the built-in set, by heavy atoms, then alphabetically."""
     level = skeletons(max_heavy)
     found = set(level)
     sizes = {group: heavy_atoms(group.lstrip("=")) for group in GROUPS}
@@ -149,20 +149,23 @@ def enumerate_molecules(max_heavy: int = MAX_HEAVY) -> list[str]:
 
 
 def _sample(molecules: list[str], count: int) -> list[str]:
-    """`count` molecules by hash, half of them aromatic as far as there are enough (aromatic SMILES have a lower-case letter)."""
+    """Return the first `count` molecules by hash, half of them aromatic if there are enough.
+
+    Aromatic SMILES have a lower-case letter.
+    """
     ranked = sorted(molecules, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
     aromatic = [smiles for smiles in ranked if smiles != smiles.upper()][: count // 2]
     return aromatic + [smiles for smiles in ranked if smiles == smiles.upper()][: count - len(aromatic)]
 
 
 def labels(smiles: str) -> tuple[float, float, float]:
-    """Crippen logP, Crippen molar refractivity (cm^3/mol) and topological polar surface area (A^2)."""
+    """Return Crippen logP, Crippen molar refractivity (cm^3/mol) and topological polar surface area (A^2)."""
     mol = Chem.MolFromSmiles(smiles)
     return Crippen.MolLogP(mol), Crippen.MolMR(mol), rdMolDescriptors.CalcTPSA(mol)
 
 
 def write(path: Path) -> None:
-    """Writes the molecules and their labels as CSV."""
+    """Write the molecules and their labels as CSV."""
     molecules = enumerate_molecules()
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

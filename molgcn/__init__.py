@@ -1,4 +1,4 @@
-"""molgcn: the fastest way to train graph networks on molecules."""
+"""molgcn trains graph networks on molecules."""
 
 import os
 from typing import TYPE_CHECKING, Any

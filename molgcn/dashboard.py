@@ -21,11 +21,11 @@ SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("Learning rate", "lr", "rate"),
     ),
     "Throughput": (
-        ("Molecules a second", "throughput/molecules_per_second", "1/s"),
+        ("Molecules per second", "throughput/molecules_per_second", "1/s"),
         ("Time of a step", "throughput/step_ms", "ms"),
         ("Waiting for data", "throughput/data_wait", "share of the time"),
         ("Memory", "throughput/memory_mb", "MB"),
-        ("Kernels a step", "throughput/kernel_launches", "launches"),
+        ("Kernels per step", "throughput/kernel_launches", "launches"),
     ),
 }
 _OVER_TIME = (("Training loss over wall time", "train/loss"), ("Validation loss over wall time", "val/loss"))

@@ -16,6 +16,12 @@ DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not any(part.startswit
 GENERATED = re.compile(r"\||.*torch-geometric")  # rows of tables and facts of a machine, which the scripts of benchmarks/ write
 WIDTH = 120
 FIGURES = sorted((ROOT / "docs" / "figures").glob("*.svg"))
+EXAMPLES = {
+    f"{path.name}-{number}": code
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.name != "extending.md"  # tests/test_extending.py runs its examples
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL))
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FOLDERS = ("molgcn", "conf", "docs", "benchmarks", "notebooks", "data", "cpu", "cuda", "tests")
 
@@ -38,6 +44,15 @@ def test_lines_can_be_read_in_a_diff(path):
     generated = "benchmarks/results" in path.as_posix()
     long = [line for line in path.read_text().splitlines() if len(line) > WIDTH and not (generated and GENERATED.match(line))]
     assert not long
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_python_examples_run_and_have_the_shapes_that_they_state(name, trained_run):
+    code = EXAMPLES[name].replace("runs/<run>", str(trained_run.folder))
+    scope: dict = {}
+    exec(code, scope)
+    for variable, shape in re.findall(r"^(\w+) = .*# \[([\d, ]+)\]$", code, re.MULTILINE):
+        assert list(scope[variable].shape) == [int(size) for size in shape.split(",")]
 
 
 @pytest.mark.slow  # 10 s, and CI builds the site by the Makefile

@@ -308,6 +308,6 @@ def test_molecules_unlike_the_training_are_counted(run, tmp_path, caplog):
     evaluate(config(ckpt=str(run), dataset={"path": str(path)}, output=str(tmp_path / "out")))
     found = [record.message for record in caplog.records if "extrapolations" in record.message]
     assert found == [
-        f"{path} has molecules unlike those of the training: 1 of several fragments (salts, mixtures), 1 with fewer or "
-        "more heavy atoms than its 4 to 9; their predictions are extrapolations"
+        f"{path} has molecules unlike the training molecules: 1 of several fragments (salts, mixtures), 1 outside the "
+        "training molecules' 4 to 9 heavy atoms; their predictions are extrapolations"
     ]

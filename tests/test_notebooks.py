@@ -12,7 +12,7 @@ SMALL = {
     "quickstart": {"SUBSET": 200, "EPOCHS": 2},
     "api": {"MOLECULES": 300, "EPOCHS": 2},
     "screening": {"MEASURED": 200, "LIBRARY": 100, "EPOCHS": 2},
-    "transfer": {"CHEAP": 300, "DEAR": 60, "UNSEEN": 50, "EPOCHS": 2, "FINE_EPOCHS": 2},
+    "transfer": {"CHEAP": 300, "EXPENSIVE": 60, "UNSEEN": 50, "EPOCHS": 2, "FINE_EPOCHS": 2},
     "fused_vs_pyg": {"MOLECULES": 200, "BATCH_SIZE": 64, "REPEATS": 2},
     "own_model": {"NODES": 500, "EDGES": 3000, "STEPS": 3},
 }

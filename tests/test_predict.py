@@ -231,8 +231,8 @@ def test_molecules_unlike_the_training_are_counted_in_one_line(trained_run, tmp_
     assert [row["smiles"] for row in rows_of(tmp_path / "p.csv")] == lines
     warnings = [record.message for record in caplog.records if "extrapolations" in record.message]
     assert warnings == [
-        f"{tmp_path / 'library.smi'} has molecules unlike those of the training: 1 of several fragments (salts, mixtures), 2 with fewer or "
-        "more heavy atoms than its 4 to 9; their predictions are extrapolations"
+        f"{tmp_path / 'library.smi'} has molecules unlike the training molecules: 1 of several fragments (salts, mixtures), 2 outside the "
+        "training molecules' 4 to 9 heavy atoms; their predictions are extrapolations"
     ]
 
 

@@ -30,7 +30,8 @@ def trainings(commands: list[str]) -> list[list[str]]:
 
 COMMANDS = commands_of(README)
 TRAIN = trainings(COMMANDS)
-PAGES = [command for page in sorted((ROOT / "docs").rglob("*.md")) for command in trainings(commands_of(page.read_text()))]
+DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "data" / "README.md"]
+PAGES = [command for page in DOCUMENTS for command in trainings(commands_of(page.read_text()))]
 STANDARD = [command for command in PAGES if not any(word.startswith("--config-dir") for word in command)]  # presets of the reader
 FAST = [
     "dataset.subset=200",
@@ -70,13 +71,6 @@ def test_commands_run_in_order(tmp_path, run_cli):
         assert done.returncode == 0, done.stderr
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 3
     assert (tmp_path / "model.onnx").is_file()
-
-
-def test_python_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
-    scope: dict[str, object] = {}
-    exec(example, scope)
-    assert scope["prediction"].shape == (2, 1)  # type: ignore[attr-defined]
 
 
 def test_the_table_is_what_the_script_makes_of_the_results():

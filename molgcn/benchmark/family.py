@@ -16,6 +16,7 @@ from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.ops.head_loss import Objective
+from molgcn.training.clipped_adam import ClippedAdam
 
 PLUS = {"residual": True, "feed_forward": True, "feed_forward_norm": "batch", "pool": "sum", "head_layers": 2}
 BATCH, LAYER = {"norm": "batch", "residual": True}, {"norm": "layer", "residual": True}
@@ -138,7 +139,12 @@ class _Candidate:
         if work == "forward_backward":
             return both
         # a learning rate of zero leaves the weights as they are and does the same work
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True, capturable=self._objective.target.is_cuda)
+        on_gpu = self._objective.target.is_cuda
+        optimizer: torch.optim.Optimizer
+        if on_gpu and self.name.startswith("fused"):
+            optimizer = ClippedAdam(self.model.parameters(), None, decoupled_weight_decay=True, lr=0.0, weight_decay=0.01)
+        else:
+            optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True, capturable=on_gpu)
 
         def step() -> None:
             both()

@@ -33,7 +33,7 @@ def write_plots(results: Results) -> list[Path]:
     steps, epochs, learning = (rows.get(name, []) for name in ("steps", "epochs", "learning"))
     figures = {
         "speedup_depth": _speedup(steps, "num_layers", "batch_size", "layers", lambda value: f"B = {value:,}"),
-        "speedup_batch": _speedup(steps, "batch_size", "num_layers", "molecules a batch", lambda value: f"L = {value}"),
+        "speedup_batch": _speedup(steps, "batch_size", "num_layers", "molecules per batch", lambda value: f"L = {value}"),
         "time_split": _time_split(steps, epochs),
         "loss_curves": _losses(learning),
     }
@@ -152,7 +152,7 @@ def _time_split(steps: Sequence[Row], epochs: Sequence[Row]) -> Figure | None:
             if share > 0.045:
                 axes.text(left + share / 2, place, f"{share:.0%}", ha="center", va="center", color="white", fontsize=8)
             left += share
-        axes.text(1.012, place, f"{row['step_ms']:.3g} ms a step", va="center", fontsize=9)
+        axes.text(1.012, place, f"{row['step_ms']:.3g} ms per step", va="center", fontsize=9)
     labels = [f"{_SIDES[row['backend']][1]}, {plain(row['dataset'])} L={row['num_layers']} B={row['batch_size']:,}" for row, _ in bars]
     axes.set_yticks(range(len(bars)), labels)
     axes.invert_yaxis()

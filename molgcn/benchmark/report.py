@@ -140,7 +140,7 @@ def loaders_sheet(rows: Sequence[Row]) -> Sheet:
         rate, base = row["molecules_per_second"], baseline.get((row["dataset"], row["batch_size"]))
         times = _short(rate / base) if rate and base else ""
         cells.append([row["dataset"], row["loader"], _whole(row["batch_size"]), f"{row['microseconds']:,.1f}", _whole(rate), times])
-    return Sheet("Loaders", ["molecules", "loader", "B", "us a batch", "molecules/s", "times PyG"], cells, 2)
+    return Sheet("Loaders", ["molecules", "loader", "B", "us per batch", "molecules/s", "times PyG"], cells, 2)
 
 
 def epochs_sheet(rows: Sequence[Row]) -> Sheet:
@@ -162,8 +162,8 @@ def _beside_epochs(rows: Sequence[Row]) -> Sheet:
         [*_run(row), f"{row['data_wait']:.0%}", _whole(row["kernel_launches"]), *(_short(row[name]) for name in names)] for row in rows
     ]
     note = (
-        "Share of an epoch spent waiting for batches; kernels a step; one validation epoch; writing a checkpoint; from packed molecules to "
-        "the end of the first step, compiling included; peak of a GPU's allocated memory, on a CPU of the process so far."
+        "Share of an epoch spent waiting for batches; kernels per step; one validation epoch; writing a checkpoint; from packed molecules "
+        "to the end of the first step, compiling included; peak of a GPU's allocated memory, on a CPU of the process so far."
     )
     return Sheet("Beside the epochs", header, cells, 3, note)
 

@@ -141,7 +141,7 @@ def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers:
 def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, float, float, float, float]:
     """Return the microseconds per molecule of each stage, for the first molecules of a file.
 
-    The stages are RDKit's MolFromSmiles, our parsing, featurising with packing, our model and PyG's. They are timed in turn on one stretch
+    The stages are RDKit's MolFromSmiles, our parsing, featurising with packing, our model and PyG's. They are timed in turn on one chunk
     of molecules after another, so that a change of the machine's speed affects all alike.
     """
     from rdkit import Chem, rdBase

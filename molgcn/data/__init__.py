@@ -11,7 +11,10 @@ __all__ = ["GraphBatch", "PackedMolecules"]
 
 
 def __getattr__(name: str) -> Any:
-    """GraphBatch when it is first asked for: it needs torch, which takes seconds to import and which featurising processes do without."""
+    """Import GraphBatch when it is first asked for.
+
+    It needs torch, which takes seconds to import and which featurising processes do without.
+    """
     if name == "GraphBatch":
         from molgcn.data.batch import GraphBatch
 

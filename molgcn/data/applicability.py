@@ -172,7 +172,7 @@ def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None)
         if total:
             listed = ", ".join(f"{element_symbol(number)} {count:,}" for number, count in by_element.most_common(8))
             more = f" and {len(by_element) - 8} more elements" if len(by_element) > 8 else ""
-            found.append(f"{total:,} with elements that it never saw ({listed}{more})")
+            found.append(f"{total:,} with elements that no training molecule has ({listed}{more})")
     dummies = sum(count for elements, count in contents.elements.items() if DUMMY in elements - seen)
     if dummies:
         found.append(f"{dummies:,} with dummy atoms (*)")
@@ -182,11 +182,11 @@ def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None)
         least, most = domain["heavy_atoms"]
         outside = sum(count for size, count in contents.sizes.items() if not least <= size <= most)
         if outside:
-            found.append(f"{outside:,} with fewer or more heavy atoms than its {least} to {most}")
+            found.append(f"{outside:,} outside the training molecules' {least} to {most} heavy atoms")
     return ", ".join(found)
 
 
 def warn_of_extrapolation(title: str, contents: Contents, domain: Mapping[str, Any] | None) -> None:
     """Log a warning that counts the molecules of `title` that are unlike the training molecules, if there are any."""
     if unlike := describe_unlike(contents, domain):
-        log.warning("%s has molecules unlike those of the training: %s; their predictions are extrapolations", title, unlike)
+        log.warning("%s has molecules unlike the training molecules: %s; their predictions are extrapolations", title, unlike)

@@ -33,7 +33,7 @@ class GraphBatch:
         targets: float [B, T], NaN where missing. A set with bounds or weights has [B, 2 T + 1], see :mod:`molgcn.data.label_columns`.
         indices: int64 [B], positions of the molecules in the packed set. Default: 0, 1, ...
         tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
-        tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules a tile as fit, in their order.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules per tile as fit, in their order.
         large_molecules: whether a molecule or a tile may have more than `tile_nodes` atoms. Default: True where `tile_nodes` or
             `tile_ptr` is given, else read from the molecules. With False the kernels take half as long to compile.
         leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
@@ -112,7 +112,7 @@ class GraphBatch:
         Args:
             molecules: the packed set.
             indices: int, slice, bool mask or int array.
-            tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules a tile as fit.
+            tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules per tile as fit.
             tile_nodes: number of atoms that a tile has room for. Default: that of the set.
         """
         check_once(molecules)
@@ -147,7 +147,7 @@ class GraphBatch:
         `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, or `edge_attr` has not one row a bond.
+            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, or `edge_attr` has not one row per bond.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)

@@ -63,6 +63,8 @@ class DatasetConfig(TargetConfig):
         num_workers: worker processes that featurise. None decides by the number of molecules and cores.
         cache_dir: folder for packed sets and downloads. None is the user's cache folder.
         batch_size: number of molecules in a batch.
+        eval_batch_size: number of molecules in a batch of validation and test. None takes `batch_size`, and on a GPU four times as many,
+            up to 512, since evaluation keeps nothing for backward.
         resident: whether the packed set is kept in the accelerator's memory.
     """
 
@@ -98,6 +100,7 @@ class DatasetConfig(TargetConfig):
     num_workers: int | None = None
     cache_dir: str | None = None
     batch_size: int = 128
+    eval_batch_size: int | None = None
     resident: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
@@ -123,6 +126,8 @@ class DatasetConfig(TargetConfig):
         require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_smiles()
         self._check_descriptors()
+        if self.eval_batch_size is not None:
+            require(self.eval_batch_size >= 1, "dataset.eval_batch_size", self.eval_batch_size, "at least 1, or null")
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         if not 0 < self.split_cutoff < 1:

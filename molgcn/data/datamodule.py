@@ -53,7 +53,9 @@ def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source,
 
 def _key(config: DatasetConfig, saved: Path | None = None) -> str:
     """Return the key under which a configuration's data set is kept."""
-    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
+    values = {
+        name: value for name, value in asdict(config).items() if name not in ("batch_size", "eval_batch_size", "resident", "num_workers")
+    }
     files = *config.files.values(), config.descriptors_path, config.split_file, saved
     return repr((values, [_stamps(Path(path).expanduser()) for path in files if path is not None]))
 
@@ -105,21 +107,21 @@ class MoleculeDataModule(LightningDataModule):
         """Return the molecules of "train", "val" or "test"."""
         return self.dataset.part(name)
 
-    def _layout(self, molecules: PackedMolecules, device: torch.device) -> BatchLayout:
+    def _layout(self, molecules: PackedMolecules, batch_size: int, device: torch.device) -> BatchLayout:
         if self.choose_layout is None:
             return BatchLayout()
-        size = min(self.config.batch_size, len(molecules))
-        typical = np.random.Generator(np.random.PCG64(0)).choice(len(molecules), size, replace=False)
+        typical = np.random.Generator(np.random.PCG64(0)).choice(len(molecules), min(batch_size, len(molecules)), replace=False)
         precision = self.trainer.precision if self.trainer else "32-true"
         return self.choose_layout(molecules, typical, device, precision, can_merge=self.loader_name == "packed")
 
     def _loader(self, part: str, shuffle: bool) -> TimedLoader:
         molecules = self.part(part)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        layout = self._layout(molecules, device)
+        batch_size = self.config.batch_size if shuffle else self._eval_batch_size(device)
+        layout = self._layout(molecules, batch_size, device)
         loader = self.make_loader(
             lay_out(molecules, layout),
-            self.config.batch_size,
+            batch_size,
             shuffle=shuffle,
             seed=self.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
@@ -132,6 +134,12 @@ class MoleculeDataModule(LightningDataModule):
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)
         return TimedLoader(loader)
+
+    def _eval_batch_size(self, device: torch.device) -> int:
+        size = self.config.batch_size
+        if self.config.eval_batch_size is not None:
+            return self.config.eval_batch_size
+        return max(size, min(4 * size, 512)) if device.type == "cuda" else size
 
     def train_dataloader(self) -> TimedLoader:
         """Return the loader over the training part, shuffled by the seed and the epoch."""

@@ -102,7 +102,7 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
         raise _unreadable(lines, failures[0]) from failures[0]
     separator = max(headers, key=lambda sign: (len({*wanted} & {*headers[sign]}), len(headers[sign])))
     if not any(headers[separator]):
-        raise UserError(f"{lines.name} is empty. Expected a header line and one row a molecule.")
+        raise UserError(f"{lines.name} is empty. Expected a header line and one row per molecule.")
     return Delimited(lines.name, separator, headers[separator], _rows(lines, chain(seen, lines), separator))
 
 

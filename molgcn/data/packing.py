@@ -54,11 +54,11 @@ def pack_graphs(
     if len(num_edges) != len(num_nodes) or num_edges.sum() != edge_index.shape[1]:
         raise UserError(
             f"Bond counts do not fit: {len(num_nodes)} molecules, {len(num_edges)} counts that sum to {num_edges.sum()}, "
-            f"edge_index of {edge_index.shape[1]} bonds. Expected one count a molecule and their sum as many columns."
+            f"edge_index of {edge_index.shape[1]} bonds. Expected one count per molecule and their sum as many columns."
         )
     if edge_attr is not None and len(edge_attr) != edge_index.shape[1]:
         raise UserError(
-            f"There are features for {len(edge_attr)} bonds, but edge_index has {edge_index.shape[1]}; expected one row a directed bond."
+            f"There are features for {len(edge_attr)} bonds, but edge_index has {edge_index.shape[1]}; expected one row per directed bond."
         )
     edge_ptr, pieces = pointers(num_edges), []
     for first in range(0, len(num_nodes), MOLECULES_AT_ONCE):
@@ -212,7 +212,7 @@ def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
     targets = targets.astype(targets.dtype if targets.dtype.kind == "f" else np.float64, order="C", copy=False)
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != num_molecules:
-        raise UserError(f"The targets have shape {list(targets.shape)}; expected [{num_molecules}, number of targets], one row a molecule.")
+        raise UserError(f"The targets have shape {list(targets.shape)}; expected [{num_molecules}, number of targets], a row per molecule.")
     with np.errstate(over="ignore"):
         infinite = np.isinf(targets.astype(np.float32))
     if infinite.any():

@@ -89,7 +89,7 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
         table.say_separator(separator_of(path))
         cells = PackedStrings.columns([row[place] for place in places] for row in table.rows)
     if not cells:
-        raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
+        raise UserError(f"{path} has a header but no rows. Expected one row per molecule.")
     return Columns(path, table.decimal_comma, dict(zip(columns, cells, strict=True)))
 
 

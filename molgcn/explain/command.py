@@ -44,8 +44,8 @@ def explain(config: ExplainConfig) -> Summary:
     with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
-            for stretch in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
-                output.write(stretch)
+            for chunk in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
+                output.write(chunk)
             summary = screening.summary()
     _say(summary, output, name, folder, config)
     return summary
@@ -105,7 +105,7 @@ def _folder(config: ExplainConfig) -> Path:
 
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
     log.info("%s explanations of %s are in %s; %s", f"{summary.predicted:,}", name, folder / PAGE_NAME, summary.speed)
-    log.info("Contributions add up to prediction minus baseline within %.1e of their sizes' sum", output.worst)
+    log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
     if output.beyond:
         log.warning(
             "The contributions of %s molecules miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "

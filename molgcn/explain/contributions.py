@@ -14,9 +14,9 @@ from molgcn.explain.config import ExplainConfig
 from molgcn.explain.gradients import captum_attr, integrated_gradients
 from molgcn.explain.masking import masking
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
+from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
-from molgcn.screening.stretch import Stretch
 
 _FINER = 4, 16  # factors for the number of steps, tried in turn where contributions do not add up
 
@@ -84,11 +84,11 @@ class Contributions(Parts):
 
 
 @dataclass(frozen=True)
-class Explained(Stretch):
+class Explained(Chunk):
     """R rows with their contributions.
 
     Attributes:
-        contributions: the contributions by the number of the row in the stretch. Rows with an error have none.
+        contributions: the contributions by the number of the row in the chunk. Rows with an error have none.
     """
 
     contributions: dict[int, Contributions]
@@ -121,7 +121,7 @@ def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
 def explain_records(
     explain: Explain, network: ExplainedNetwork, ensemble: Ensemble, records: Iterable[Record], kind: Kind, config: ExplainConfig
 ) -> Iterator[Explained]:
-    """Compute the contributions of records, a stretch of rows at a time.
+    """Compute the contributions of records, a chunk of rows at a time.
 
     Args:
         explain: the function that computes the contributions of a row, from :func:`explainer`.

@@ -42,7 +42,7 @@ class Names:
 
 
 class ExplanationFolder:
-    """The open output folder, which takes stretches of explained rows.
+    """The open output folder, which takes chunks of explained rows.
 
     Attributes:
         worst: the largest relative error so far; see :attr:`Contributions.relative_error`.
@@ -55,24 +55,24 @@ class ExplanationFolder:
         self._molecules, self._parts = molecules, parts
         self._cards: list[Card] = []
 
-    def write(self, stretch: Explained) -> None:
-        """Write the rows and pictures of a stretch."""
-        for place, before, behind in written_rows(stretch, self._config.on_error):
-            found = stretch.contributions.get(place)
+    def write(self, chunk: Explained) -> None:
+        """Write the rows and pictures of a chunk."""
+        for place, before, behind in written_rows(chunk, self._config.on_error):
+            found = chunk.contributions.get(place)
             numbers = ["nan"] * 4
             if found is not None:
                 numbers = [
                     format(value, _FORM) for value in (found.prediction, found.baseline, found.prediction - found.baseline, found.error)
                 ]
-                self._write_one(stretch, place, found)
+                self._write_one(chunk, place, found)
             self._molecules.write([[*before, *numbers, *behind]])
 
     def write_page(self) -> None:
         """Write the page of the first molecules."""
         write_page(self._folder / PAGE_NAME, self._cards, self._config, self._names.explained, self._names.checkpoint)
 
-    def _write_one(self, stretch: Explained, place: int, found: Contributions) -> None:
-        row, text, item = stretch.start + place, shown_row(stretch, place), stretch.records[place].molecule
+    def _write_one(self, chunk: Explained, place: int, found: Contributions) -> None:
+        row, text, item = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
         several, image, pictures = self._names.components, self._config.image, []
         items = item.split("\n") if several else [item]
         for number, (one, parts) in enumerate(zip(items, found.of_molecules, strict=True)):

@@ -67,12 +67,25 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
         return backend_module("reference")
     if name in ("pyg", "reference"):
         return backend_module(name)
-    cuda = torch.cuda.is_available()
-    if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
-        raise UserError(NO_EXTENSION)
-    on_gpu = cuda and hidden_channels <= MAX_HIDDEN and torch.cuda.get_device_capability()[0] >= MIN_CAPABILITY
-    trains = on_gpu if cuda else HAS_CPU_EXTENSION
-    return backend_module("fused" if name == "fused" or trains else "pyg")
+    if name == "fused":
+        if not (HAS_CPU_EXTENSION or torch.cuda.is_available()):
+            raise UserError(NO_EXTENSION)
+        return backend_module("fused")
+    lack = _lack_of_this_machine(hidden_channels)
+    if lack is not None:
+        _say_once(f"backend=auto takes pyg, since {lack}.")
+    return backend_module("fused" if lack is None else "pyg")
+
+
+def _lack_of_this_machine(hidden_channels: int) -> str | None:
+    """Return the reason that backend=fused cannot train a network of this width here; None where it can."""
+    if not torch.cuda.is_available():
+        return None if HAS_CPU_EXTENSION else "molgcn was installed without its C++ extension"
+    if torch.cuda.get_device_capability()[0] < MIN_CAPABILITY:
+        return f"the CUDA kernels need a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later"
+    if hidden_channels > MAX_HIDDEN:
+        return f"the CUDA kernels are for widths of at most {MAX_HIDDEN}, and model.hidden_channels is {hidden_channels}"
+    return None
 
 
 @cache

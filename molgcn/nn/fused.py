@@ -13,6 +13,8 @@ from torch.nn.utils.weight_norm import WeightNorm
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import fused_layers
+from molgcn.nn.fused_encoders import atom_states
+from molgcn.nn.norms import take_statistics
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import (
     HAS_CPU_EXTENSION,
@@ -117,10 +119,7 @@ def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> T
     """Return the head's input: the pooled states and the descriptors. Update the norms' running statistics."""
     outputs = message_network(call)
     if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
-        norms: list[Any] = list(model.norms)
-        with torch.no_grad():
-            torch._foreach_copy_(call.parameters.statistics, list(outputs.statistics.flatten(0, 1).unbind()))
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+        take_statistics(list(model.norms), outputs.statistics)
     return model.with_descriptors(outputs.result, getattr(batch, "descriptors", None))
 
 
@@ -138,7 +137,8 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     linears = [layer._modules["lin"] for layer in convs]  # faster than attribute access, see _tensors
     _compute_weights([*convs, *linears, *norms])
     weights = _tensors(linears, "weight")
-    x = batch.x if model.embed is None else model.embed(batch.x).to(weights[0].dtype)
+    num_atoms = None if batch.counts is None else batch.counts[1]
+    x = batch.x if model.embed is None else atom_states(model, batch.x, None, num_atoms).to(weights[0].dtype)
     statistics = norms if model.norm == "batch" else []
     frozen = model.training and model.dropout == 0 and len(statistics) > 0 and not any(norm.training for norm in statistics)
     training = model.training and not frozen

@@ -11,8 +11,8 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
-from molgcn.nn.forward import atom_states, bond_states
-from molgcn.nn.norms import BatchNorm
+from molgcn.nn.fused_encoders import atom_states, bond_states
+from molgcn.nn.norms import BatchNorm, take_statistics
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
 from molgcn.ops.layer_network.spec import MESSAGES, POOLS, LayerNetworkSpec
@@ -51,9 +51,7 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     call = layer_call(model, batch)
     outputs = layer_network(call)
     if call.batch_statistics and call.graph.num_nodes > 0:
-        with torch.no_grad():
-            torch._foreach_copy_(list(call.statistics), list(outputs.new_statistics.flatten(0, 1).unbind()))
-            torch._foreach_add_([_find(model, norm).num_batches_tracked for norm in call.spec.batch_norms], 1)
+        take_statistics([_find(model, norm) for norm in call.spec.batch_norms], outputs.new_statistics)
     return outputs.pooled / _NORM_SCALE if model.pool == "norm" else outputs.pooled
 
 
@@ -80,12 +78,13 @@ def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | Non
     """Return the atoms' first states, the rows of the bonds, and each bond's index among the rows where these are the distinct ones."""
     dtype = next(model.convs.parameters()).dtype
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
-    count = None if batch.counts is None else batch.counts[1]
-    x = atom_states(model, batch.x, rwse, count).to(dtype)
+    num_atoms, num_bonds = (None, None) if batch.counts is None else (batch.counts[1], batch.counts[2])
+    x = atom_states(model, batch.x, rwse, num_atoms).to(dtype)
     if model.kind.bonds == "never":
         return x, None, None
     coded = batch.edge_code is not None and model.bond_rw_encoder is None
-    bonds = bond_states(model, batch.edge_table if coded else batch.edge_attr, bond_rw, batch.x)
+    features, count = (batch.edge_table, None) if coded else (batch.edge_attr, num_bonds)
+    bonds = bond_states(model, features, bond_rw, batch.x, count)
     return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None
 
 

@@ -49,7 +49,7 @@ class MoleculeNet(nn.Module):
         num_components: molecules per row, k, such as a solute and its solvent. Their pooled states stand side by side before the head.
         shared_encoder: use one encoder for all components; otherwise each component has its own layers and pooling.
         descriptor_channels: numbers per molecule that the head takes beside the pooled states, K. :class:`Descriptors` standardises them.
-        backend: "fused" (this project's operators, for few networks), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
+        backend: "fused" (this project's operators), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
         activation: "relu", "gelu", "silu", "leaky_relu" or "elu", after layers, in feed-forward blocks and in the head.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from molgcn.nn.padding import without_padding
+from molgcn.ops.running_statistics import copy_statistics
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -56,3 +60,14 @@ NORMS = {"batch": BatchNorm, "layer": nn.LayerNorm}
 def normalised(norm: nn.Module, x: Tensor, count: Tensor | None = None) -> Tensor:
     """Return `norm` of rows [R, C], of which the first `count` are real; all are real if `count` is None."""
     return norm(x) if count is None or not isinstance(norm, BatchNorm) else norm(x, count)
+
+
+def take_statistics(norms: Sequence[Any], statistics: Tensor) -> None:
+    """Write running statistics, which an operator has updated, into batch norms, and count the batch.
+
+    Args:
+        norms: the K batch norms.
+        statistics: [2, K, C], their running means and variances.
+    """
+    buffers = [*(norm.running_mean for norm in norms), *(norm.running_var for norm in norms)]
+    copy_statistics(buffers, [norm.num_batches_tracked for norm in norms], statistics)

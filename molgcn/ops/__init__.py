@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from molgcn.ops import aggregate_cuda as aggregate_cuda
 from molgcn.ops import attention_cuda as attention_cuda
+from molgcn.ops import encode_cuda as encode_cuda
 from molgcn.ops import gcn_conv_cuda as gcn_conv_cuda
 from molgcn.ops import gine_cuda as gine_cuda
 from molgcn.ops import head_loss_cuda as head_loss_cuda
@@ -12,6 +13,7 @@ from molgcn.ops import message_network_cuda as message_network_cuda
 from molgcn.ops.aggregate import aggregate
 from molgcn.ops.attention import AttentionInputs, attention
 from molgcn.ops.attention_reference import attention_reference
+from molgcn.ops.encode import EncodeInputs, encode
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.gine import GineInputs, gine_aggregate
@@ -28,6 +30,7 @@ __all__ = [
     "AttentionInputs",
     "CallOptions",
     "ConvInputs",
+    "EncodeInputs",
     "Epilogue",
     "GineInputs",
     "Graph",
@@ -38,6 +41,7 @@ __all__ = [
     "aggregate",
     "attention",
     "attention_reference",
+    "encode",
     "gcn_conv",
     "gcn_conv_reference",
     "gine_aggregate",

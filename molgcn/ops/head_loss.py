@@ -71,12 +71,7 @@ def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], ob
     Raises:
         ValueError: If tensors do not fit together.
     """
-    weights, biases = list(weights), list(biases)
-    if x.is_cuda:  # the CUDA kernels compute only the last linear layer
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            x = F.linear(x, weight, bias).relu()
-        weights, biases = weights[-1:], biases[-1:]
-    value, sums, _, _ = torch.ops.molgcn.head_loss(x, weights, biases, *objective)
+    value, sums, _, _ = torch.ops.molgcn.head_loss(x, list(weights), list(biases), *objective)
     return value, sums
 
 

@@ -1,6 +1,8 @@
-"""`molgcn::head_loss` on CUDA with one linear layer or none, by `cuda/head_loss.cu`. Import this module to register it.
+"""`molgcn::head_loss` on CUDA. Import this module to register it.
 
-Forward takes one or two launches and backward one.
+Kernels compute the head, its loss and all gradients: those of `cuda/head_layers_*.cu` a head with hidden layers, those of
+`cuda/head_loss.cu` a head of one linear layer or none. They are one launch each way, or two for larger batches. Hidden layers that are too
+wide for :func:`molgcn.ops.head_layers_plan.plan_head` are PyTorch's, and the rest is as in a head of one layer.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, kernel
 from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops import head_layers_cuda
 from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
 
 THREADS = 512  # threads of a block with a linear layer
@@ -59,21 +62,44 @@ def forward(
 ) -> Outputs:
     """Compute the operator's outputs; see :mod:`molgcn.ops.head_loss`."""
     check(x, weights, biases, target, mean, std, _DTYPES)
-    _check_maps(weights)
-    outputs = value, sums, slopes, _ = empty_outputs(x, weights)
-    count, num_targets = slopes.shape
-    blocks = 1 if not weights or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
-    threads = _PLAIN_THREADS if not weights else THREADS if blocks == 1 else 256
-    inputs = {"x": x, "target": target, "mean": mean, "std": std}
-    inputs |= {"weight": weights[0], "bias": biases[0]} if weights else {}
-    tensors = {name: tensor.contiguous() for name, tensor in inputs.items()}
-    tensors |= {"slopes": slopes, "partial": x.new_empty(2 * blocks, dtype=torch.double), "sums": sums, "loss": value}
-    parameters = _parameters(tensors, num_targets, num_partial=blocks, kind=number_of(loss), delta=delta)
-    name = "linear_loss_forward" if weights else "masked_loss_forward"
-    _kernel(name, x, num_targets).launch(blocks, threads, 16 * threads, parameters, overlap=bool(weights))
-    if blocks > 1:
-        _kernel("linear_loss_sums", x, num_targets).launch(1, 256, 16 * 256, parameters, overlap=True)
+    kind, outputs = number_of(loss), empty_outputs(x, weights)
+    value, sums, slopes, hidden = outputs
+    x, target, mean, std, *parameters = (tensor.contiguous() for tensor in (x, target, mean, std, *weights, *biases))
+    weights, biases = parameters[: len(weights)], parameters[len(weights) :]
+    tensors = {"target": target, "mean": mean, "std": std, "sums": sums, "loss": value}
+    states = _states(hidden, len(x), weights)
+    plan = head_layers_cuda.plan_of(x, weights)
+    if plan is not None:
+        terms = x.new_empty(2 * plan.blocks, dtype=torch.double)
+        head_layers_cuda.launch_forward(plan, [x, *states, slopes], weights, biases, tensors | {"terms": terms}, kind, delta)
+        if plan.blocks > 1:
+            _launch_sums({"partial": terms, "sums": sums, "loss": value}, plan.blocks)
+        return outputs
+    for weight, bias, state in zip(weights, biases, states, strict=False):
+        x = torch.addmm(bias, x, weight.T, out=state).relu_()
+    tensors |= {"x": x, "slopes": slopes} | ({"weight": weights[-1], "bias": biases[-1]} if weights else {})
+    _launch_last_forward(tensors, kind, delta)
     return outputs
+
+
+def _launch_last_forward(tensors: dict[str, Tensor], kind: int, delta: float) -> None:
+    """Compute the loss of the last linear layer's outputs, or of the predictions `x` without a layer."""
+    (count, num_targets), linear = tensors["slopes"].shape, "weight" in tensors
+    blocks = 1 if not linear or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
+    threads = _PLAIN_THREADS if not linear else THREADS if blocks == 1 else 256
+    tensors["partial"] = tensors["x"].new_empty(2 * blocks, dtype=torch.double)
+    parameters = _parameters(tensors, num_targets, kind=kind, delta=delta)
+    name = "linear_loss_forward" if linear else "masked_loss_forward"
+    _kernel(name, tensors["x"], num_targets).launch(blocks, threads, 16 * threads, parameters, overlap=linear)
+    if blocks > 1:
+        _launch_sums(tensors, blocks)
+
+
+def _launch_sums(tensors: dict[str, Tensor], blocks: int) -> None:
+    """Add up the `partial` sums of blocks, and compute the loss."""
+    sums = {name: tensors[name] for name in ("partial", "sums", "loss")}
+    parameters = fill(HEADER.ctype()(num_partial=blocks), sums)
+    _kernel("linear_loss_sums", tensors["sums"], 1).launch(1, 256, 16 * 256, parameters, overlap=True)
 
 
 def backward(
@@ -81,25 +107,43 @@ def backward(
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Compute the gradients; see :mod:`molgcn.ops.head_loss`."""
     check_backward(grad_loss, sums, slopes, hidden, x, weights, _DTYPES)
-    _check_maps(weights)
     gradients = grad_x, grad_weights, grad_biases = empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
-    count, num_targets = slopes.shape
-    tensors = {"x": x.contiguous(), "slopes": slopes.contiguous(), "sums": sums, "grad_loss": grad_loss, "grad_x": grad_x}
-    if not weights:
-        blocks = max(1, min(-(-x.numel() // 256), 4096))
-        _kernel("masked_loss_backward", x, num_targets).launch(blocks, 256, 0, _parameters(tensors, num_targets))
+    x, slopes, hidden, *weights = (tensor.contiguous() for tensor in (x, slopes, hidden, *weights))
+    inputs = [x, *_states(hidden, len(x), weights)]
+    plan = head_layers_cuda.plan_of(x, weights)
+    if plan is not None:
+        tensors = {"sums": sums, "grad_loss": grad_loss, "grad_x": grad_x}
+        head_layers_cuda.launch_backward(plan, [*inputs, slopes], weights, tensors, grad_weights, grad_biases)
         return gradients
-    tensors |= {"weight": weights[0].contiguous(), "grad_weight": grad_weights[0], "grad_bias": grad_biases[0]}
-    blocks = _summing_blocks(weights[0]) + min(-(-count * x.shape[1] // THREADS), _MAX_BLOCKS)
-    _kernel("linear_loss_backward", x, num_targets).launch(blocks, THREADS, 4 * THREADS, _parameters(tensors, num_targets), overlap=True)
+    grad = torch.empty_like(inputs[-1]) if len(inputs) > 1 else grad_x
+    tensors = {"x": inputs[-1], "slopes": slopes, "sums": sums, "grad_loss": grad_loss, "grad_x": grad}
+    tensors |= {"weight": weights[-1], "grad_weight": grad_weights[-1], "grad_bias": grad_biases[-1]} if weights else {}
+    _launch_last_backward(tensors)
+    for place in reversed(range(len(inputs) - 1)):
+        grad = torch.ops.aten.threshold_backward(grad, inputs[place + 1], 0)
+        torch.mm(grad.T, inputs[place], out=grad_weights[place])
+        torch.sum(grad, 0, out=grad_biases[place])
+        grad = torch.mm(grad, weights[place], out=None if place else grad_x)
     return gradients
 
 
-def _check_maps(weights: list[Tensor]) -> None:
-    if len(weights) > 1:
-        raise ValueError(
-            f"head_loss: on CUDA the operator takes at most one linear layer, got {len(weights)}; use molgcn.ops.head_loss, which takes any"
-        )
+def _launch_last_backward(tensors: dict[str, Tensor]) -> None:
+    """Compute the gradients of the last linear layer, or of the predictions `x` without a layer."""
+    x, num_targets = tensors["x"], tensors["slopes"].shape[1]
+    parameters = _parameters(tensors, num_targets)
+    if "weight" not in tensors:
+        blocks = max(1, min(-(-x.numel() // 256), 4096))
+        _kernel("masked_loss_backward", x, num_targets).launch(blocks, 256, 0, parameters)
+        return
+    blocks = _summing_blocks(tensors["weight"]) + min(-(-x.numel() // THREADS), _MAX_BLOCKS)
+    _kernel("linear_loss_backward", x, num_targets).launch(blocks, THREADS, 4 * THREADS, parameters, overlap=True)
+
+
+def _states(hidden: Tensor, num_graphs: int, weights: list[Tensor]) -> list[Tensor]:
+    """Return the outputs [B, H_i] of all linear layers but the last, as views of `hidden`."""
+    widths = [weight.shape[0] for weight in weights[:-1]]
+    parts = hidden.split([num_graphs * width for width in widths])
+    return [part.view(num_graphs, width) for part, width in zip(parts, widths, strict=True)]
 
 
 def _summing_blocks(weight: Tensor) -> int:

@@ -56,7 +56,7 @@ class Models:
 
         Args:
             part: "train", "val" or "test".
-            batch_size: molecules a batch.
+            batch_size: molecules per batch.
 
         Returns:
             The sorted positions, int64 [M], of the molecules that any split has in the part, and their combined predictions, float64

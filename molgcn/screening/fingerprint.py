@@ -13,11 +13,11 @@ from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError, row_of
 from molgcn.nn.head import without_last_layers
+from molgcn.screening.chunk import Chunk
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
 from molgcn.screening.run import failure_message, shown_row
-from molgcn.screening.stretch import Stretch
 
 
 class Fingerprints:
@@ -49,7 +49,7 @@ class Fingerprints:
 
 
 @dataclass(frozen=True)
-class Fingerprinted(Stretch):
+class Fingerprinted(Chunk):
     """R rows with their fingerprints.
 
     Attributes:

@@ -18,16 +18,16 @@ from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.beside import columns_beside
+from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
-from molgcn.screening.stretch import Stretch
 
 CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
 
 
 @dataclass(frozen=True)
-class Predicted(Stretch):
+class Predicted(Chunk):
     """R rows with their predictions.
 
     Attributes:
@@ -44,7 +44,7 @@ class Predicted(Stretch):
 
 
 @dataclass(frozen=True)
-class Ready(Stretch):
+class Ready(Chunk):
     """R rows whose molecules are ready for a network.
 
     Attributes:

@@ -42,7 +42,7 @@ class Prepared:
     distance: np.ndarray | None = None
 
     def smiles_of(self, rows: int) -> list[str] | None:
-        """Return the SMILES of each row, "" where it is no molecule. Return None when the input was SMILES."""
+        """Return the SMILES of each row, "" where it is not a molecule. Return None when the input was SMILES."""
         if self.smiles is None:
             return None
         texts = dict(zip(self.kept.tolist(), self.smiles, strict=True))

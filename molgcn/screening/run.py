@@ -13,20 +13,20 @@ from typing import TypeVar
 from molgcn.config import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
 from molgcn.errors import UserError, row_of, shown
+from molgcn.screening.chunk import Chunk
 from molgcn.screening.components import with_components
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
 from molgcn.screening.descriptors import records_with_descriptors
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.output import Table, check_output, failure_list, open_table
 from molgcn.screening.progress import Progress, progress
-from molgcn.screening.stretch import Stretch
 from molgcn.screening.terminal import TerminalTable
 from molgcn.training.restore import find_checkpoints
 
 log = logging.getLogger(__name__)
 
 
-S = TypeVar("S", bound=Stretch)
+S = TypeVar("S", bound=Chunk)
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,18 @@ class Screening:
         self._on_error, self._done, self._bar, self._failures = on_error, done, bar, failures
         self._results, self._first = 0, ""
 
-    def follow(self, stretches: Iterable[S]) -> Iterator[S]:
-        """Yield stretches as they come. Their errors stop the pass, or are listed or kept, as on_error says.
+    def follow(self, chunks: Iterable[S]) -> Iterator[S]:
+        """Yield chunks as they come. Their errors stop the pass, or are listed or kept, as on_error says.
 
         Raises:
             UserError: with on_error=raise, for the first row without a result.
         """
-        for stretch in stretches:
-            for place, reason in sorted(stretch.errors.items()):
-                self._fail(stretch.start + place, shown_row(stretch, place), reason)
-            yield stretch
-            self._results += len(stretch.records) - len(stretch.errors)
-            self._bar.update(len(stretch.records))
+        for chunk in chunks:
+            for place, reason in sorted(chunk.errors.items()):
+                self._fail(chunk.start + place, shown_row(chunk, place), reason)
+            yield chunk
+            self._results += len(chunk.records) - len(chunk.errors)
+            self._bar.update(len(chunk.records))
 
     def summary(self) -> Summary:
         """Return the summary of the pass.
@@ -133,22 +133,22 @@ def failure_message(row: str, text: str, reason: str, done: str = "predicted") -
     )
 
 
-def shown_row(stretch: Stretch, place: int) -> str:
+def shown_row(chunk: Chunk, place: int) -> str:
     """Return the text that a message shows of a row: its SMILES, or the name of a structure."""
-    record = stretch.records[place]
-    return record.molecule.replace("\n", ".") if stretch.smiles is None else record.cells[1]
+    record = chunk.records[place]
+    return record.molecule.replace("\n", ".") if chunk.smiles is None else record.cells[1]
 
 
-def written_rows(stretch: Stretch, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield the rows of a stretch that are written.
+def written_rows(chunk: Chunk, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield the rows of a chunk that are written.
 
-    Each is a triple: the number in the stretch, the cells of the input, and the cells after the results.
+    Each is a triple: the number in the chunk, the cells of the input, and the cells after the results.
     """
-    for place, record in enumerate(stretch.records):
-        error = stretch.errors.get(place, "")
+    for place, record in enumerate(chunk.records):
+        error = chunk.errors.get(place, "")
         if error and on_error == "skip":
             continue
-        cells = record.cells if stretch.smiles is None else [stretch.smiles[place], *record.cells[1:]]
+        cells = record.cells if chunk.smiles is None else [chunk.smiles[place], *record.cells[1:]]
         yield place, cells, [error] if on_error == "nan" else []
 
 

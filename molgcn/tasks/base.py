@@ -286,7 +286,7 @@ class Task(ABC):
         return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
 
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
-        """Write a CSV file with one line a molecule: `row`, `smiles`, and for every target the true value and its predictions.
+        """Write a CSV file with one line per molecule: `row`, `smiles`, and for every target the true value and its predictions.
 
         Args:
             path: the file.

@@ -89,7 +89,7 @@ def check_options(task: Task, config: Config, molecules: PackedMolecules) -> Non
         if name in classes and config.dataset.given("transforms").get(name, "standardize") != "standardize":
             raise UserError(f"dataset.transforms names '{shown(name)}', which is learned as classes. Leave it out there.")
         if name in classes and has_bounds:
-            raise UserError(f"Target '{shown(name)}' has bounds, which are no classes. Use task=regression, or correct its cells.")
+            raise UserError(f"Target '{shown(name)}' has bounds, which are not classes. Use task=regression, or correct its cells.")
     if loss in _WITHOUT_BOUNDS and bounded.any():
         raise UserError(f"training.loss={loss} does not go with bounds. Use l1, mse, huber or mve, or leave bounded cells empty.")
 

@@ -74,7 +74,7 @@ class ClassTask(Task):
             row, column = np.argwhere(wrong)[0]
             raise UserError(
                 f"Target '{shown(self.names[column])}' has the value {targets[row, column]:g} in row {rows[row]} (counted from 0, without "
-                f"the header), which is no class of task={self.name}. {self.advice}"
+                f"the header), which is not a class of task={self.name}. {self.advice}"
             )
 
     @property
@@ -138,7 +138,7 @@ class ClassTask(Task):
         """Turn the probabilities of every class [M, T, C] into predictions [M, P]."""
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
-        """Draw ROC, precision-recall and calibration curves, or confusion matrices of more than two classes, one row a target."""
+        """Draw ROC, precision-recall and calibration curves, or confusion matrices of more than two classes, one row per target."""
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
         path = folder / f"classes{ending}.png"

@@ -22,7 +22,7 @@ from molgcn.training_config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
-# the tasks of losses of regression with several outputs a target; with other losses each output is a target's value
+# the tasks of losses of regression with several outputs per target; with other losses each output is a target's value
 UNCERTAIN: dict[str, type[UncertainRegression]] = {"mve": MeanVariance, "evidential": Evidential, "quantile": Quantile}
 
 
@@ -78,7 +78,7 @@ def _weighed(task: Task, weights: Mapping[str, float]) -> Task:
     """Return the task with weights by target, 1 where none is given, divided by their mean."""
     for name in weights:
         if name not in task.names:
-            raise UserError(f"training.task_weights names '{shown(name)}', which is no target.{nearest(name, task.names)}")
+            raise UserError(f"training.task_weights names '{shown(name)}', which is not a target.{nearest(name, task.names)}")
     if not weights:
         return task
     mean = sum(weights.get(name, 1.0) for name in task.names) / len(task.names)

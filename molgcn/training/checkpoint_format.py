@@ -92,7 +92,7 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
     """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
     Raises:
-        UserError: If this molgcn does not compute that version, or computes another number of features an atom.
+        UserError: If this molgcn does not compute that version, or computes another number of features per atom.
     """
     features, version = saved.get("features"), saved.get("features_version")
     if features is None:
@@ -109,7 +109,7 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
         ) from error
     if featurizer.num_features != saved.get("in_channels"):
         raise UserError(
-            f"{path} was trained on {saved.get('in_channels')} features an atom, but features={features} has {featurizer.num_features} in "
+            f"{path} was trained on {saved.get('in_channels')} features per atom, but features={features} has {featurizer.num_features} in "
             f"this version of molgcn. {advice}, or train again."
         )
     return (featurizer if saved.get("stereo", True) else featurizer.without_stereo()).spelled

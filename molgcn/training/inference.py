@@ -18,7 +18,7 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
     Args:
         module: the trained module; it is left in evaluation mode.
         molecules: M molecules with the features that it was trained on.
-        batch_size: molecules a batch.
+        batch_size: molecules per batch.
 
     Returns:
         float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`.

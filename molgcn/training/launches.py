@@ -16,7 +16,7 @@ class KernelLaunches(Callback):
     They are those of the CUDA graph, or where steps are not captured those that the profiler sees in the run's third batch.
 
     Attributes:
-        count: kernels a step, those that fill the next slot included; None until it is known, and on a CPU.
+        count: kernels per step, those that fill the next slot included; None until it is known, and on a CPU.
     """
 
     _BATCH = 2  # earlier batches compile kernels and make the optimiser's state

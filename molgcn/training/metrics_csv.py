@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 class MetricsCSV(Logger):
-    """Writes one row a call to :meth:`log_metrics`; cells that a call does not set are empty.
+    """Writes one row per call to :meth:`log_metrics`; cells that a call does not set are empty.
 
     The column `epoch` is Lightning's and W&B's, which counts from 0; what is printed and `result.json` count from 1.
 
@@ -56,7 +56,7 @@ class MetricsCSV(Logger):
 
     @property
     def version(self) -> str:
-        """The version of the logger, which is empty: there is one file a run."""
+        """The version of the logger, which is empty: there is one file per run."""
         return ""
 
     @property

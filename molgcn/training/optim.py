@@ -12,23 +12,27 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
+from molgcn.training.clipped_adam import ClippedAdam
 
 
-def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig) -> Optimizer:
-    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form.
+def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig, max_norm: float | None = None) -> Optimizer:
+    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in a fused form.
 
     Args:
         parameters: parameters, or groups of them, as PyTorch's optimisers take them.
         config: names the optimiser and its options; see conf/optimizer.
+        max_norm: the norm that a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients to. Others leave clipping to the
+            caller.
     """
-    adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
-    classes: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
-        "adam": (Adam, adam),
-        "adamw": (AdamW, adam),
-        "sgd": (SGD, {"momentum": config.momentum, "nesterov": config.nesterov}),
-    }
-    cls, options = classes[config.name]
-    return cls(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True, **options)  # type: ignore[call-arg]
+    groups = list(parameters)
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.name == "sgd":
+        return SGD(groups, momentum=config.momentum, nesterov=config.nesterov, fused=True, **options)
+    options |= {"betas": config.betas, "eps": config.eps}
+    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
+    if first.is_cuda:
+        return ClippedAdam(groups, max_norm, decoupled_weight_decay=config.name == "adamw", **options)
+    return (AdamW if config.name == "adamw" else Adam)(groups, fused=True, **options)
 
 
 def build_scheduler(
@@ -40,7 +44,7 @@ def build_scheduler(
         optimizer: the optimiser whose learning rate it sets.
         config: names the schedule and its options; see conf/scheduler.
         lr: the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one.
-        steps_per_epoch: optimiser steps an epoch.
+        steps_per_epoch: optimiser steps per epoch.
         total_steps: optimiser steps of the run. After them the schedule stays at its last rate.
         mode: "max" where a larger monitored value is better, for a plateau schedule.
     """

@@ -1,4 +1,4 @@
-"""Show the progress of training: one line an epoch, and a bar on a terminal. Both count epochs from 1."""
+"""Show the progress of training: one line per epoch, and a bar on a terminal. Both count epochs from 1."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
+from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.loss_sum import LossSum
@@ -41,15 +42,15 @@ class MoleculeRegressor(TaskModule):
 
     Args:
         config: the run's configuration.
-        in_channels: features an atom.
+        in_channels: features per atom.
         task: what the targets mean. `training.loss` may add outputs, such as standard deviations; see
             :func:`molgcn.tasks.registry.learned_with`.
         statistics: the task's statistics of the training set, by the names of their buffers; see :meth:`Task.statistics_of`.
         features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
         trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`, or None.
-        edge_channels: features a bond, or None for a network that does not see bonds.
+        edge_channels: features per bond, or None for a network that does not see bonds.
         descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
-        num_components: molecules a row.
+        num_components: molecules per row.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -131,7 +132,7 @@ class MoleculeRegressor(TaskModule):
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times a step."""
+        """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times per step."""
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
@@ -203,7 +204,7 @@ class MoleculeRegressor(TaskModule):
     def update_weights(self, optimizer: Any) -> None:
         """Clip the gradients, then take one step of the optimiser and of the moving average."""
         clip = self.config.training.gradient_clip_norm
-        if clip is not None:
+        if clip is not None and not isinstance(optimizer, ClippedAdam):
             clip_grad_norm_(self.model.parameters(), clip)
         optimizer.step()
         optimizer.zero_grad()
@@ -260,7 +261,8 @@ class MoleculeRegressor(TaskModule):
         Raises:
             UserError: If the schedule ends with the training, and nothing says when that is.
         """
-        optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer)
+        clip = self.config.training.gradient_clip_norm
+        optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer, clip)
         batches = self.trainer.num_training_batches
         if batches == math.inf:
             self.trainer.fit_loop.setup_data()

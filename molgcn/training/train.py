@@ -236,7 +236,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
 def _trainer_options(config: Config) -> dict[str, Any]:
     options = dict(config.trainer)
     if sys.stdout is None or not sys.stdout.isatty():
-        options["enable_progress_bar"] = False  # one line an epoch is printed either way
+        options["enable_progress_bar"] = False  # one line per epoch is printed either way
     return options
 
 

@@ -127,7 +127,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
     if (options.get("num_nodes") or 1) != 1 and not any(name in os.environ for name in _STARTED_ON_NODES):
         raise UserError(
             f"trainer.num_nodes={options['num_nodes']}, but nothing started this process as one of several, so that it would wait for the "
-            "others for ever. Start it with srun or torchrun on each node, or leave trainer.num_nodes out."
+            "others forever. Start it with srun or torchrun on each node, or leave trainer.num_nodes out."
         )
     if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

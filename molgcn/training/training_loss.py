@@ -22,7 +22,7 @@ class TrainingLoss(LossSum):
     """Sums the training loss, and counts the batches before the first whose loss is not finite, without waiting for the device.
 
     Args:
-        fused: use this project's kernel on a GPU, which is one launch a batch.
+        fused: use this project's kernel on a GPU, which is one launch per batch.
 
     Attributes:
         rates: the learning rates of the last batch before the sums were set and of each batch since.

@@ -63,8 +63,8 @@ def test_the_line():
     assert domain == {"elements": [6, 8], "heavy_atoms": [2, 5], "mixtures": False}
     assert describe_unlike(contents(["CCO", "CC", "OCC"]), domain) == ""
     assert describe_unlike(contents(SMILES), domain) == (
-        "6 with elements that it never saw (U 2, Cl 2, Pu 1, H 1, Og 1, Na 1), 1 with dummy atoms (*), 4 of several fragments (salts, "
-        "mixtures), 7 with fewer or more heavy atoms than its 2 to 5"
+        "6 with elements that no training molecule has (U 2, Cl 2, Pu 1, H 1, Og 1, Na 1), 1 with dummy atoms (*), 4 of several "
+        "fragments (salts, mixtures), 7 outside the training molecules' 2 to 5 heavy atoms"
     )
 
 

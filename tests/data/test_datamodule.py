@@ -3,9 +3,11 @@
 import json
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from graphs import assert_tiles
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
@@ -87,3 +89,13 @@ def test_a_single_molecule_joins_the_batch_before_in_training_where_the_model_wi
     data, _ = with_layout(BatchLayout(join_single=join_single), batch_size=molecules - 1)
     assert len(data.train_dataloader()) == (1 if join_single else 2)
     assert len(data.val_dataloader()) == 1
+
+
+@pytest.mark.parametrize(("given", "device", "expected"), [(None, "cpu", 40), (None, "cuda", 160), (7, "cpu", 7), (7, "cuda", 7)])
+def test_batches_of_evaluation(given, device, expected):
+    """On a GPU they are larger than those of training, since nothing is kept for backward."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=40, eval_batch_size=given), LoaderConfig(), "fused", 0)
+    data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), global_rank=0, world_size=1)
+    assert [loader.batch_size for loader in (data.train_dataloader(), data.val_dataloader())] == [40, expected]

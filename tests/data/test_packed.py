@@ -146,7 +146,7 @@ def test_codes_and_table_in_place_of_features():
         ({"codes": np.array([0, -1]), "table": np.zeros((2, 1))}, "outside the table of 2"),
         ({"codes": np.array([0, 65_536]), "table": np.zeros((65_537, 1))}, "table has 65,537 feature rows; .* Give x instead"),
         ({"codes": np.array([0, 0]), "table": np.array([[np.nan]])}, "Row 0 of the features `table`"),
-        (X | {"edge_attr": np.zeros((3, 1))}, "features for 3 bonds, but edge_index has 2; expected one row a directed bond"),
+        (X | {"edge_attr": np.zeros((3, 1))}, "features for 3 bonds, but edge_index has 2; expected one row per directed bond"),
         (X | {"edge_attr": np.array([[0.0], [np.inf]])}, "Row 1 of the features `edge_attr` holds a value that is not finite"),
         (X | {"edge_attr": np.zeros(2)}, r"`edge_attr` have shape \[2\]"),
         (X | {"edge_codes": np.array([0, 1]), "edge_table": np.zeros((1, 1))}, "code of a bond is outside the edge_table of 1"),

@@ -193,5 +193,5 @@ def test_classes_have_no_bounds(tmp_path, small_config):
         "cache_dir": str(tmp_path),
         "subset": None,
     }
-    with pytest.raises(UserError, match="Target 'y' has bounds, which are no classes"):
+    with pytest.raises(UserError, match="Target 'y' has bounds, which are not classes"):
         train(small_config(dataset={**dataset, "subset": None}), tmp_path / "run")

@@ -50,7 +50,7 @@ def test_the_folder(trained_run, tmp_path, caplog, method, image):
     page = (folder / "index.html").read_text()
     assert page.count("<img") == 6
     assert "tpsa [A^2]" in page
-    assert "add up to prediction minus baseline within" in caplog.text
+    assert "add up to the prediction minus the baseline, within" in caplog.text
 
 
 def test_what_does_not_add_up_is_said(trained_run, tmp_path, caplog):

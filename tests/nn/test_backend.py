@@ -7,21 +7,23 @@ from molgcn.nn.backend import check_strategy, resolve_backend
 
 
 @pytest.mark.parametrize(
-    ("extension", "capability", "hidden", "expected"),
+    ("extension", "capability", "hidden", "lack"),
     [
-        (True, None, 64, "fused"),
-        (False, None, 64, "pyg"),
-        (True, (9, 0), 512, "fused"),
-        (True, (9, 0), 4096, "pyg"),
-        (False, (8, 0), 64, "fused"),
-        (True, (7, 5), 64, "pyg"),
+        (True, None, 64, None),
+        (False, None, 64, "molgcn was installed without its C++ extension"),
+        (True, (9, 0), 512, None),
+        (True, (9, 0), 4096, "the CUDA kernels are for widths of at most 512, and model.hidden_channels is 4096"),
+        (False, (8, 0), 64, None),
+        (True, (7, 5), 64, "the CUDA kernels need a GPU of compute capability 8.0 (Ampere) or later"),
     ],
 )
-def test_auto_is_what_can_train_the_model(extension, capability, hidden, expected, monkeypatch):
+def test_auto_is_what_can_train_the_model_and_says_so(extension, capability, hidden, lack, monkeypatch, caplog):
+    caplog.set_level("INFO")
     monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", extension)
     monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
-    assert resolve_backend("auto", hidden).name == expected
+    assert resolve_backend("auto", hidden).name == ("fused" if lack is None else "pyg")
+    assert caplog.messages == ([] if lack is None else [f"backend=auto takes pyg, since {lack}."])
     assert resolve_backend("pyg", hidden).name == "pyg"
 
 

@@ -17,7 +17,7 @@ from molgcn.nn import batch_layout as module
 from molgcn.nn.batch_layout import batch_layout, merging_pays, tile_nodes_for
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
-SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48, 5.5 of 96
+SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places per multiprocessor, 11.6 of 48, 5.5 of 96
 LARGER = np.random.default_rng(0).integers(14, 23, 4096)
 ALL = np.arange(len(SIZES))
 CUDA = torch.device("cuda")
@@ -69,7 +69,7 @@ def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
     [
         (65, 4096, PLAIN, CUDA, 96),
         (96, 4096, PLAIN, CUDA, 96),
-        (96, 500, PLAIN, CUDA, 128),  # at most one a multiprocessor: more warps for each
+        (96, 500, PLAIN, CUDA, 128),  # at most one per multiprocessor: more warps for each
         (97, 4096, PLAIN, CUDA, 128),
         (96, 4096, replace(PLAIN, hidden_channels=33), CUDA, 128),
         (65, 4096, PLAIN, torch.device("cpu"), 128),

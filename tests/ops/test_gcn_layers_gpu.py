@@ -34,7 +34,10 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
 
 
 def check_one_of_three(make, *bounds, strategy="vertex"):
-    """An activation within rounding of zero may fall on the other side, which rarely costs 1e-3 of a gradient and is not an error."""
+    """Check up to three seeds until one passes.
+
+    An activation within rounding of zero may fall on the other side. That rarely costs 1e-3 of a gradient, and is not an error.
+    """
     for seed in range(3):
         try:
             return check(make(seed), *bounds, strategy=strategy)

@@ -14,7 +14,7 @@ LARGE = [5, 70, 3, 200, 1, 8]
 @pytest.mark.parametrize(
     ("hidden", "options"),
     [
-        (32, {}),  # four warps a tile
+        (32, {}),  # four warps per tile
         (32, {"precision": "bf16"}),
         (32, {"tile_nodes": 96}),  # two
         (32, {"tile_nodes": 96, "precision": "bf16"}),

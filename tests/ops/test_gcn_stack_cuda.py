@@ -187,7 +187,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
     pooled, gradients = run_emulated(padded, grad)
     assert torch.equal(pooled, torch.cat([expected[0], torch.zeros(2, 32)]))
     torch.testing.assert_close(gradients.pop("x"), torch.cat([expected[1].pop("x"), torch.zeros(7, 11)]), rtol=1e-6, atol=1e-6)
-    assert worst(gradients, expected[1]) < 5e-6  # more room for tiles may take more warps a tile, which add up in another order
+    assert worst(gradients, expected[1]) < 5e-6  # more room for tiles may take more warps per tile, which add up in another order
 
 
 @pytest.mark.parametrize("place", ["x", pytest.param("convs.1.lin.weight", marks=pytest.mark.slow)])

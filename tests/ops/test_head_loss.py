@@ -10,10 +10,12 @@ import torch
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler, needs_extension
 from emulated import Emulator
+from stack_cases import H100
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import head_loss_cuda
+from molgcn.ops import head_layers_cuda, head_layers_plan, head_loss_cuda
 from molgcn.ops.head_loss import LOSSES, Objective, head_loss, head_loss_reference
 
 Inputs = tuple[Tensor, list[Tensor], list[Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -21,13 +23,19 @@ ON_CPU, ON_CUDA = pytest.param("cpu", marks=needs_extension), pytest.param("cuda
 DEVICES = [ON_CPU, pytest.param("emulated", marks=needs_compiler), ON_CUDA]
 CHAINS = [(1, (1, 1)), (37, (8, 5, 3)), (131, (33, 17, 1)), (4096, (64, 32, 16, 19)), (0, (4, 2))]  # molecules and widths
 MAPS = [(1, (1, 1)), (37, (8, 3)), (550, (33, 1)), (521, (20, 11))]  # one block and several, all columns and a rest
+HEADS = [(0, (4, 3, 2)), (32, (12, 8, 4, 1)), (70, (37, 12, 9, 6))]  # with hidden layers
+TOO_DEEP = (9, (3,) * 10)
 PLAIN = [(1, (2,)), (37, (2,)), (1500, (2,))]
+LARGE = [(5000, (32, 1)), (4096, (130, 19)), (4096, (120, 100, 1)), (4096, (64, 32, 617)), (5, (100, 64, 300)), (70, (300, 150, 2))]
+MANY = Gpu(132, H100)
+LITTLE_MEMORY = Gpu(5, 40 * 1024)  # several blocks, and several chunks of weights
 
 
 @pytest.fixture
 def emulated_operator(emulate: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use CUDA's implementation for CPU tensors."""
     monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
+    monkeypatch.setattr(head_layers_plan, "THREADS", 64)
     library = torch.library.Library("molgcn", "IMPL")
     library.impl("head_loss", head_loss_cuda.forward, "CPU")
     library.impl("head_loss_backward", head_loss_cuda.backward, "CPU")
@@ -85,13 +93,40 @@ def test_on_the_cpu(count, widths, dtype, instruction_set):
 
 @needs_compiler
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("count", "widths"), MAPS + PLAIN, ids=str)
+@pytest.mark.parametrize(("count", "widths"), [*MAPS, *HEADS, TOO_DEEP, *PLAIN], ids=str)
 def test_logic_under_emulation(loss, count, widths, emulated_operator):
     check(example(count, widths), loss)
 
 
+@needs_compiler
+@pytest.mark.parametrize("gpu", [MANY, LITTLE_MEMORY], ids=str)
+@pytest.mark.parametrize(("count", "widths"), [(41, (9, 5, 3)), (33, (150, 60, 7))], ids=str)
+def test_several_blocks_and_chunks_under_emulation(gpu, count, widths, emulated_operator, emulate):
+    emulate.properties = gpu
+    check(example(count, widths), "huber")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("count", "widths", "launches"),
+    [(32, (80, 40, 20, 1), 2), (33, (80, 40, 20, 1), 4), (9, (3,) * 9, 2), (*TOO_DEEP, 2), (9, (3, 1), 2)],
+    ids=str,
+)
+def test_how_many_launches_a_head_takes(count, widths, launches, emulated_operator, emulate):
+    """Forward and backward are a launch each if one block takes all molecules. Hidden layers that PyTorch computes do not count."""
+    emulate.properties = MANY
+    differentiated(head_loss, example(count, widths), "mse")
+    assert emulate.num_launches == launches
+
+
+@needs_compiler
+def test_no_races(emulated_operator, emulate):
+    emulate.find_races, emulate.properties = True, LITTLE_MEMORY
+    check(example(45, (150, 60, 7)), "mse")
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize(("count", "widths"), [*MAPS, *PLAIN, *CHAINS, (5000, (32, 1)), (4096, (130, 19))], ids=str)
+@pytest.mark.parametrize(("count", "widths"), [*MAPS, *PLAIN, *CHAINS, *HEADS, *LARGE], ids=str)
 def test_on_a_gpu_and_the_same_bits_again(count, widths):
     for loss in LOSSES:
         inputs = example(count, widths, device="cuda")
@@ -100,12 +135,27 @@ def test_on_a_gpu_and_the_same_bits_again(count, widths):
         assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("count", "widths"), [(32, (80, 40, 20, 1)), (500, (80, 40, 20, 1)), (50, (3,) * 10)], ids=str)
+def test_in_a_captured_graph(count, widths):
+    inputs = example(count, widths, device="cuda")
+    differentiated(head_loss, inputs, "mse")  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = differentiated(head_loss, inputs, "mse")
+    inputs[0].copy_(inputs[0].flip(0))
+    expected = differentiated(head_loss, inputs, "mse")
+    graph.replay()
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
-    assert compile_source(*head_loss_cuda.source(8), arch).startswith(b"\x7fELF")
+    for source in (head_loss_cuda.source(8), head_layers_cuda.source("forward", 2), head_layers_cuda.source("backward", 2)):
+        assert compile_source(*source, arch).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("widths", [(4, 2), (2,)], ids=str)
+@pytest.mark.parametrize("widths", [(4, 3, 2), (4, 2), (2,)], ids=str)
 def test_nothing_is_known(device, widths):
     x, weights, biases, (target, mean, std) = example(5, widths, device=device)
     inputs = (x, weights, biases, (target.fill_(torch.nan), mean, std))
@@ -113,14 +163,23 @@ def test_nothing_is_known(device, widths):
     assert value == 0 and sums.tolist() == [0, 0] and not any(gradient.any() for gradient in gradients)
 
 
-@pytest.mark.parametrize("widths", [(4, 2), (2,)], ids=str)
+@pytest.mark.parametrize("widths", [(4, 3, 2), (4, 2), (2,)], ids=str)
 def test_nan_comes_through(device, widths):
     x, weights, biases, (target, mean, std) = example(70, widths, device=device)
     x[69] = torch.nan
     assert head_loss(x, weights, biases, Objective(target.nan_to_num(), mean, std, "l1"))[0].isnan()
 
 
-@pytest.mark.parametrize("widths", [(16, 2), (2,)], ids=str)
+def test_infinity_stops_at_relu(device):
+    x, weights, biases, targets = example(70, (4, 3, 2), device=device)
+    x[1] = torch.inf
+    weights[0].copy_(-weights[0].abs())
+    for function in (head_loss, head_loss_reference):
+        value, _, grad_x, *_ = differentiated(function, (x, weights, biases, targets), "mse")
+        assert value.isfinite() and grad_x.isfinite().all()
+
+
+@pytest.mark.parametrize("widths", [(16, 5, 2), (16, 2), (2,)], ids=str)
 def test_contract_of_an_operator(device, widths):
     x, weights, biases, targets = example(40, widths, device=device)
     parameters = x.requires_grad_(), [weight.requires_grad_() for weight in weights], [bias.requires_grad_() for bias in biases]
@@ -131,7 +190,7 @@ def test_contract_of_an_operator(device, widths):
 
 
 def test_there_is_no_second_derivative(device):
-    x, weights, biases, targets = example(9, (4, 2), device=device)
+    x, weights, biases, targets = example(9, (4, 3, 2), device=device)
     loss, _ = head_loss(x.requires_grad_(), weights, biases, Objective(*targets, "mse"))
     (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
     with pytest.raises(RuntimeError, match="head_loss has no second derivative; use backend=pyg"):
@@ -157,10 +216,3 @@ def test_what_does_not_fit_is_refused(device):
         head_loss(x.half(), [weight], [bias], Objective(target, mean, std, "mse"))
     with pytest.raises(ValueError, match=r"loss=mae is unknown\. Expected one of mse, l1, huber"):
         head_loss(x, [weight], [bias], Objective(target, mean, std, "mae"))
-
-
-@needs_compiler
-def test_the_cuda_operator_has_one_map(emulated_operator):
-    x, weights, biases, targets = example(6, (4, 3, 2))
-    with pytest.raises(ValueError, match="takes at most one linear layer, got 2"):
-        torch.ops.molgcn.head_loss(x, weights, biases, *targets, "mse", 1.0)

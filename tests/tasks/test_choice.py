@@ -63,7 +63,7 @@ def test_the_task_of_values(wanted, columns, task, num_classes, said, caplog):
         ("classification", [THREE], r"'y0' has the value 2 in row 2 .*Expected 0, 1 or an empty cell.*task=multiclass"),
         ("classification", [HALF, NUMBERS], r"'y1' has the value -1 in row 0 "),
         ("classification", [np.where(HALF > 0, 0.5, HALF)], r"value 0\.5 in row 1 .*duplicates=mean"),
-        ("multiclass", [NUMBERS], r"value -1 in row 0 .*no class of task=multiclass\. Expected a whole number from 0 to 1"),
+        ("multiclass", [NUMBERS], r"value -1 in row 0 .*not a class of task=multiclass\. Expected a whole number from 0 to 1"),
         ("multiclass", [THREE + 0.5], r"value 0\.5 in row 0 "),
         ("multiclass", [THREE * 1e8], r"value 1e\+08 in row 1 .*from 0 to 999"),
         ("classification", [ZERO], r"All labels of 'y0' in the training part are 0, from which nothing can be learned"),

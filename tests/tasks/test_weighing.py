@@ -119,7 +119,7 @@ def test_mixed_tasks_share_weights_and_bounds():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"z": 1.0}, r"training\.task_weights names 'z', which is no target\."),
+        ({"z": 1.0}, r"training\.task_weights names 'z', which is not a target\."),
         (dict.fromkeys(NAMES, 0.0), "gives every target the weight 0"),
     ],
 )

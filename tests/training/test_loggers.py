@@ -25,7 +25,7 @@ def test_tensorboard_events_can_be_read_back(small_config, tmp_path):
     losses = events.Scalars("val/loss")
     assert len(losses) == result.epochs == 2
     assert min(event.value for event in losses) == pytest.approx(result.best_loss, rel=1e-6)
-    assert losses[0].step == -(-240 // 32)  # 300 molecules, 0.8 of them in training, 32 a batch
+    assert losses[0].step == -(-240 // 32)  # 300 molecules, 0.8 of them in training, 32 per batch
     assert (tmp_path / "metrics.csv").is_file()
 
 

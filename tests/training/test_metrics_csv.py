@@ -48,7 +48,7 @@ def test_every_row_of_a_run(small_config, tmp_path):
     for row in rows:
         if row["train/loss"]:
             rate, step_ms = float(row["throughput/molecules_per_second"]), float(row["throughput/step_ms"])
-            assert 0 < rate * step_ms / 1e3 <= 32.001  # molecules a step
+            assert 0 < rate * step_ms / 1e3 <= 32.001  # molecules per step
             assert 0 <= float(row["throughput/data_wait"]) <= 1
             assert float(row["throughput/atoms_per_second"]) > rate
     rates = [float(row["lr"]) for row in rows if row["lr"]]

@@ -68,7 +68,7 @@ def test_a_checkpoint_without_features(altered):
     ("change", "what"),
     [
         (lambda c: c["molgcn"].update(features="__import__"), "no features named '__import__'"),
-        (lambda c: c["molgcn"].update(features="general"), "11 features an atom, but features=general has 43"),
+        (lambda c: c["molgcn"].update(features="general"), "11 features per atom, but features=general has 43"),
         (lambda c: c["molgcn"].update(features_version=[1]), r"version \[1\] of features=qm9"),
         (lambda c: c["molgcn"].update(trained_on={"elements": ["C"]}), "does not say how it was trained"),
         (lambda c: c["molgcn"].update(config=3), "does not say how it was trained"),

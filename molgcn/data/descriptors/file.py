@@ -42,5 +42,5 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
     if names is None:
         return tuple(f"{array_name}_{column}" for column in range(values.shape[1])), values
     if names.ndim != 1 or len(names) != values.shape[1] or len({*names.tolist()}) < len(names):
-        raise UserError(f"{option}={path}: names has shape {list(names.shape)}; expected {values.shape[1]} different names, one a column.")
+        raise UserError(f"{option}={path}: names has shape {list(names.shape)}; expected {values.shape[1]} different names.")
     return tuple(map(str, names.tolist())), values

@@ -119,7 +119,7 @@ def _find(path: Path, index: str | None) -> Files:
         path = single[0]
     if not path.is_file():
         raise UserError(
-            f"dataset.path={path.absolute()} does not exist. Give a list of SMILES, one a line, or a folder with train, valid and test."
+            f"dataset.path={path.absolute()} does not exist. Give a list of SMILES, one per line, or a folder with train, valid and test."
         )
     beside = [Path(index).expanduser()] if index else sorted(path.parent.glob("*val*.index"))
     if index and not beside[0].is_file():

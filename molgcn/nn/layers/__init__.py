@@ -1,1 +1,1 @@
-"""The message-passing layers, one file a layer."""
+"""The message-passing layers, one file per layer."""

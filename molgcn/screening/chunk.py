@@ -1,4 +1,4 @@
-"""A stretch: consecutive rows of an input file that are computed together, with their errors."""
+"""A chunk: consecutive rows of an input file that are computed together, with their errors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from molgcn.data.formats import Record
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Chunk:
     """R consecutive rows of the input. Each command adds its results in a subclass.
 
     Attributes:
         start: the number of the first row, counted from 0.
         records: the R rows of the input.
-        smiles: R SMILES that RDKit writes, "" where a row is no molecule. None when the input was SMILES.
-        errors: the reason of each row without a result, by its number in the stretch.
+        smiles: R SMILES that RDKit writes, "" where a row is not a molecule. None when the input was SMILES.
+        errors: the reason of each row without a result, by its number in the chunk.
     """
 
     start: int

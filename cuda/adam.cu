@@ -1,0 +1,90 @@
+// Adam's step for all parameters: `adam_begin` counts the step and sums the squares of the gradients, `adam_update` clips and updates.
+//
+// A block has `elements` numbers of one tensor. `adam_update` does not let the next kernel start early, since kernels may read weights before
+// they wait. Macros: MAX_TENSORS, MAX_GROUPS.
+#include "device.cuh"
+#include "adam_structs.h"  // molgcn/ops/adam_cuda.py
+
+constexpr int threads = 256, each = 4, elements = threads * each, warps = threads / 32;
+
+// Returns the tensor of this block: the last one whose first block is not after this block.
+__device__ __forceinline__ const Entry& my_tensor(const Parameters& p) {
+    int index = 0, beyond = p.num_tensors;
+    while (beyond - index > 1) {
+        const int middle = (index + beyond) / 2;
+        if (p.tensors[middle].first_block <= static_cast<int>(blockIdx.x))
+            index = middle;
+        else
+            beyond = middle;
+    }
+    return p.tensors[index];
+}
+
+// Adds up a number of every thread in a fixed order; thread 0 gets the sum.
+__device__ __forceinline__ double block_sum(double x, double* sums) {
+    for (int mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    double total = 0.0;
+    for (int warp = 0; warp < warps; warp++) total += sums[warp];
+    return total;
+}
+
+// Counts the step, and writes the sum of the squares of each block's gradients.
+extern "C" __global__ void __launch_bounds__(threads) adam_begin(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const Entry& it = my_tensor(p);
+    const int first = (blockIdx.x - it.first_block) * elements + threadIdx.x;
+    wait_for_previous();
+    if (first == 0) *it.step += 1.0f;
+    if (p.max_norm <= 0.0f) return;
+    double squares = 0.0;
+    for (int k = 0; k < each; k++) {
+        const int i = first + k * threads;
+        const double gradient = i < it.size ? it.gradient[i] : 0.0f;
+        squares += gradient * gradient;
+    }
+    squares = block_sum(squares, reinterpret_cast<double*>(memory));
+    if (threadIdx.x == 0) p.squares[blockIdx.x] = squares;
+}
+
+struct Factors {
+    float clip, rate, step_size, root_correction;
+};
+
+extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    Factors& shared = *reinterpret_cast<Factors*>(memory + warps * sizeof(double));
+    const Entry& it = my_tensor(p);
+    const Group& group = p.groups[it.group];
+    double squares = 0.0;
+    if (p.max_norm > 0.0f) {
+        for (int block = threadIdx.x; block < static_cast<int>(gridDim.x); block += threads) squares += p.squares[block];
+        squares = block_sum(squares, reinterpret_cast<double*>(memory));
+    }
+    if (threadIdx.x == 0) {
+        const double step = *it.step, correction = 1.0 - pow(group.beta1, step);
+        shared.rate = group.rate_address == nullptr ? group.rate : *group.rate_address;
+        shared.step_size = static_cast<float>(shared.rate / correction);
+        shared.root_correction = static_cast<float>(sqrt(1.0 - pow(group.beta2, step)));
+        const float factor = p.max_norm / (static_cast<float>(sqrt(squares)) + 1e-6f);
+        shared.clip = p.max_norm > 0.0f && !(factor >= 1.0f) ? factor : 1.0f;  // NaN stays
+    }
+    __syncthreads();
+    const Factors factors = shared;
+    const float new_share = static_cast<float>(1.0 - group.beta1), old_share = static_cast<float>(group.beta2);
+    const float new_square = static_cast<float>(1.0 - group.beta2);
+    for (int k = 0; k < each; k++) {
+        const int i = (blockIdx.x - it.first_block) * elements + k * threads + threadIdx.x;
+        if (i >= it.size) break;
+        float parameter = it.parameter[i], gradient = it.gradient[i] * factors.clip;
+        if (group.decoupled != 0)
+            parameter -= factors.rate * group.weight_decay * parameter;
+        else
+            gradient = fmaf(group.weight_decay, parameter, gradient);
+        const float mean = fmaf(new_share, gradient - it.mean[i], it.mean[i]);
+        const float square = fmaf(old_share, it.square[i], new_square * gradient * gradient);
+        it.mean[i] = mean, it.square[i] = square;
+        it.parameter[i] = parameter - factors.step_size * mean / (sqrtf(square) / factors.root_correction + group.eps);
+    }
+}

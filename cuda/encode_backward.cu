@@ -1,0 +1,136 @@
+// Gradients of the maps that encode rows. Inputs get none, so that sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
+// the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
+//
+// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (in its shared memory).
+#include "encode.cuh"
+
+constexpr int threads = 512;
+// A tile has four inputs and four columns of one map. A lane sums a tile, in as many teams as there are threads for.
+constexpr int x_tiles = x_quads * quads_of(OUT), tiles = x_tiles + quads_of(MORE_IN) * quads_of(MORE_OUT);
+constexpr int chunks = (tiles + LANES - 1) / LANES, teams = threads / LANES;
+constexpr int partial_size = (in_stride + 1) * out_stride;  // of a block: S and s
+
+struct Tile {
+    int in_quad, out_quad;
+    bool sums_columns;  // of G
+
+    __device__ __forceinline__ explicit Tile(int number) {
+        const bool more = number >= x_tiles;
+        const int index = more ? number - x_tiles : number, across = more ? quads_of(MORE_OUT) : quads_of(OUT);
+        in_quad = index / across + (more ? x_quads : 0), out_quad = index % across + (more ? first_quad : 0);
+        sums_columns = index < across && !(ADD && more);
+    }
+};
+
+__device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, int first, int rows, int end) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < rows * out_quads; i += threads) {
+        const int row = first + i / out_quads;
+        const States states(i % out_quads);
+        const float* from = p.grad_states + size_t(row) * width + states.column;
+        float4 g = nothing();
+        if (row < end && aligned) g = load4(from);
+#pragma unroll
+        for (int e = 0; !aligned && e < 4; e++)
+            if (row < end && e < states.size) at(g, e) = __ldg(from + e);
+        four(to + 4 * i) = g;
+    }
+}
+
+// Computes S and s of the rows of a block.
+extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* norm = reinterpret_cast<float*>(memory);  // [3, MORE_IN]
+    float* inputs = norm + norm_size;                // [ROWS, in_stride]
+    float* gradients = inputs + ROWS * in_stride;    // [ROWS, out_stride]
+    float* totals = inputs;                          // [threads, 20], after the rows
+    const int part = blockIdx.x / chunks, number = blockIdx.x % chunks * LANES + threadIdx.x % LANES, team = threadIdx.x / LANES;
+    const bool works = team < teams && number < tiles;
+    const Tile it(works ? number : 0);
+    wait_for_previous();
+    const int begin = part * p.rows_per_block, end = min(begin + p.rows_per_block, num_real(p.num_real, nullptr, p.num_rows));
+    for (int i = threadIdx.x; NORM && i < 3 * MORE_IN; i += threads) norm[i] = p.moments[i];
+    float4 sum[5] = {nothing(), nothing(), nothing(), nothing(), nothing()};  // four rows of S, and s
+    for (int first = begin; first < end; first += ROWS) {
+        const int rows = min(ROWS, end - first);
+        __syncthreads();
+        bring_rows(p, inputs, norm, first, rows, end);
+        bring_gradients(p, gradients, first, rows, end);
+        __syncthreads();
+        if (!works) continue;
+#pragma unroll 2
+        for (int row = team; row < rows; row += teams) {
+            const float4 x = four(inputs + row * in_stride + 4 * it.in_quad), g = four(gradients + row * out_stride + 4 * it.out_quad);
+#pragma unroll
+            for (int e = 0; e < 4; e++) add(sum[e], at(x, e), g);
+            if (it.sums_columns) add(sum[4], g);
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 5; e++) four(totals + 20 * threadIdx.x + 4 * e) = sum[e];
+    __syncthreads();
+    if (!works || team > 0) return;
+    float* to = p.partial + size_t(part) * partial_size + 4 * it.out_quad;
+#pragma unroll
+    for (int e = 0; e < 5; e++) {
+        for (int k = 1; k < teams; k++) add(sum[e], four(totals + 20 * (threadIdx.x + k * LANES) + 4 * e));
+        if (e < 4 || it.sums_columns) four(to + (e < 4 ? 4 * it.in_quad + e : in_stride) * out_stride) = sum[e];
+    }
+}
+
+// Adds up the values of `size` lanes in a fixed order; all threads call it, and lane 0 of the first team gets the sum.
+__device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
+    __syncthreads();
+    shared[threadIdx.x] = x;
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half && threadIdx.x + half < size) shared[threadIdx.x] += shared[threadIdx.x + half];
+    }
+    return shared[0];
+}
+
+// Adds up the blocks' sums of a place in order. All threads call it, and those of the first team get the sum of their column.
+__device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int place, bool wanted, int side) {
+    const int team = threadIdx.x / side, num_teams = blockDim.x / side, end = wanted && team < num_teams ? p.num_partial : 0;
+    float total = 0.0f;
+#pragma unroll 8
+    for (int part = team; part < end; part += num_teams) total += p.partial[size_t(part) * partial_size + place];
+    __syncthreads();
+    shared[threadIdx.x] = total;
+    __syncthreads();
+    for (int k = 1; team == 0 && k < num_teams; k++) total += shared[threadIdx.x + k * side];
+    return total;
+}
+
+// Writes the gradients: a block for each input, and a last one for the biases.
+extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* shared = reinterpret_cast<float*>(memory);  // [threads]
+    const int side = min(min(out_stride, 128), static_cast<int>(blockDim.x)), input = blockIdx.x, step = input - IN;
+    const bool biases = step == MORE_IN, more = step >= 0 && !biases, normed = NORM && more;
+    const int row = biases ? in_stride : more ? 4 * x_quads + step : input;
+    float of_weight = 0.0f, of_bias = 0.0f;  // of the norm
+    wait_for_previous();
+    const float weight = normed ? p.norm_weight[step] : 1.0f, bias = normed ? p.norm_bias[step] : 0.0f;
+    for (int first = 0; first < out_stride; first += side) {
+        const int column = first + threadIdx.x % side, other = column - 4 * first_quad;
+        const bool of_x = column < OUT, of_walks = other >= 0 && other < MORE_OUT, wanted = biases ? of_x || of_walks : more ? of_walks : of_x;
+        const float total = sum_parts(p, shared, row * out_stride + column, wanted, side);
+        const float columns = normed ? sum_parts(p, shared, in_stride * out_stride + column, wanted, side) : 0.0f;
+        if (threadIdx.x >= side || !wanted) continue;
+        if (biases) {
+            if (of_x && p.grad_bias != nullptr) p.grad_bias[column] = total;
+            if (of_walks && p.grad_walk_bias != nullptr) p.grad_walk_bias[other] = total;
+        } else if (more) {
+            const size_t place = size_t(other) * MORE_IN + step;
+            p.grad_walk_weight[place] = fmaf(weight, total, bias * columns);
+            if (normed) of_weight = fmaf(p.walk_weight[place], total, of_weight), of_bias = fmaf(p.walk_weight[place], columns, of_bias);
+        } else {
+            p.grad_weight[size_t(column) * IN + input] = total;
+        }
+    }
+    if (!normed) return;
+    of_weight = sum_lanes(shared, of_weight, side), of_bias = sum_lanes(shared, of_bias, side);
+    if (threadIdx.x == 0) p.grad_norm_weight[step] = of_weight, p.grad_norm_bias[step] = of_bias;
+}

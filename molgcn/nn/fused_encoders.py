@@ -1,0 +1,85 @@
+"""The states of atoms and bonds before the first layer on backend=fused, by one operator where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.nn import forward
+from molgcn.nn.encoders import WalkEncoder
+from molgcn.nn.hooks import has_hooks
+from molgcn.nn.norms import BatchNorm, take_statistics
+from molgcn.ops.encode import EncodeInputs, encode, fits
+from molgcn.ops.transforms import transformed
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
+
+
+def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
+    """Return what :func:`molgcn.nn.forward.atom_states` returns. The padding's rows may hold anything finite."""
+    encoder = model.rwse_encoder
+    modules = [model.embed] if encoder is None else [model.embed, encoder, encoder.norm, encoder.lin]
+    states = _encoded(modules, x, None if encoder is None else rwse, count, add=False)
+    return forward.atom_states(model, x, rwse, count) if states is None else states
+
+
+def bond_states(
+    model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor, count: Tensor | None = None
+) -> Tensor | None:
+    """Return what :func:`molgcn.nn.forward.bond_states` returns. The padding's rows may hold anything finite.
+
+    Args:
+        model: the network.
+        edge_attr: float [E, D], features of the bonds, or None where the network reads none.
+        bond_rw: float [E, k], probabilities of random walks, or None where the network reads none.
+        like: a tensor in the dtype of the states.
+        count: integer [], number of real rows of a padded batch, or None where all are real.
+    """
+    encoder = model.bond_rw_encoder
+    if edge_attr is not None:
+        modules = [model.bond_embed] if encoder is None else [model.bond_embed, encoder]
+        states = _encoded(modules, edge_attr, None if encoder is None else bond_rw, count, add=True)
+        if states is not None:
+            return states
+    return forward.bond_states(model, edge_attr, bond_rw, like)
+
+
+def _encoded(modules: Sequence[nn.Module | None], x: Tensor, walks: Tensor | None, count: Tensor | None, add: bool) -> Tensor | None:
+    """Return the encodings of rows by the operator, or None where PyTorch has to compute them.
+
+    PyTorch does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
+    torch.func, where modules have hooks or are not those that the network made, and for a single row, which it refuses in training.
+
+    Args:
+        modules: the modules that would be called: the embedding, and those that encode the walks.
+        x: float [R, F], features.
+        walks: float [R, k], probabilities of random walks, or None.
+        count: integer [], number of real rows, or None where all are real.
+        add: whether both encodings are added; otherwise they stand side by side.
+    """
+    present = [module for module in modules if module is not None]
+    linears: list[Any] = [module for module in present if type(module) is nn.Linear]
+    norms: list[Any] = [module for module in present if type(module) is BatchNorm]
+    known = all(type(module) in (nn.Linear, BatchNorm, WalkEncoder) and not has_hooks(module) for module in present)
+    learns = torch.is_grad_enabled() and any(rows is not None and rows.requires_grad for rows in (x, walks))
+    if learns or transformed() or x.shape[0] < 2 or not known or len(linears) != (1 if walks is None else 2):
+        return None
+    inputs = EncodeInputs(x, linears[0].weight, linears[0].bias, num_real=count, add=add)
+    if walks is not None:
+        inputs = inputs._replace(walks=walks, walk_weight=linears[1].weight, walk_bias=linears[1].bias)
+    for norm in norms:
+        own = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        if norm.momentum is None or any(tensor is None for tensor in own):
+            return None
+        names = ("norm_weight", "norm_bias", "running_mean", "running_var")
+        inputs = inputs._replace(**dict(zip(names, own, strict=True)), training=norm.training, eps=norm.eps, momentum=norm.momentum)
+    if not fits(inputs):
+        return None
+    encoded = encode(inputs)
+    if inputs.training:
+        take_statistics(norms, encoded.statistics[:, None])
+    return encoded.states

@@ -1,0 +1,99 @@
+"""Adam's step on CUDA: clipping and update of all parameters in two launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import kernel
+from molgcn.cuda_runtime.structs import Header
+
+_THREADS, _ELEMENTS = 256, 1024  # per block, as in cuda/adam.cu
+_SHARED_BYTES = 128
+_SIZES = (64, 560)  # lengths of the struct's array; the larger one is just below CUDA's limit of 32,764 bytes
+MOST_TENSORS, MOST_GROUPS = _SIZES[-1], 8
+"""The most parameters with gradients, and the most groups of them, that a step takes."""
+
+_HEADER = Header(
+    "adam_structs.h",
+    Entry=[
+        ("float*", "parameter"),
+        ("const float*", "gradient"),
+        ("float*", "mean square"),  # the moving averages of the gradient and of its square
+        ("float*", "step"),
+        ("int", "size first_block group"),
+    ],
+    Group=[
+        ("const float*", "rate_address"),  # null: `rate` is the learning rate
+        ("double", "beta1 beta2"),
+        ("float", "rate eps weight_decay"),
+        ("int", "decoupled"),
+    ],
+    Parameters=[
+        ("Entry", "tensors[MAX_TENSORS]"),
+        ("Group", "groups[MAX_GROUPS]"),
+        ("double*", "squares"),  # one number per block
+        ("float", "max_norm"),  # 0: no clipping
+        ("int", "num_tensors"),
+    ],
+)
+
+
+class Parameter(NamedTuple):
+    """A parameter with its gradient and state, all contiguous in float32 on one device.
+
+    Attributes:
+        parameter: The parameter. Changed in place.
+        gradient: Its gradient, in the same shape.
+        mean: The moving average of the gradient. Changed in place.
+        square: The moving average of the gradient's square. Changed in place.
+        step: The number of steps, a scalar. Changed in place.
+    """
+
+    parameter: Tensor
+    gradient: Tensor
+    mean: Tensor
+    square: Tensor
+    step: Tensor
+
+
+def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], max_norm: float | None) -> None:
+    r"""Take one step of Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019) for all parameters.
+
+    The gradients g are first scaled by :math:`\min(1, c / (\lVert g \rVert + 10^{-6}))`, as :func:`torch.nn.utils.clip_grad_norm_` does;
+    they are not changed. Sums have a fixed order.
+
+    Args:
+        groups: Options and parameters of each of at most `MOST_GROUPS` groups, with at least one and at most `MOST_TENSORS` parameters in
+            all. Options are those of `torch.optim.Adam`: "lr" (a number, or a float32 scalar on the device), "betas", "eps",
+            "weight_decay" and "decoupled_weight_decay".
+        max_norm: The largest norm c of all gradients together; None for no clipping.
+    """
+    count = sum(len(parameters) for _, parameters in groups)
+    macros: dict[str, int] = {"MAX_TENSORS": next(size for size in _SIZES if count <= size), "MAX_GROUPS": MOST_GROUPS}
+    it = _HEADER.ctype("Parameters", **macros)()
+    place = blocks = 0
+    for number, (options, parameters) in enumerate(groups):
+        _set_options(it.groups[number], options)
+        for one in parameters:
+            size = one.parameter.numel()
+            it.tensors[place] = (*(tensor.data_ptr() for tensor in one), size, blocks, number)
+            place, blocks = place + 1, blocks + max(-(-size // _ELEMENTS), 1)
+    device = next(one.parameter.device for _, parameters in groups for one in parameters)
+    squares = torch.empty(blocks, dtype=torch.float64, device=device)
+    it.squares, it.max_norm, it.num_tensors = squares.data_ptr(), max_norm or 0.0, count
+    for name in ("adam_begin", "adam_update"):
+        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=name == "adam_begin")
+
+
+def _set_options(group: Any, options: Mapping[str, Any]) -> None:
+    rate = options["lr"]
+    if isinstance(rate, Tensor):
+        group.rate_address = rate.data_ptr()
+    else:
+        group.rate = rate
+    group.beta1, group.beta2 = options["betas"]
+    group.eps, group.weight_decay, group.decoupled = options["eps"], options["weight_decay"], options["decoupled_weight_decay"]

@@ -1,0 +1,191 @@
+"""`molgcn::encode` on CUDA, by `cuda/encode.cu` and `cuda/encode_backward.cu`. Import this module to register it.
+
+Forward takes one launch, or two where a norm is in training, and backward two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.encode import OPERATOR, Encoded, EncodeInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.expect import expect
+from molgcn.ops.row_walk import aligned
+
+SUM_THREADS = 1024  # threads of a block that adds up what other blocks, or rows, have
+_THREADS = 256
+_BACKWARD_THREADS = 512
+_SHARED_NUMBERS = 12288  # of rows in a block's shared memory in backward: 48 KB
+MANY_ROWS = 16384  # from here on a thread computes several rows at a time
+_MOST_SUMS = 128  # blocks that share the sums of a norm
+_HEADER = Header(
+    "encode_structs.h",
+    Parameters=[
+        ("const float*", "x weight bias walks walk_weight walk_bias"),  # see EncodeInputs; biases may be null
+        ("const float*", "norm_weight norm_bias running_mean running_var"),
+        ("const int*", "num_real"),  # may be null
+        ("double*", "sums"),  # [num_sums, 2, MORE_IN]: sums of the walks and of their squares
+        ("float*", "states statistics moments"),  # see Encoded
+        ("const float*", "grad_states"),
+        ("float*", "partial"),  # [num_partial, in_stride + 1, out_stride]: see encode_backward.cu
+        ("float*", "grad_weight grad_bias grad_walk_weight grad_walk_bias grad_norm_weight grad_norm_bias"),  # biases' may be null
+        ("int", "num_rows rows_per_block"),  # rows with padding; rows of a block that sums
+        ("int", "num_sums num_partial"),  # num_sums: 0 if the norm takes running statistics
+        ("float", "eps momentum"),
+    ],
+)
+
+
+class _Shape(NamedTuple):
+    """The columns of inputs and states; see cuda/encode.cuh."""
+
+    in_: int
+    out: int
+    more_in: int
+    more_out: int
+    add: bool
+    norm: bool
+
+    @staticmethod
+    def of(inputs: EncodeInputs) -> _Shape:
+        return _Shape(inputs.x.shape[1], inputs.widths[0], inputs.num_steps, inputs.widths[1], inputs.add, inputs.num_normed > 0)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        names = ("IN", "OUT", "MORE_IN", "MORE_OUT", "ADD", "NORM")
+        return {name: int(value) for name, value in zip(names, self, strict=True)}
+
+    @property
+    def in_stride(self) -> int:
+        return 4 * (_quads(self.in_) + _quads(self.more_in))
+
+    @property
+    def out_quads(self) -> int:
+        return _quads(self.out) if self.add else _quads(self.out) + _quads(self.more_out)
+
+    @property
+    def tiles(self) -> int:
+        """The number of tiles of four inputs and four states that the weights have."""
+        return _quads(self.in_) * _quads(self.out) + _quads(self.more_in) * _quads(self.more_out)
+
+    @property
+    def norm_size(self) -> int:
+        return 4 * _quads(3 * self.more_in)
+
+
+class _Rows(NamedTuple):
+    """How threads share the states; see cuda/encode.cu.
+
+    Attributes:
+        lanes: The number of threads side by side on a row.
+        teams: The number of rows that a block works on at a time.
+        rows: The number of rows that a thread works on at a time.
+    """
+
+    lanes: int
+    teams: int
+    rows: int
+
+    @staticmethod
+    def of(shape: _Shape, num_rows: int) -> _Rows:
+        rows, chunks = 4 if num_rows >= MANY_ROWS else 1, -(-shape.out_quads // min(32, 4096 // shape.in_stride))
+        lanes = -(-shape.out_quads // chunks)
+        return _Rows(lanes, max(1, min(_THREADS // lanes, 32, 8192 // (rows * shape.in_stride))), rows)
+
+    def macros(self, shape: _Shape) -> dict[str, int]:
+        return {**shape.macros, "LANES": self.lanes, "TEAMS": self.teams, "ROWS": self.rows}
+
+    def shared_bytes(self, shape: _Shape) -> int:
+        tile = max(self.teams * self.rows * shape.in_stride, 2 * _THREADS)
+        return 4 * (4 * (self.lanes + 1) * (shape.in_stride + 1) + shape.norm_size + tile)
+
+
+class _Sums(NamedTuple):
+    """How threads share the sums of backward; see cuda/encode_backward.cu.
+
+    Attributes:
+        lanes: The number of tiles of a block.
+        rows: The number of rows that a block has in shared memory.
+    """
+
+    lanes: int
+    rows: int
+
+    @staticmethod
+    def of(shape: _Shape) -> _Sums:
+        row = shape.in_stride + 4 * shape.out_quads
+        return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), 64 if 64 * row <= _SHARED_NUMBERS else 16)
+
+    def macros(self, shape: _Shape) -> dict[str, int]:
+        return {**shape.macros, "LANES": self.lanes, "ROWS": self.rows}
+
+    def shared_bytes(self, shape: _Shape) -> int:
+        rows = self.rows * (shape.in_stride + 4 * shape.out_quads)
+        return 4 * (shape.norm_size + max(rows, 20 * _BACKWARD_THREADS))
+
+
+def forward(*args: Any) -> Encoded:
+    """Compute the operator's outputs; see :mod:`molgcn.ops.encode`."""
+    inputs = _prepared(args)
+    if inputs.num_normed and (inputs.running_mean is None or inputs.running_var is None):
+        raise ValueError("encode: a norm needs running_mean and running_var")
+    outputs, shape, num_rows = empty_outputs(*inputs), _Shape.of(inputs), inputs.x.shape[0]
+    plan, device, it = _Rows.of(shape, num_rows), inputs.x.device, _parameters(inputs, outputs._asdict())
+    macros = plan.macros(shape)
+    if shape.norm and inputs.training:
+        it.num_sums = max(1, min(-(-num_rows // 128), _MOST_SUMS))
+        it.rows_per_block = -(-num_rows // it.num_sums)
+        sums = inputs.x.new_empty(it.num_sums, 2, shape.more_in, dtype=torch.float64)
+        it.sums = sums.data_ptr()
+        kernel("encode.cu", "encode_moments", macros, device).launch(it.num_sums, SUM_THREADS, 16 * SUM_THREADS, it, overlap=True)
+    chunks, tiles = -(-shape.out_quads // plan.lanes), -(-num_rows // (plan.teams * plan.rows))
+    blocks = chunks * max(1, min(tiles, 8 * gpu(device).num_multiprocessors // chunks))
+    function = kernel("encode.cu", "encode_rows", macros, device, lambda: [("encode_backward.cu", _Sums.of(shape).macros(shape))])
+    function.launch(blocks, _THREADS, plan.shared_bytes(shape), it, overlap=True)
+    return outputs
+
+
+def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """Compute the gradients; see :mod:`molgcn.ops.encode`."""
+    inputs = _prepared(args)
+    shape, (num_rows, _), device = _Shape.of(inputs), inputs.x.shape, inputs.x.device
+    expect("encode", "grad_states", grad_states, empty_outputs(*inputs).states.shape, inputs.x)
+    expect("encode", "moments", moments, (3, inputs.num_normed), inputs.x)
+    grad_states, gradients = aligned(grad_states), empty_gradients(grad_states, moments, *inputs)
+    names = ("grad_weight", "grad_bias", "grad_walk_weight", "grad_walk_bias", "grad_norm_weight", "grad_norm_bias")
+    it = _parameters(inputs, {"grad_states": grad_states, "moments": moments, **dict(zip(names, gradients, strict=True))})
+    plan, parts = _Sums.of(shape), max(1, min(-(-num_rows // 32), 2 * gpu(device).num_multiprocessors))
+    partial = inputs.x.new_empty(parts, shape.in_stride + 1, 4 * shape.out_quads)
+    it.rows_per_block, it.num_partial, it.partial = -(-num_rows // parts), parts, partial.data_ptr()
+    blocks, macros = -(-shape.tiles // plan.lanes) * parts, plan.macros(shape)
+    function = kernel("encode_backward.cu", "encode_sums", macros, device)
+    function.launch(blocks, _BACKWARD_THREADS, plan.shared_bytes(shape), it, overlap=True)
+    function = kernel("encode_backward.cu", "encode_gradients", macros, device)
+    function.launch(shape.in_ + shape.more_in + 1, SUM_THREADS, 4 * SUM_THREADS, it, overlap=True)
+    return gradients
+
+
+def _prepared(args: tuple) -> EncodeInputs:
+    inputs = EncodeInputs(*args)
+    check(inputs)
+    tensors: dict[str, Any] = {name: value.contiguous() for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
+    return inputs._replace(**tensors)
+
+
+def _parameters(inputs: EncodeInputs, others: dict[str, Tensor]) -> Any:
+    """Return the kernels' arguments, with null for tensors that there are not."""
+    tensors = {name: value for name, value in inputs._asdict().items() if isinstance(value, Tensor)} | others
+    it: ctypes.Structure = _HEADER.ctype()(num_rows=inputs.x.shape[0], eps=inputs.eps, momentum=inputs.momentum)
+    return fill(it, {name: tensor for name, tensor in tensors.items() if tensor.numel() > 0})
+
+
+def _quads(columns: int) -> int:
+    return -(-columns // 4)
+
+
+OPERATOR.implement("CUDA", forward, backward)

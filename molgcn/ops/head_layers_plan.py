@@ -1,0 +1,89 @@
+"""How a kernel divides a head with hidden layers among blocks, and which heads it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from molgcn.cuda_runtime.launch import Gpu
+
+MAX_LAYERS = 8
+MAX_HIDDEN_WEIGHTS = 2**14  # numbers of the hidden layers, biases included; with more PyTorch is as fast
+MAX_MULTIPLICATIONS = 2**27  # in the hidden layers, likewise
+THREADS = 512  # threads of a block, or half as many
+_FEW_WEIGHTS = 2**13  # up to this many, blocks wait rather than multiply, and half as many threads are faster
+_MOST_ROWS, _FEWEST_ROWS = 32, 16  # molecules of a block, if there are as many; with fewer, weights are read too often
+_SMALLEST_CHUNK = 2**12  # numbers; with fewer, a chunk is not worth its barrier
+_ONE_BLOCK = 2**18  # up to this many multiplications one block is as fast as several and a second launch
+
+
+class HeadPlan(NamedTuple):
+    """How a head is divided. A block takes some molecules through all layers, and a chunk of a layer's weights at a time.
+
+    Attributes:
+        threads: The number of threads of a block.
+        rows: The number of molecules that a block takes at a time, a multiple of four.
+        blocks: The number of blocks. Each goes through the molecules in several steps if there are many.
+        is_whole: Whether one block takes all molecules at once.
+        strides: The length of a molecule's row in each plane of shared memory.
+        chunk_size: The length of the memory of a chunk.
+        forward_chunks: The number of quads of outputs of each layer's chunks in the forward pass.
+        backward_chunks: The number of quads of inputs of each layer's chunks in the backward pass.
+    """
+
+    threads: int
+    rows: int
+    blocks: int
+    is_whole: bool
+    strides: list[int]
+    chunk_size: int
+    forward_chunks: list[int]
+    backward_chunks: list[int]
+
+    @property
+    def shared(self) -> int:
+        """The shared memory of a block in bytes. In the end it holds two doubles for each thread."""
+        return max(4 * (self.rows * sum(self.strides) + 2 * self.chunk_size), 16 * self.threads)
+
+
+def quads(width: int) -> int:
+    """Return how many groups of four numbers a row takes."""
+    return -(-width // 4)
+
+
+def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | None:
+    """Return how a head is divided, or None if its hidden layers are PyTorch's.
+
+    They are PyTorch's in three cases. It is as fast beyond :data:`MAX_HIDDEN_WEIGHTS` and :data:`MAX_MULTIPLICATIONS`: kernels take layers
+    of 80, 40 and 20 columns for up to 33,000 molecules, layers of 128 and 64 for 16,000, and none of 300 and 150. Kernels know up to
+    :data:`MAX_LAYERS` layers. And the states of 16 molecules must leave shared memory for weights, which limits the sum of all widths to
+    about 2,500 on an H100 (227 KB).
+
+    Args:
+        widths: The widths of the head's input, its hidden layers and its output.
+        num_graphs: The number of molecules.
+        gpu: The properties of the GPU.
+    """
+    *hidden, last = [(wide + 1) * narrow for wide, narrow in pairwise(widths)]
+    num_hidden, num_weights = sum(hidden), sum(hidden) + last
+    if num_hidden > MAX_HIDDEN_WEIGHTS or num_graphs * num_hidden > MAX_MULTIPLICATIONS:
+        return None
+    if len(widths) - 1 > MAX_LAYERS or min(widths) == 0:
+        return None
+    strides = [4 * (quads(width + 1) | 1) for width in widths]  # of an odd number of quads: no bank conflicts
+    columns, memory = sum(strides), gpu.shared_limit // 4
+    of_outputs, of_inputs = [4 * stride for stride in strides[:-1]], [16 * quads(width) for width in widths[1:]]  # memory of a quad
+    fitting = (memory - 2 * max(_SMALLEST_CHUNK, *of_outputs, *of_inputs)) // columns // 4 * 4
+    one_block = num_graphs <= _MOST_ROWS and num_graphs * num_weights <= _ONE_BLOCK
+    wanted = min(max(4, 4 * quads(-(-num_graphs // (1 if one_block else gpu.num_multiprocessors)))), _MOST_ROWS)
+    if fitting < min(wanted, _FEWEST_ROWS):
+        return None
+    rows = min(wanted, fitting)
+    room = (memory - rows * columns) // 2
+    forward = [min(quads(width), room // size) for width, size in zip(widths[1:], of_outputs, strict=True)]
+    backward = [min(quads(width), room // size) for width, size in zip(widths[:-1], of_inputs, strict=True)]
+    chunk_size = max(number * size for number, size in zip(forward + backward, of_outputs + of_inputs, strict=True))
+    tiles, threads = max(1, -(-num_graphs // rows)), THREADS // 2 if num_weights <= _FEW_WEIGHTS else THREADS
+    most_blocks = gpu.num_multiprocessors * THREADS // threads
+    return HeadPlan(threads, rows, min(tiles, most_blocks), tiles == 1, strides, chunk_size, forward, backward)
