@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import NetworkCall
-from molgcn.ops.message_network_cpu import contiguous, empty_parameter_gradients, network_arguments, saved_bytes
+from molgcn.ops.message_network import NetworkCall, empty_parameter_gradients
+from molgcn.ops.message_network_cpu import contiguous, network_arguments, saved_bytes
 
 _BOUND = {torch.float32: _cpu.BoundStackFloat32, torch.float64: _cpu.BoundStackFloat64}
 

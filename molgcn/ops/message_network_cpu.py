@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_outputs, empty_saved, register_saved_size
+from molgcn.ops.message_network import (
+    Epilogue,
+    Gradients,
+    NetworkCall,
+    Outputs,
+    empty_outputs,
+    empty_parameter_gradients,
+    empty_saved,
+    register_saved_size,
+)
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import NORMS, POOLS
 
@@ -58,16 +67,6 @@ def _backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], nee
     blocks, gradients = empty_parameter_gradients(call)
     run(network_arguments(call, tensors), [tensor.data_ptr() for tensor in (grad_result, grad_x, *blocks)])
     return grad_x, gradients, []
-
-
-def empty_parameter_gradients(call: NetworkCall) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Return the blocks of memory that C++ writes the parameters' gradients to, and the gradients, which are views of them."""
-    x, hidden, layers, norms = call.graph.x, call.spec.hidden_channels, call.spec.num_layers, call.spec.num_norms
-    first = x.new_empty(hidden, call.spec.in_channels)
-    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one allocation each is faster
-    norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
-    gradients = [first, *others.unbind(), *biases.unbind(), *norm_weights.unbind(), *norm_biases.unbind()]
-    return (first, others, biases, norm_weights, norm_biases), gradients
 
 
 def _implementation(table: dict[torch.dtype, Any], call: NetworkCall) -> Any:
