@@ -23,8 +23,8 @@ from molgcn.ops.message_network import (
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import NORMS, POOLS
 
-_FORWARD = {torch.float32: _cpu.gcn_stack_forward_float32, torch.float64: _cpu.gcn_stack_forward_float64}
-_BACKWARD = {torch.float32: _cpu.gcn_stack_backward_float32, torch.float64: _cpu.gcn_stack_backward_float64}
+_FORWARD = {torch.float32: _cpu.message_network_forward_float32, torch.float64: _cpu.message_network_forward_float64}
+_BACKWARD = {torch.float32: _cpu.message_network_backward_float32, torch.float64: _cpu.message_network_backward_float64}
 STRATEGIES = ("auto", "tile")
 
 
@@ -89,13 +89,13 @@ def contiguous(call: NetworkCall, saved: Tensor) -> list[Tensor]:
     return [tensor.contiguous() for tensor in (*tensors, *parameters.tensors, *parameters.statistics)]
 
 
-def network_arguments(call: NetworkCall, tensors: list[Tensor]) -> _cpu.StackArguments:
-    """Return the addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
+def network_arguments(call: NetworkCall, tensors: list[Tensor]) -> _cpu.NetworkArguments:
+    """Return the addresses and numbers in the order of `Arguments` in cpu/message_network.cpp."""
     graph, spec, options = call.graph, call.spec, call.options
     addresses = [tensor.data_ptr() for tensor in tensors]
     if graph.counts is None:
         addresses[5] = 0
-    return _cpu.StackArguments(
+    return _cpu.NetworkArguments(
         (
             graph.num_graphs,
             graph.num_nodes,
