@@ -41,7 +41,7 @@ METRICS = {
 }
 SCALES = {"time, us": 1e-3, "instructions, millions": 1e-6, "read from device memory, MB": 1e-6, "written to device memory, MB": 1e-6}
 PRECISIONS = {"highest": "float32", "high": "TF32", "medium": "bf16"}  # by the values of torch.set_float32_matmul_precision
-KERNELS = ["gcn_stack_forward", "gcn_stack_forward", "linear_loss_ends", "gcn_stack_backward"]
+KERNELS = ["gcn_tile_forward", "gcn_tile_forward", "linear_loss_ends", "gcn_tile_backward"]
 TITLES = ["inference", "training forward", "loss, what is left of it", "backward"]
 
 

@@ -25,7 +25,7 @@ from molgcn.benchmark.candidates import fused_loss
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 hidden, molecules, largest = (int(sys.argv[place]) for place in (1, 4, 5))
-norm, precision, folded, device = (sys.argv[place] for place in (2, 3, 6, 7))
+norm, precision, merged, device = (sys.argv[place] for place in (2, 3, 6, 7))
 torch.set_float32_matmul_precision(precision)
 def ring(atoms):
     here = np.arange(atoms)
@@ -38,7 +38,7 @@ packed = PackedMolecules.from_arrays(sizes, 2 * sizes, bonds, x=x)
 batch = packed.batch(slice(None), device=device)
 assert batch.large_molecules == (largest > 128)
 batch.tile_ptr
-batch.leaves_merged = folded == "True"  # no two atoms are alike, but that is for the kernels to see
+batch.leaves_merged = merged == "True"  # no two atoms are alike, but that is for the kernels to see
 model = GCN(11, hidden, 12, 1, backend="fused", norm=None if norm == "None" else norm).to(device)
 loss, targets = fused_loss(model), torch.zeros(molecules, 1, device=device)
 plain = torch.nn.Linear(11, 1).to(device)
@@ -69,12 +69,12 @@ def step(cache: str, *work: object) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--folded", action="store_true", help="only the kernels for folded batches, which large ones are")
-    parser.add_argument("--output", type=Path, help="default benchmarks/results/first_use.md, or first_use_folded.md")
+    parser.add_argument("--merged-leaves", action="store_true", help="only kernels for merged leaves, which large batches have")
+    parser.add_argument("--output", type=Path, help="default benchmarks/results/first_use.md, or first_use_merged_leaves.md")
     parser.add_argument("--widths", type=int, nargs="+", default=sorted({work[0] for work in WORK}), help="of those that are measured")
     arguments = parser.parse_args()
-    output = arguments.output or Path(f"benchmarks/results/first_use{'_folded' if arguments.folded else ''}.md")
-    works = [work for work in WORK if work[0] in arguments.widths and (work[3:] == (4096, SMALL) or not arguments.folded)]
+    output = arguments.output or Path(f"benchmarks/results/first_use{'_merged_leaves' if arguments.merged_leaves else ''}.md")
+    works = [work for work in WORK if work[0] in arguments.widths and (work[3:] == (4096, SMALL) or not arguments.merged_leaves)]
     facts = json.dumps(machine(torch.device(arguments.device)))
     lines = [
         "Seconds of a process's first step (forward, loss and backward, L = 12), CUDA's context and PyTorch's own kernels being there. "
@@ -85,7 +85,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
     ]
     for work in works:
-        given = (*work, arguments.folded, arguments.device)
+        given = (*work, arguments.merged_leaves, arguments.device)
         with tempfile.TemporaryDirectory() as cache:
             first, (later, again) = step(cache, *given)[0], step(cache, *given)
         lines.append(f"| {' | '.join(map(str, work))} | {first:.2f} | {later:.3f} | {again:.4f} |")

@@ -12,9 +12,9 @@ inline int64_t plane_rows(const Partition& partition) { return partition.max_row
 
 template <typename T>
 void load_input(const Network<T>& net, const Tile& tile, T* out) {
-    const int channels = net.stack.in_channels;
+    const int channels = net.problem.in_channels;
     for (int i = 0; i < tile.num_rows; i++) {
-        std::memcpy(out + int64_t{i} * net.in_stride, net.stack.x + int64_t{net.stack.row_atom[tile.first_row + i]} * channels, channels * sizeof(T));
+        std::memcpy(out + int64_t{i} * net.in_stride, net.problem.x + int64_t{net.problem.row_atom[tile.first_row + i]} * channels, channels * sizeof(T));
     }
 }
 
@@ -24,7 +24,7 @@ void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggre
     const Layer<T>& layer = net[l];
     const T* bias = layer.bias;
     const ptrdiff_t stride = net.stride;
-    aggregate<false>(net.stack, tile, h, aggregated, layer.in_stride, layer.in_channels);
+    aggregate<false>(net.problem, tile, h, aggregated, layer.in_stride, layer.in_channels);
     multiply<T>({aggregated, layer.in_stride, 1}, tile.num_rows, net.channels, layer.in_channels, layer.transposed, stride,
                 [=](int row, int column, Vec<T> v) { store(z + row * stride + column, v + load(bias + column)); });
 }
@@ -32,7 +32,7 @@ void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggre
 // Computes the whole layer. z and act may be h_out where backward does not need them.
 template <typename T>
 void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggregated, T* z, T* act, T* h_out) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const Layer<T>& layer = net[l];
     const bool adds_input = s.adds_input(l);
     if (act != h_out || s.normed(l) || adds_input || !s.activated(l) || s.dropout_rate() > 0) {
@@ -134,7 +134,7 @@ void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile&
 template <typename T>
 void backward_rows(const Network<T>& net, int l, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
                    const PartialLayer<T>& partial) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const T kept_scale = T(1 / (1 - s.dropout_rate()));
     const bool row_norm = s.normed(l) && s.norm == Norm::layer;
     if (row_norm) backward_row_norm(net, net[l], tile, grad_h, act, z, grad_z, kept_scale, partial);
@@ -160,14 +160,14 @@ void backward_linear(const Network<T>& net, int l, const Tile& tile, const T* h,
                      T* weight_partial) {
     const Layer<T>& layer = net[l];
     const ptrdiff_t stride = net.stride, in_stride = layer.in_stride;
-    aggregate<true>(net.stack, tile, grad_z, aggregated, stride, net.channels);
+    aggregate<true>(net.problem, tile, grad_z, aggregated, stride, net.channels);
     multiply<T>({aggregated, 1, stride}, net.channels, layer.in_channels, tile.num_rows, h, in_stride, [=](int row, int column, Vec<T> v) {
         T* sum = weight_partial + row * in_stride + column;
         store(sum, load(sum) + v);
     });
     if (grad_in == nullptr) return;
     const Operand<T> a{aggregated, stride, 1};
-    if (net.stack.adds_input(l)) {
+    if (net.problem.adds_input(l)) {
         multiply<T>(a, tile.num_rows, layer.in_channels, net.channels, layer.weight, in_stride, [=](int row, int column, Vec<T> v) {
             store(grad_in + row * in_stride + column, v + load(grad_h + row * in_stride + column));
         });
@@ -179,7 +179,7 @@ void backward_linear(const Network<T>& net, int l, const Tile& tile, const T* h,
 
 template <typename T>
 void store_input_gradient(const Network<T>& net, const Tile& tile, const T* grad, T* out) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     for (int atom = s.ptr[tile.first_graph]; atom < s.ptr[tile.last_graph]; atom++) {
         const int row = s.atom_row[atom];
         const T* in = grad + int64_t{row - tile.first_row} * net.in_stride;
@@ -190,7 +190,7 @@ void store_input_gradient(const Network<T>& net, const Tile& tile, const T* grad
 // Adds the chunks' sums up in order and writes them to the parameters' gradients.
 template <typename T>
 void reduce_partials(const Network<T>& net, T* partials, int64_t partial_size, const Gradients<T>& grads) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     constexpr int64_t slice = 1024;
 #pragma omp parallel for num_threads(s.num_threads) schedule(static)
     for (int64_t first = 0; first < partial_size; first += slice) {

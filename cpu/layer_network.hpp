@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "gcn_stack.hpp"
+#include "message_network.hpp"
 
 namespace molgcn {
 

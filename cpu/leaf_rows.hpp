@@ -1,4 +1,4 @@
-// The rows that the stack operator computes: one for equal leaves, one for every other atom.
+// The rows that molgcn::message_network computes: one for equal leaves, one for every other atom.
 #pragma once
 
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "gcn_stack.hpp"
+#include "message_network.hpp"
 #include "merge_leaves.hpp"
 
 namespace molgcn {
@@ -55,12 +55,12 @@ public:
 
     const int32_t* row_ptr() const { return row_ptr_.get(); }
 
-    void attach(Stack<T>& stack) const {
-        stack.num_rows = row_ptr_[stack.num_graphs];
-        stack.row_ptr = row_ptr_.get();
-        stack.row_atom = row_atom_.get();
-        stack.atom_row = atom_row_.get();
-        stack.copies = copies_.get();
+    void attach(Problem<T>& problem) const {
+        problem.num_rows = row_ptr_[problem.num_graphs];
+        problem.row_ptr = row_ptr_.get();
+        problem.row_atom = row_atom_.get();
+        problem.atom_row = atom_row_.get();
+        problem.copies = copies_.get();
     }
 
 private:

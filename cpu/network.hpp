@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "gcn_stack.hpp"
+#include "message_network.hpp"
 #include "memory.hpp"
 #include "simd.hpp"
 
@@ -28,11 +28,11 @@ enum class Orders { forward, backward, both };
 template <typename T>
 class Network {
 public:
-    const Stack<T>& stack;
+    const Problem<T>& problem;
     const int channels, stride, in_stride;
 
-    Network(const Stack<T>& s, Orders orders)
-        : stack(s),
+    Network(const Problem<T>& s, Orders orders)
+        : problem(s),
           channels(s.hidden_channels),
           stride(row_stride<T>(s.hidden_channels)),
           in_stride(row_stride<T>(s.in_channels)),
@@ -69,7 +69,7 @@ private:
     }
 
     void fill(int l, Orders orders) const {
-        const Stack<T>& s = stack;
+        const Problem<T>& s = problem;
         const Layer<T>& layer = layers_[l];
         if (orders != Orders::backward) transpose(s.weights[l], layer.in_channels, layer.transposed);
         if (orders != Orders::forward && layer.weight != s.weights[l]) {
@@ -109,9 +109,9 @@ private:
     }
 
     int64_t elements() const {
-        const int64_t rest = int64_t{stack.num_layers} * 6 * stride;
-        const int64_t first = int64_t{stack.in_channels} * stride + int64_t{channels} * in_stride;
-        return first + (stack.num_layers - 1) * (int64_t{2} * channels * stride) + rest;
+        const int64_t rest = int64_t{problem.num_layers} * 6 * stride;
+        const int64_t first = int64_t{problem.in_channels} * stride + int64_t{channels} * in_stride;
+        return first + (problem.num_layers - 1) * (int64_t{2} * channels * stride) + rest;
     }
 
     Array<Layer<T>> layers_;

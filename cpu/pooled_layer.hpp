@@ -9,12 +9,12 @@ namespace molgcn {
 namespace MOLGCN_ISA {
 
 template <typename T>
-bool pools_before_last_layer(const Stack<T>& s) {
+bool pools_before_last_layer(const Problem<T>& s) {
     return s.pool != Pool::max && !s.last_activation;
 }
 
 template <typename T>
-T row_sum(const Stack<T>& s, int64_t row) {
+T row_sum(const Problem<T>& s, int64_t row) {
     T total = 0;
     for (int64_t e = s.entry_begin[row]; e < s.entry_end[row]; e++) total += s.entries[e].weight;
     return total;
@@ -22,14 +22,14 @@ T row_sum(const Stack<T>& s, int64_t row) {
 
 // Returns the weight of one atom in its molecule of n atoms.
 template <typename T>
-T atom_share(const Stack<T>& s, int num_atoms) {
+T atom_share(const Problem<T>& s, int num_atoms) {
     return s.pool == Pool::mean ? T(1) / T(num_atoms > 0 ? num_atoms : 1) : T(1);
 }
 
 // Computes S [graphs, in_stride], divided by n for the mean. `unweighted`, unless null, gets the same sum with all r_i = 1.
 template <typename T>
 void pool_input(const Network<T>& net, const Tile& tile, const T* h, T* weighted, T* unweighted) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const ptrdiff_t stride = net[s.num_layers - 1].in_stride;
     for (int g = tile.first_graph; g < tile.last_graph; g++, weighted += stride) {
         const T each = atom_share(s, s.ptr[g + 1] - s.ptr[g]);
@@ -47,7 +47,7 @@ void pool_input(const Network<T>& net, const Tile& tile, const T* h, T* weighted
 }
 
 template <typename T>
-T bias_count(const Stack<T>& s, int graph) {
+T bias_count(const Problem<T>& s, int graph) {
     const int n = s.ptr[graph + 1] - s.ptr[graph];
     return s.pool == Pool::sum ? T(n) : T(n > 0);
 }
@@ -55,7 +55,7 @@ T bias_count(const Stack<T>& s, int graph) {
 // Applies the pooling and the last layer to a tile's rows h. `work` holds three planes of max_graphs rows.
 template <typename T>
 void forward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, T* work, int64_t plane, T* pooled) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const int l = s.num_layers - 1, graphs = tile.last_graph - tile.first_graph;
     const Layer<T>& layer = net[l];
     const ptrdiff_t stride = net.stride;
@@ -76,7 +76,7 @@ void forward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, T
 template <typename T>
 void backward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, const T* grad_pooled, T* work, int64_t plane, T* grad_h,
                            const PartialLayer<T>& partial) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const int l = s.num_layers - 1, graphs = tile.last_graph - tile.first_graph;
     const Layer<T>& layer = net[l];
     const ptrdiff_t stride = net.stride, in_stride = layer.in_stride;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gcn_stack.hpp"
+#include "message_network.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {

@@ -10,7 +10,7 @@ namespace MOLGCN_ISA {
 
 // Computes `out` = Â `in`, or the transposed Â `in`, for `columns` channels of a tile.
 template <int P, bool TRANSPOSED, typename T>
-[[gnu::noinline]] void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
+[[gnu::noinline]] void aggregate_panel(const Problem<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
     const int64_t *begin = s.entry_begin + tile.first_row, *end = s.entry_end + tile.first_row;
     const Entry<T>* entries = s.entries;
     const int num_rows = tile.num_rows;
@@ -27,7 +27,7 @@ template <int P, bool TRANSPOSED, typename T>
 }
 
 template <bool TRANSPOSED, typename T>
-inline void aggregate(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride, int columns) {
+inline void aggregate(const Problem<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride, int columns) {
     const int total = vectors<T>(columns);
     int done = 0;
     for (; total - done >= 4; done += 4) aggregate_panel<4, TRANSPOSED>(s, tile, in + done * lanes<T>, out + done * lanes<T>, stride);
@@ -47,14 +47,14 @@ struct RowStatistics {
         for (int c = 0; c < net.channels; c++) total += z[c];
         mean = total / net.channels;
         for (int c = 0; c < net.channels; c++) squares += (z[c] - mean) * (z[c] - mean);
-        rstd = T(1) / std::sqrt(squares / net.channels + T(net.stack.eps));
+        rstd = T(1) / std::sqrt(squares / net.channels + T(net.problem.eps));
     }
 };
 
 // Applies what follows layer l's linear part: act = dropout(relu(norm(z))), and h_out = act, plus h_in where the layer adds its input.
 template <typename T>
 void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const T* h_in, T* act, T* h_out) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const Layer<T> layer = net[l];  // copies, since stores could change the originals
     const int channels = net.channels, stride = net.stride;
     const bool activated = s.activated(l), mapped = s.norm == Norm::batch && s.normed(l), row_norm = s.norm == Norm::layer && s.normed(l);
@@ -85,7 +85,7 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
 
 template <typename T>
 Pooling pooling(const Network<T>& net) {
-    return {net.stack.pool, net.stack.ptr, net.stack.row_ptr, net.channels, net.stride};
+    return {net.problem.pool, net.problem.ptr, net.problem.row_ptr, net.channels, net.stride};
 }
 
 }  // namespace MOLGCN_ISA

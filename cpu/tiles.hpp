@@ -40,27 +40,27 @@ inline double inverse_root_degree(const int32_t* rowptr, const int32_t* col, int
 template <typename T>
 class Adjacency {
 public:
-    // Computes the entries. `stack` has its rows and partition already.
-    Adjacency(const Stack<T>& stack, const int32_t* rowptr, const int32_t* col, bool add_self_loops)
-        : begin_(new int64_t[stack.num_rows]),
-          end_(new int64_t[stack.num_rows]),
-          entries_(new Entry<T>[rowptr[stack.num_nodes] + (add_self_loops ? stack.num_nodes : 0)]) {
-        const std::unique_ptr<double[]> scale(new double[stack.num_nodes]);
-#pragma omp parallel for num_threads(stack.num_threads)
-        for (int t = 0; t < stack.partition.num_tiles; t++) {
-            const Tile& tile = stack.partition.tiles[t];
-            for (int i = stack.ptr[tile.first_graph]; i < stack.ptr[tile.last_graph]; i++) {
+    // Computes the entries. `problem` has its rows and partition already.
+    Adjacency(const Problem<T>& problem, const int32_t* rowptr, const int32_t* col, bool add_self_loops)
+        : begin_(new int64_t[problem.num_rows]),
+          end_(new int64_t[problem.num_rows]),
+          entries_(new Entry<T>[rowptr[problem.num_nodes] + (add_self_loops ? problem.num_nodes : 0)]) {
+        const std::unique_ptr<double[]> scale(new double[problem.num_nodes]);
+#pragma omp parallel for num_threads(problem.num_threads)
+        for (int t = 0; t < problem.partition.num_tiles; t++) {
+            const Tile& tile = problem.partition.tiles[t];
+            for (int i = problem.ptr[tile.first_graph]; i < problem.ptr[tile.last_graph]; i++) {
                 scale[i] = inverse_root_degree(rowptr, col, i, add_self_loops);
             }
             for (int row = tile.first_row; row < tile.first_row + tile.num_rows; row++) {
-                const int i = stack.row_atom[row];
+                const int i = problem.row_atom[row];
                 begin_[row] = int64_t{rowptr[i]} + (add_self_loops ? i : 0);
                 Entry<T>* entry = entries_.get() + begin_[row];
                 for (int e = rowptr[i]; e < rowptr[i + 1]; e++) {
-                    const int j = col[e], source = stack.atom_row[j];
-                    if ((add_self_loops && j == i) || stack.row_atom[source] != j) continue;  // the first of equal leaves stands for all
+                    const int j = col[e], source = problem.atom_row[j];
+                    if ((add_self_loops && j == i) || problem.row_atom[source] != j) continue;  // the first of equal leaves stands for all
                     const double weight = scale[i] * scale[j];  // rounded once: all layers share its error
-                    *entry++ = {source - tile.first_row, T(stack.copies[source] * weight), T(stack.copies[row] * weight)};
+                    *entry++ = {source - tile.first_row, T(problem.copies[source] * weight), T(problem.copies[row] * weight)};
                 }
                 if (add_self_loops) *entry++ = {row - tile.first_row, T(scale[i] * scale[i]), T(scale[i] * scale[i])};
                 end_[row] = entry - entries_.get();
@@ -68,10 +68,10 @@ public:
         }
     }
 
-    void attach(Stack<T>& stack) const {
-        stack.entries = entries_.get();
-        stack.entry_begin = begin_.get();
-        stack.entry_end = end_.get();
+    void attach(Problem<T>& problem) const {
+        problem.entries = entries_.get();
+        problem.entry_begin = begin_.get();
+        problem.entry_end = end_.get();
     }
 
 private:

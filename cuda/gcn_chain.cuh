@@ -11,15 +11,15 @@
 #include "gcn_chain_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int rows = 8 * TILES;
-constexpr int guests = 16;                                      // atoms of other blocks whose rows have room here
+constexpr int halo_rows = 16;                                   // room for the halo: atoms of other blocks that bonds lead to
 constexpr int stride = width % 32 == 0 ? width + 16 : width;    // two rows side by side use all banks
 constexpr int threads = 32 * chunks * ((7 + chunks) / chunks);  // a warp has 16 columns of the product, if there are any left
 constexpr int teams = threads / lanes;
 constexpr int slice = 16 * ((chunks + CLUSTER - 1) / CLUSTER);  // columns whose sums and weights a block handles for its cluster
 constexpr int step = threads / quads;                           // rows that the threads cover at once, a quad each
 constexpr int items = (rows + step - 1) / step;                 // quads of a thread
-constexpr int guest_items = (guests + step - 1) / step;
-constexpr int no_row = rows + guests;
+constexpr int halo_items = (halo_rows + step - 1) / step;
+constexpr int no_row = rows + halo_rows;
 constexpr int batch = 8;                                        // sums whose loads are under way together
 static_assert(items <= 8, "masks of a thread's quads fit a word");
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ size_t plane(const Parameters& p) { return size_t(p.n
 __device__ __forceinline__ bool adds_input(const Parameters& p, int layer) { return layer > 0 ? p.residual : p.first_residual; }
 
 struct Shared {
-    float* near;       // [rows + guests + 1, stride]: what is pulled, of the atoms and their guests, and zeros
+    float* near;       // [rows + halo_rows + 1, stride]: what is pulled, of the atoms and their halo, and zeros
     float* held;       // [rows, stride]: forward the norm's input, backward the gradient of the layer's output
     float* tile;       // [rows, stride]: Â times `near`, four halves and what they leave, as operands of the product
     float4* weight;    // [columns' chunks, rows' chunks, 2, 32]
@@ -40,14 +40,14 @@ struct Shared {
     uint64* arrived;   // bytes of the weight
     uint64* offered;   // bytes of the exchange
     uint64* told;      // bytes of the columns
-    int* num_guests;
+    int* halo_count;
     int* num_far;      // atoms that have neighbours without a row
-    int* guest;        // [guests]: atoms
+    int* halo;         // [halo_rows]: atoms
 
     __device__ explicit Shared(unsigned char* memory) {
         weight = reinterpret_cast<float4*>(memory);
         near = reinterpret_cast<float*>(weight + 64 * chunks * chunks);
-        held = near + (rows + guests + 1) * stride;
+        held = near + (rows + halo_rows + 1) * stride;
         tile = held + rows * stride;
         sources = reinterpret_cast<int4*>(tile + rows * stride);
         factors = reinterpret_cast<float4*>(sources + rows);
@@ -58,7 +58,7 @@ struct Shared {
         arrived = reinterpret_cast<uint64*>(scales + rows);
         offered = arrived + 1;
         told = offered + 1;
-        num_guests = reinterpret_cast<int*>(told + 1), num_far = num_guests + 1, guest = num_guests + 2;
+        halo_count = reinterpret_cast<int*>(told + 1), num_far = halo_count + 1, halo = halo_count + 2;
     }
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
@@ -88,7 +88,7 @@ __device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) 
 // Finds the atoms' bonds, as rows of `near`.
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
     if (threadIdx.x == 0) {
-        *shared.num_guests = *shared.num_far = 0;
+        *shared.halo_count = *shared.num_far = 0;
         start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.told);
     }
     for (int i = threadIdx.x; i < stride; i += threads) shared.near[no_row * stride + i] = 0.0f;
@@ -97,9 +97,9 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
         const int other = node - place.first;
         if (factor == 0.0f) return no_row;
         if (other >= 0 && other < place.count) return other;
-        const int slot = atomicAdd(shared.num_guests, 1);
-        if (slot >= guests) return -1;
-        shared.guest[slot] = node;
+        const int slot = atomicAdd(shared.halo_count, 1);
+        if (slot >= halo_rows) return -1;
+        shared.halo[slot] = node;
         return rows + slot;
     };
     for (int row = threadIdx.x; row < place.count; row += threads) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
         shared.own[row] = SELF_LOOPS ? scale * scale : 0.0f;
     }
     __syncthreads();
-    if (threadIdx.x == 0) *shared.num_guests = min(*shared.num_guests, guests);
+    if (threadIdx.x == 0) *shared.halo_count = min(*shared.halo_count, halo_rows);
     cluster_arrive(), cluster_wait();
     __syncthreads();
 }

@@ -22,19 +22,19 @@ struct Columns {  // how a layer's norm maps the lane's two columns
     }
 };
 
-// Starts to copy a layer's norm inputs into `near`, for the block's atoms and their guests.
+// Starts to copy a layer's norm inputs into `near`, for the block's atoms and their halo.
 __device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     if (layer >= p.num_norms) return;
-    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
     const float* raw = p.raw + layer * plane(p) + 4 * quad;
     float* near = shared.near + top * stride + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++)
         if (top + step * i < place.count) copy16(near + i * step * stride, raw + at_row(place.first + top + step * i), true);
 #pragma unroll
-    for (int i = 0; i < guest_items; i++) {
+    for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
-        if (slot < num_guests) copy16(near + (rows + step * i) * stride, raw + at_row(shared.guest[slot]), true);
+        if (slot < halo_count) copy16(near + (rows + step * i) * stride, raw + at_row(shared.halo[slot]), true);
     }
 }
 
@@ -141,14 +141,14 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
     return z;
 }
 
-// Writes dZ of the block's atoms and their guests into `near`.
+// Writes dZ of the block's atoms and their halo into `near`.
 __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const bool on = layer < p.num_norms;
-    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
     const float* output = p.outputs + layer % 2 * plane(p) + 4 * quad;
     float* own = shared.near + top * stride + 4 * quad;
     const float* held = shared.held + top * stride + 4 * quad;
-    float4 z[items], d[items], guest[guest_items];
+    float4 z[items], d[items], halo[halo_items];
     uint32 mask[items];
 #pragma unroll
     for (int i = 0; i < items; i++) {
@@ -158,9 +158,9 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
     }
     wait_for_all(p, p.num_layers - layer);
 #pragma unroll
-    for (int i = 0; i < guest_items; i++) {
+    for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
-        guest[i] = slot < num_guests ? load4_past_l1(output + at_row(shared.guest[slot])) : nothing();
+        halo[i] = slot < halo_count ? load4_past_l1(output + at_row(shared.halo[slot])) : nothing();
     }
     find_means(p, shared, place, layer);
     wait_for_columns(shared, 2, p.num_layers - 1 - layer);
@@ -175,11 +175,11 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
         four(own + i * step * stride) = z[i];
     }
 #pragma unroll
-    for (int i = 0; i < guest_items; i++) {
+    for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
-        if (slot >= num_guests) break;
+        if (slot >= halo_count) break;
         float4& value = four(own + (rows + step * i) * stride);
-        value = on ? before_norm(p, shared, guest[i], value, quad, DROPOUT ? *mask_of(p, shared.guest[slot], quad, layer) : 15u) : guest[i];
+        value = on ? before_norm(p, shared, halo[i], value, quad, DROPOUT ? *mask_of(p, shared.halo[slot], quad, layer) : 15u) : halo[i];
     }
 }
 

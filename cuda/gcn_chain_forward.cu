@@ -47,23 +47,23 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Share
     p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
 }
 
-// Writes the next layer's input of the block's atoms and their guests into `near`.
+// Writes the next layer's input of the block's atoms and their halo into `near`.
 __device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
-    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
     const int column = column_to_see_to();
     const Norm norm(p.layers[layer], column);
     float* own = shared.near + top * stride + 4 * quad;
     const float* held = shared.held + top * stride + 4 * quad;
-    float4 x[items], input[items], guest[guest_items];
+    float4 x[items], input[items], halo[halo_items];
 #pragma unroll
     for (int i = 0; i < items; i++)
         if (top + step * i < rows) x[i] = *reinterpret_cast<const float4*>(held + i * step * stride), input[i] = four(own + i * step * stride);
     wait_for_all(p, layer + 1);
     const float* raw = p.raw + layer * plane(p) + 4 * quad;
 #pragma unroll
-    for (int i = 0; i < guest_items; i++) {
+    for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
-        guest[i] = slot < num_guests ? load4_past_l1(raw + at_row(shared.guest[slot])) : nothing();
+        halo[i] = slot < halo_count ? load4_past_l1(raw + at_row(shared.halo[slot])) : nothing();
     }
     find_statistics(p, shared, place, layer, column, norm);
     wait_for_columns(shared, 3, layer);
@@ -80,20 +80,20 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
         four(features + i * step * width) = x[i];
     }
 #pragma unroll
-    for (int i = 0; i < guest_items; i++) {
+    for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
-        if (slot >= num_guests) break;
+        if (slot >= halo_count) break;
         float4& value = four(shared.near + (rows + slot) * stride + 4 * quad);
-        value = activated(p, shared, guest[i], value, layer, quad, DROPOUT ? drawn(p, shared.guest[slot], quad, layer) : 15u);
+        value = activated(p, shared, halo[i], value, layer, quad, DROPOUT ? drawn(p, shared.halo[slot], quad, layer) : 15u);
     }
 }
 
 __device__ __forceinline__ void read_input(const Parameters& p, const Shared& shared, const Place& place) {
     const int in_quads = p.in_width / 4;
-    for (int item = threadIdx.x; item < (rows + *shared.num_guests) * in_quads; item += threads) {
+    for (int item = threadIdx.x; item < (rows + *shared.halo_count) * in_quads; item += threads) {
         const int row = item / in_quads, quad = item % in_quads;
         if (row >= place.count && row < rows) continue;
-        const int node = row < rows ? place.first + row : shared.guest[row - rows];
+        const int node = row < rows ? place.first + row : shared.halo[row - rows];
         four(shared.near + row * stride + 4 * quad) = load4(p.x + size_t(node) * p.in_width + 4 * quad);
     }
 }

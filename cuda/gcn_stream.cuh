@@ -2,43 +2,43 @@
 // the next one's rows are on their way to shared memory. Its sums over all atoms leave it once.
 //
 // A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same places of shared memory. Bonds may
-// lead to atoms of other tiles. Up to GUESTS of these lie beside the tile's own rows as guests; the others are read where they are pulled.
+// lead to atoms of other tiles, the halo. Up to HALO_ROWS of these lie beside the tile's own rows; the others are read where they are pulled.
 //
-// Macros besides those of gcn_layer.cuh: GUESTS, and ROWS_BESIDE, which each kernel defines.
+// Macros besides those of gcn_layer.cuh: HALO_ROWS, and ROWS_BESIDE, which each kernel defines.
 #pragma once
 #include "gcn_layer_gradients.cuh"
 
 static_assert(statistics, "other norms do not wait for all atoms");
 
 constexpr int places = (rows + shares - 1) / shares;  // of a thread
-// The first of own_rows that holds a guest: guests follow the rest of struct Shared.
-constexpr int first_guest = rows + 1 + (56 * rows + 4 * 6 * width + 16 + 4 * stride - 1) / (4 * stride);
+// The first of own_rows that holds an atom of the halo. The halo follows the rest of struct Shared.
+constexpr int first_halo_row = rows + 1 + (56 * rows + 4 * 6 * width + 16 + 4 * stride - 1) / (4 * stride);
 
 struct Stream : Shared {
     float* beside;         // [ROWS_BESIDE, rows, stride]: the residual's part or the gradient of own_rows
-    float* guests_beside;  // [GUESTS, stride]: of the guests
+    float* halo_beside;    // [HALO_ROWS, stride]: of the halo
     float* after;          // [4, width]: numbers of each column for what follows the product
     float* sums;           // [2 * shares, width]: forward's, so far
     int4* next_sources;    // [rows]: of the next tile, as they lie in memory
     float4* next_factors;  // [rows]
     float* next_scale;     // [rows]
     int2* next_bonds;      // [rows]: first and end
-    int* guest;            // [GUESTS]: the atoms
-    int* invited;          // how many there are, those without room too
+    int* halo;             // [HALO_ROWS]: the atoms
+    int* num_foreign;      // atoms of other tiles, those without room too
 
     __device__ explicit Stream(unsigned char* memory) : Shared(memory) {
-        beside = own_rows + (first_guest + GUESTS) * stride;
-        guests_beside = beside + ROWS_BESIDE * rows * stride;
-        after = guests_beside + GUESTS * stride;
+        beside = own_rows + (first_halo_row + HALO_ROWS) * stride;
+        halo_beside = beside + ROWS_BESIDE * rows * stride;
+        after = halo_beside + HALO_ROWS * stride;
         sums = after + 4 * width;
         next_sources = reinterpret_cast<int4*>(sums + (ROWS_BESIDE == 1 ? 2 * shares * width : 0));
         next_factors = reinterpret_cast<float4*>(next_sources + rows);
         next_bonds = reinterpret_cast<int2*>(next_factors + rows);
         next_scale = reinterpret_cast<float*>(next_bonds + rows);
-        guest = reinterpret_cast<int*>(next_scale + rows), invited = guest + GUESTS;
+        halo = reinterpret_cast<int*>(next_scale + rows), num_foreign = halo + HALO_ROWS;
     }
-    __device__ __forceinline__ float* guest_row(int place) const { return own_rows + (first_guest + place) * stride; }
-    __device__ __forceinline__ int num_guests() const { return min(*invited, GUESTS); }
+    __device__ __forceinline__ float* halo_row(int place) const { return own_rows + (first_halo_row + place) * stride; }
+    __device__ __forceinline__ int halo_count() const { return min(*num_foreign, HALO_ROWS); }
 };
 
 // The atoms of a block. All blocks have equally many whole tiles.
@@ -52,7 +52,7 @@ struct Span {
     __device__ __forceinline__ int count(int first) const { return min(rows, end - first); }  // of a tile; none beyond the last
 };
 
-// Starts to copy the bonds of the rows that the thread invites guests for.
+// Starts to copy the bonds of the rows whose halo the thread looks for.
 __device__ __forceinline__ void copy_bonds(const Parameters& p, const Stream& shared, int first, int count) {
     for (int row = threadIdx.x; row < count; row += threads) {
         const int node = first + row;
@@ -63,9 +63,9 @@ __device__ __forceinline__ void copy_bonds(const Parameters& p, const Stream& sh
         copy4(&shared.next_bonds[row].y, p.rowptr + node + 1, true);
     }
 }
-// Reads bonds that have arrived. Those from other tiles get guests in the order of the rows, so that sums have one order on every run. All
-// guests are there after the block's next barrier.
-__device__ __forceinline__ void invite(const Stream& shared, int first, int count) {
+// Reads bonds that have arrived. Atoms of other tiles get rows in the order of the tile's rows, so that sums have one order on every run.
+// The whole halo is known after the block's next barrier.
+__device__ __forceinline__ void find_halo(const Stream& shared, int first, int count) {
     static_assert(rows <= 32, "a warp sees to all of them");
     if (threadIdx.x >= 32) return;
     const int row = threadIdx.x;
@@ -75,18 +75,18 @@ __device__ __forceinline__ void invite(const Stream& shared, int first, int coun
         place_bonds(shared, row, first, count, bonds.x + 4, bonds.y, shared.next_scale[row], shared.next_sources[row], shared.next_factors[row]);
         source = shared.sources[row];
     }
-    int invited = 0;
-    const auto seat = [&](int& atom) {
-        const uint32 strangers = ballot(atom < 0);
-        const int place = invited + count_bits(strangers & ((1u << row) - 1));
-        invited += count_bits(strangers);
-        if (atom >= 0 || place >= GUESTS) return;
-        shared.guest[place] = ~atom;
-        atom = first_guest + place;
+    int num_foreign = 0;
+    const auto give_row = [&](int& atom) {
+        const uint32 foreign = ballot(atom < 0);
+        const int place = num_foreign + count_bits(foreign & ((1u << row) - 1));
+        num_foreign += count_bits(foreign);
+        if (atom >= 0 || place >= HALO_ROWS) return;
+        shared.halo[place] = ~atom;
+        atom = first_halo_row + place;
     };
-    seat(source.x), seat(source.y), seat(source.z), seat(source.w);
+    give_row(source.x), give_row(source.y), give_row(source.z), give_row(source.w);
     if (row < count) shared.sources[row] = source;
-    if (row == 0) *shared.invited = invited;
+    if (row == 0) *shared.num_foreign = num_foreign;
 }
 
 // Starts to copy rows of `count_quads` quads to shared memory; writes zeros beyond the first `count`.
@@ -100,11 +100,11 @@ __device__ __forceinline__ void copy_rows(float* to, const float* from, int firs
         copy16(to + row * stride + 4 * quad, there ? from + (size_t(first + row) * count_quads + quad) * 4 : from, there);
     }
 }
-// Starts to copy the rows of the guests.
-__device__ __forceinline__ void copy_guests(const Stream& shared, float* to, const float* from, int count_quads) {
-    for (int item = threadIdx.x; item < shared.num_guests() * count_quads; item += threads) {
+// Starts to copy the rows of the halo.
+__device__ __forceinline__ void copy_halo(const Stream& shared, float* to, const float* from, int count_quads) {
+    for (int item = threadIdx.x; item < shared.halo_count() * count_quads; item += threads) {
         const int place = item / count_quads, quad = item % count_quads;
-        copy16(to + place * stride + 4 * quad, from + (size_t(shared.guest[place]) * count_quads + quad) * 4, true);
+        copy16(to + place * stride + 4 * quad, from + (size_t(shared.halo[place]) * count_quads + quad) * 4, true);
     }
 }
 
@@ -116,8 +116,8 @@ __device__ __forceinline__ void each_row(int count, Body body) {
     for (int i = 0; i < places; i++)
         if (share < shares && share + i * shares < count) body(share + i * shares);
 }
-// Runs body(place) for a thread's guests.
+// Runs body(place) for a thread's rows of the halo.
 template <class Body>
-__device__ __forceinline__ void each_guest(const Stream& shared, Body body) {
-    for (int place = threadIdx.x / quads; threadIdx.x < shares * quads && place < shared.num_guests(); place += shares) body(place);
+__device__ __forceinline__ void each_halo_row(const Stream& shared, Body body) {
+    for (int place = threadIdx.x / quads; threadIdx.x < shares * quads && place < shared.halo_count(); place += shares) body(place);
 }

@@ -71,7 +71,7 @@ __device__ __forceinline__ void differentiate_rows(const Parameters& p, const St
         x = pending.of(node, *reinterpret_cast<const float4*>(d + 4 * quad), p.in.on ? x : nothing());
     };
     each_row(count, [&](int row) { differentiate(first + row, shared.own_rows + row * stride, gradient + row * stride); });
-    each_guest(shared, [&](int place) { differentiate(shared.guest[place], shared.guest_row(place), shared.guests_beside + place * stride); });
+    each_halo_row(shared, [&](int place) { differentiate(shared.halo[place], shared.halo_row(place), shared.halo_beside + place * stride); });
     if (p.in.on) return;
     each_row(rows, [&](int row) {  // beyond the last atom nothing was copied there
         if (row >= count) four(shared.own_rows + row * stride + 4 * quad) = nothing();
@@ -100,9 +100,9 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         const char* later = reinterpret_cast<const char*>(p.out.raw + at_row(first));  // what finish reads, as far as the L2 cache
         for (int at = 128 * threadIdx.x; p.out.on && p.in.layer > 0 && at < 4 * width * count; at += 128 * threads) prefetch(later + at);
     };
-    const auto copy_the_guests = [&] {
-        copy_guests(shared, shared.guests_beside, p.gradient, quads);
-        if (p.in.on) copy_guests(shared, shared.guest_row(0), p.in.raw, quads);
+    const auto copy_the_halo = [&] {
+        copy_halo(shared, shared.halo_beside, p.gradient, quads);
+        if (p.in.on) copy_halo(shared, shared.halo_row(0), p.in.raw, quads);
     };
     wait_for_previous();
     if (p.out.on) read_columns(p.out, p, shared.after);
@@ -111,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         copy_bonds(p, shared, span.begin, span.count(span.begin));
         wait_for_copies();
         __syncthreads();
-        invite(shared, span.begin, span.count(span.begin));
+        find_halo(shared, span.begin, span.count(span.begin));
         copy(span.begin, turn);
         __syncthreads();
-        copy_the_guests();
+        copy_the_halo();
         if (p.in.on) read_columns(p.in, p, shared.columns);
         read_sums(p, shared, num_nodes);
     }
@@ -138,19 +138,19 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         __syncthreads();
         Product product;
         if (p.in.layer > 0) product.start(p.fragments, 0, chunks, chunks, chunks);
-        invite(shared, first + rows, span.count(first + rows));
+        find_halo(shared, first + rows, span.count(first + rows));
         copy(first + rows, turn ^ 1);
         if (p.in.layer == 0) {
             if (INPUT_GRADIENT) input_gradient(p, shared, first, count);
             __syncthreads();
-            copy_the_guests();
+            copy_the_halo();
             continue;
         }
         product.zero();
         product.multiply(shared.tile);
         __syncthreads();
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
-        copy_the_guests();
+        copy_the_halo();
         __syncthreads();
         finish(p, shared, gradient(turn), first, count, sum);
     }

@@ -17,7 +17,7 @@ __device__ __forceinline__ void activate_rows(const Parameters& p, const Stream&
     each_row(count, [&](int row) {
         four(p.kept + at_row(first + row) + 4 * quad) = activate(first + row, shared.own_rows + row * stride, shared.beside + row * stride);
     });
-    each_guest(shared, [&](int place) { activate(shared.guest[place], shared.guest_row(place), shared.guests_beside + place * stride); });
+    each_halo_row(shared, [&](int place) { activate(shared.halo[place], shared.halo_row(place), shared.halo_beside + place * stride); });
 }
 
 // Writes what the next layer waits for: the norm's input and its sums. In the last layer without a norm, writes the output.
@@ -66,19 +66,19 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_for
         copy_rows(shared.own_rows, p.in.on ? p.in.raw : p.input, first, count, p.in_width / 4);
         if (p.in.on && p.input != nullptr) copy_rows(shared.beside, p.input, first, count, quads);
     };
-    const auto copy_the_guests = [&] {
-        copy_guests(shared, shared.guest_row(0), p.in.on ? p.in.raw : p.input, p.in_width / 4);
-        if (p.in.on && p.input != nullptr) copy_guests(shared, shared.guests_beside, p.input, quads);
+    const auto copy_the_halo = [&] {
+        copy_halo(shared, shared.halo_row(0), p.in.on ? p.in.raw : p.input, p.in_width / 4);
+        if (p.in.on && p.input != nullptr) copy_halo(shared, shared.halo_beside, p.input, quads);
     };
     for (int quad = threadIdx.x; quad < stride / 4; quad += threads) four(shared.own_rows + rows * stride + 4 * quad) = nothing();
     copy_bonds(p, shared, span.begin, span.count(span.begin));
     wait_for_previous();
     wait_for_copies();
     __syncthreads();
-    invite(shared, span.begin, span.count(span.begin));
+    find_halo(shared, span.begin, span.count(span.begin));
     copy(span.begin);
     __syncthreads();
-    copy_the_guests();
+    copy_the_halo();
     if (p.in.on) find_statistics(p, p.in, shared, num_nodes);
     if (span.begin >= span.end) return;
     for (int column = threadIdx.x; column < width; column += threads) shared.after[column] = parameter(p.bias, column);
@@ -94,13 +94,13 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_for
         __syncthreads();
         Product product;
         product.start(p.fragments, 0, p.in_width / 16, p.in_width / 16, chunks);
-        invite(shared, first + rows, span.count(first + rows));
+        find_halo(shared, first + rows, span.count(first + rows));
         copy(first + rows);
         product.zero();
         product.multiply(shared.tile);
         __syncthreads();
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
-        copy_the_guests();
+        copy_the_halo();
         __syncthreads();
         finish(p, shared, first, count, first == span.begin);
     }

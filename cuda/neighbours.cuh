@@ -47,16 +47,16 @@ struct Neighbours {
     int near[numbers];                           // most bonds of a row of `each` row tiles, at most four
     int beyond;                                  // most bonds of a row, without four
     int first_row;
-    uint32 copies[ROW_TILES];                    // the table's of both halves, with FOLDED
+    uint32 copies[ROW_TILES];                    // the table's of both halves, with MERGED_LEAVES
 
     __device__ __forceinline__ void hold_copies(const Table& table, const Group& group) {
 #pragma unroll
-        for (int m = 0; FOLDED && m < ROW_TILES; m++) copies[m] = table.copies[group.row(m, 0)] | table.copies[group.row(m, 1)] << 16;
+        for (int m = 0; MERGED_LEAVES && m < ROW_TILES; m++) copies[m] = table.copies[group.row(m, 0)] | table.copies[group.row(m, 1)] << 16;
     }
     // Returns for how many atoms a row stands.
     __device__ __forceinline__ float atoms_of(const unsigned char* buffer, const Bonds& bonds, const Tile& tile, const Group& group, int m,
                                               int half) const {
-        if (FOLDED && !large) return number(half == 0 ? copies[m] << 16 : copies[m] & 0xffff0000u);
+        if (MERGED_LEAVES && !large) return number(half == 0 ? copies[m] << 16 : copies[m] & 0xffff0000u);
         return copies_at<large>(buffer, bonds, tile, first_row + group.row(m, half));
     }
 
@@ -138,7 +138,7 @@ struct Neighbours {
             table.near[2 * at] = offset[0] | offset[1] << 16;
             table.near[2 * at + 1] = offset[2] | offset[3] << 16;
             scales[at] = scale_of(bonds.col, tile.first_node + atom, degree, begin[i] + 4, end[i]);
-            if (FOLDED) table.copies[at] = static_cast<unsigned short>(bits(there ? copies_of(bonds, tile, atom) : 0.0f) >> 16);
+            if (MERGED_LEAVES) table.copies[at] = static_cast<unsigned short>(bits(there ? copies_of(bonds, tile, atom) : 0.0f) >> 16);
         }
         group.sync();
         each_row([&](int m, int half) {

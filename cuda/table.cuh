@@ -7,7 +7,7 @@ struct Table {
     uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
     unsigned short* offset;  // [places] by atom
     unsigned char* atom;     // [places] by row
-    unsigned short* copies;  // [places] by row, with FOLDED: for how many atoms it stands, bf16
+    unsigned short* copies;  // [places] by row, with MERGED_LEAVES: for how many atoms it stands, bf16
 
     __device__ explicit Table(const unsigned char* buffer) {
         near = reinterpret_cast<uint32*>(const_cast<unsigned char*>(buffer) + rows_bytes);
@@ -26,7 +26,7 @@ __device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom
     return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
 }
 
-// Returns how many atoms an atom of a folded batch stands for: as many as its only neighbour lists.
+// Returns how many atoms an atom of a batch with merged leaves stands for: as many as its only neighbour lists.
 __device__ __noinline__ float copies_of(const Bonds& bonds, const Tile& tile, int atom) {
     const int begin = begin_of(bonds, tile, atom), end = end_of(bonds, tile, atom);
     const int neighbour = end - begin == 1 ? source_of(bonds, tile, begin) : -1;
@@ -39,7 +39,7 @@ __device__ __noinline__ float copies_of(const Bonds& bonds, const Tile& tile, in
 }
 template <bool large>
 __device__ __forceinline__ float copies_at(const unsigned char* buffer, const Bonds& bonds, const Tile& tile, int row) {
-    if (!FOLDED || (large && row >= tile.num_nodes)) return 1.0f;
+    if (!MERGED_LEAVES || (large && row >= tile.num_nodes)) return 1.0f;
     return large ? copies_of(bonds, tile, row) : number(static_cast<uint32>(Table(buffer).copies[row]) << 16);
 }
 template <bool large>

@@ -5,7 +5,7 @@
 // the same layout, and the group walks over it `places` rows at a time.
 #pragma once
 #include "fragments.cuh"
-#include "gcn_stack_structs.h"  // molgcn/ops/gcn_stack_arguments.py
+#include "gcn_tile_structs.h"  // molgcn/ops/gcn_tile_arguments.py
 
 constexpr bool scarce = ROW_TILES >= 4;  // registers are scarce
 constexpr int places = 16 * ROW_TILES * WARPS;
@@ -19,7 +19,7 @@ constexpr int row_bytes = width * number_bytes;
 constexpr int stride = row_bytes;
 constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // unit of a neighbour's 16-bit offset
 constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero and stands for missing neighbours
-constexpr int table_bytes = (11 + 2 * FOLDED) * places;  // the tile's `Table` lies behind the rows
+constexpr int table_bytes = (11 + 2 * MERGED_LEAVES) * places;  // the tile's `Table` lies behind the rows
 constexpr int buffer_bytes = (rows_bytes + table_bytes + 127) / 128 * 128;  // whole lines: copies to what lies behind are then quicker
 
 struct Tile {

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
-from molgcn.ops.gcn_stack_discard import capturing_both_ways
-from molgcn.ops.gcn_stack_plan import limit_shared_memory
+from molgcn.ops.gcn_tile_discard import capturing_both_ways
+from molgcn.ops.gcn_tile_plan import limit_shared_memory
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training_config import TrainingConfig
 

@@ -15,8 +15,8 @@ from molgcn.benchmark.measure import interleaved, medians
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
-from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH
+from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
+from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.strategies import STRATEGIES
 

@@ -14,8 +14,8 @@ from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.nn.options import is_stack
-from molgcn.ops.gcn_stack_plan import FEW_TILES
-from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
+from molgcn.ops.gcn_tile_plan import FEW_TILES
+from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
 from molgcn.strategies import known_strategy

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, layers_together, padded_width
-from molgcn.ops.gcn_stack_plan import shared_limit
+from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 _CLUSTERS = (8, 4, 2)  # larger clusters leave fewer sums to read, but fewer of them fit on the GPU
 _MOST_TILES = 5
 _BATCH = 8  # the number of sums that a lane reads at once
-_GUESTS = 16  # the number of rows for atoms of other blocks
+_HALO_ROWS = 16  # the number of rows for atoms of other blocks
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Chain:
     def shared_bytes(self) -> int:
         """The shared memory of a block in bytes: `struct Shared` in cuda/gcn_chain.cuh."""
         stride = self.width + 16 if self.width % 32 == 0 else self.width
-        rows = 4 * (3 * self.rows + _GUESTS + 1) * stride
+        rows = 4 * (3 * self.rows + _HALO_ROWS + 1) * stride
         exchange = 4 * 2 * 16 * -(-self.width // 16 // self.cluster) * self.cluster
-        return 4 * self.width**2 + rows + 40 * self.rows + 4 * 6 * self.width + exchange + 32 + 4 * _GUESTS
+        return 4 * self.width**2 + rows + 40 * self.rows + 4 * 6 * self.width + exchange + 32 + 4 * _HALO_ROWS
 
     @property
     def defines(self) -> dict[str, int]:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack_plan import shared_limit
+from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 MAX_HIDDEN = 512  # the widest product in the kernel; wider ones are PyTorch's
 MAX_TABLE = 256  # the most layers whose addresses fit in one launch's arguments
 _MAX_PARTS = 128  # the most partial sums over atoms that a kernel reads
 _STREAM = 4  # from this many tiles per block on, a block goes through them one after the other
-_GUESTS = 8  # rows of a tile for atoms of other tiles
+_HALO_ROWS = 8  # rows of a tile for atoms of other tiles
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
 
@@ -116,9 +116,9 @@ class Blocks:
 
     def kernel_bytes(self, backward: bool) -> int:
         """Return the shared memory of a block of that kernel in bytes: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
-        rows = (1 + backward) * self.rows + 2 * _GUESTS + 1
+        rows = (1 + backward) * self.rows + 2 * _HALO_ROWS + 1
         sums = 0 if backward else 2 * (4 * self.threads // self.width) * self.width
-        copies = 4 * (rows * self.stride + 4 * self.width + sums) + 44 * self.rows + 4 * _GUESTS + 16
+        copies = 4 * (rows * self.stride + 4 * self.width + sums) + 44 * self.rows + 4 * _HALO_ROWS + 16
         return self.shared_bytes + (copies if self.streams else 0)
 
     @property
@@ -130,7 +130,7 @@ class Blocks:
             "ROW_TILES": self.row_tiles,
             "COLUMN_TILES": self.column_tiles,
             "MIN_BLOCKS": self.min_blocks,
-            **({"GUESTS": _GUESTS} if self.streams else {}),
+            **({"HALO_ROWS": _HALO_ROWS} if self.streams else {}),
         }
 
 

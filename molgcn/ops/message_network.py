@@ -242,5 +242,15 @@ def empty_gradients(call: NetworkCall, needs_grad_x: bool, with_head: bool) -> G
     """Return uninitialised gradients of x, of the parameters and of the head. Those of x and of the head are empty if not wanted."""
     x = call.graph.x
     of_head = [tensor.new_empty(tensor.shape) for tensor in call.epilogue.head] if with_head else []
-    grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))
-    return grad_x, [tensor.new_empty(tensor.shape) for tensor in call.parameters.tensors], of_head
+    _, of_parameters = empty_parameter_gradients(call)
+    return x.new_empty(x.shape if needs_grad_x else (0, 0)), of_parameters, of_head
+
+
+def empty_parameter_gradients(call: NetworkCall) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """Return uninitialised blocks of memory for the parameters' gradients, and the gradients, which are views of them."""
+    x, hidden, layers, norms = call.graph.x, call.spec.hidden_channels, call.spec.num_layers, call.spec.num_norms
+    first = x.new_empty(hidden, call.spec.in_channels)
+    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one allocation each is faster
+    norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
+    gradients = [first, *others.unbind(), *biases.unbind(), *norm_weights.unbind(), *norm_biases.unbind()]
+    return (first, others, biases, norm_weights, norm_biases), gradients

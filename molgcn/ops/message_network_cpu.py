@@ -10,12 +10,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_outputs, empty_saved, register_saved_size
+from molgcn.ops.message_network import (
+    Epilogue,
+    Gradients,
+    NetworkCall,
+    Outputs,
+    empty_outputs,
+    empty_parameter_gradients,
+    empty_saved,
+    register_saved_size,
+)
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import NORMS, POOLS
 
-_FORWARD = {torch.float32: _cpu.gcn_stack_forward_float32, torch.float64: _cpu.gcn_stack_forward_float64}
-_BACKWARD = {torch.float32: _cpu.gcn_stack_backward_float32, torch.float64: _cpu.gcn_stack_backward_float64}
+_FORWARD = {torch.float32: _cpu.message_network_forward_float32, torch.float64: _cpu.message_network_forward_float64}
+_BACKWARD = {torch.float32: _cpu.message_network_backward_float32, torch.float64: _cpu.message_network_backward_float64}
 STRATEGIES = ("auto", "tile")
 
 
@@ -60,16 +69,6 @@ def _backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], nee
     return grad_x, gradients, []
 
 
-def empty_parameter_gradients(call: NetworkCall) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Return the blocks of memory that C++ writes the parameters' gradients to, and the gradients, which are views of them."""
-    x, hidden, layers, norms = call.graph.x, call.spec.hidden_channels, call.spec.num_layers, call.spec.num_norms
-    first = x.new_empty(hidden, call.spec.in_channels)
-    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one allocation each is faster
-    norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
-    gradients = [first, *others.unbind(), *biases.unbind(), *norm_weights.unbind(), *norm_biases.unbind()]
-    return (first, others, biases, norm_weights, norm_biases), gradients
-
-
 def _implementation(table: dict[torch.dtype, Any], call: NetworkCall) -> Any:
     run = table.get(call.graph.x.dtype)
     if run is None:
@@ -90,13 +89,13 @@ def contiguous(call: NetworkCall, saved: Tensor) -> list[Tensor]:
     return [tensor.contiguous() for tensor in (*tensors, *parameters.tensors, *parameters.statistics)]
 
 
-def network_arguments(call: NetworkCall, tensors: list[Tensor]) -> _cpu.StackArguments:
-    """Return the addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
+def network_arguments(call: NetworkCall, tensors: list[Tensor]) -> _cpu.NetworkArguments:
+    """Return the addresses and numbers in the order of `Arguments` in cpu/message_network.cpp."""
     graph, spec, options = call.graph, call.spec, call.options
     addresses = [tensor.data_ptr() for tensor in tensors]
     if graph.counts is None:
         addresses[5] = 0
-    return _cpu.StackArguments(
+    return _cpu.NetworkArguments(
         (
             graph.num_graphs,
             graph.num_nodes,

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.errors import UserError
-from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_stack_cuda
-from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
-from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH, Saved
+from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_tile_cuda
+from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
+from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH, Saved
 from molgcn.ops.graph import Graph
 from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_gradients, empty_outputs, register_saved_size
 from molgcn.ops.message_network_check import check, check_backward
@@ -65,7 +65,7 @@ def forward(*args: Any) -> Outputs:
     call = prepare_inputs(call)
     if strategy_of(call) == "tile" and call.graph.num_graphs > 0:
         outputs = empty_outputs(call)
-        gcn_stack_cuda.forward(call, outputs)
+        gcn_tile_cuda.forward(call, outputs)
         return outputs
     outputs = empty_outputs(call._replace(epilogue=Epilogue()))
     if strategy_of(call) != "tile":
@@ -86,7 +86,7 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
         for tensor in (grad_x, *of_parameters):
             tensor.zero_()
     elif strategy_of(call) == "tile":
-        gcn_stack_cuda.backward(call, grad_result, saved, of_loss, gradients)
+        gcn_tile_cuda.backward(call, grad_result, saved, of_loss, gradients)
     else:
         _by_layers(call).backward(call, grad_result, saved, grad_x, Parameters.of(call.spec, of_parameters))
     return gradients

@@ -36,7 +36,7 @@ def test_metrics_are_summed_and_scaled(script):
 
 
 def test_other_kernels_are_refused(script):
-    with pytest.raises(SystemExit, match=r"expected the kernels \['gcn_stack_forward', .*found \['gcn_stack_backward"):
+    with pytest.raises(SystemExit, match=r"expected the kernels \['gcn_tile_forward', .*found \['gcn_tile_backward"):
         script.counters(report(script, script.KERNELS[3:]))
     with pytest.raises(SystemExit, match=r"(?s)found \[\].*No kernels were profiled"):
         script.counters("==WARNING== No kernels were profiled.\n")

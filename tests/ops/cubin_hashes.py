@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,11 +20,11 @@ from molgcn.cuda_runtime.nvrtc import compile_source
 TABLE = Path(__file__).with_suffix(".json")
 GPUS = {"sm_80": Gpu(108, A100), "sm_90": Gpu(132, H100, True), "sm_100": Gpu(148, H100, True)}
 NETWORKS = {  # molecules of 20 atoms in a batch, features, options
-    "32 features": (16, 32, {"strategy": "stack"}),
-    "64 features, layer norm": (16, 64, {"strategy": "stack", "norm": "layer", "residual": True}),
-    "128 features": (16, 128, {"strategy": "vertex"}),
-    "172 features, batch norm": (16, 172, {"strategy": "vertex", "norm": "batch", "training": True, "residual": True}),
-    "172 features, batch norm, large batch": (2000, 172, {"strategy": "vertex", "norm": "batch", "training": True, "residual": True}),
+    "32 features": (16, 32, {"strategy": "tile"}),
+    "64 features, layer norm": (16, 64, {"strategy": "tile", "norm": "layer", "residual": True}),
+    "128 features": (16, 128, {"strategy": "layer"}),
+    "172 features, batch norm": (16, 172, {"strategy": "layer", "norm": "batch", "training": True, "residual": True}),
+    "172 features, batch norm, large batch": (2000, 172, {"strategy": "layer", "norm": "batch", "training": True, "residual": True}),
 }
 
 
@@ -53,9 +54,22 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
     return found
 
 
+def machine_code(cubin: bytes) -> bytes:
+    """Return the instructions and constants in a cubin, which is an ELF file, and what the driver reads of registers and memory.
+
+    The rest are the names of symbols, those of constants in the source among them.
+    """
+    table, count, of_names = (struct.unpack_from(form, cubin, place)[0] for form, place in (("<Q", 40), ("<H", 60), ("<H", 62)))
+    headers = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * i) for i in range(count)]  # name, kind, flags, address, offset, size
+    names = headers[of_names][4]
+    sections = {cubin[names + name : cubin.index(b"\0", names + name)]: cubin[at : at + size] for name, _, _, _, at, size in headers}
+    return b"".join(code for name, code in sorted(sections.items()) if name.startswith((b".text.", b".nv.constant", b".nv.info")))
+
+
 def hashes(network: str, arch: str) -> list[str]:
     """Return a line for each kernel, with its source and the SHA-256 of its machine code."""
-    return [f"{source} {hashlib.sha256(compile_source(source, defines, arch)).hexdigest()}" for source, defines in launched(network, arch)]
+    kernels = ((source, compile_source(source, defines, arch)) for source, defines in launched(network, arch))
+    return [f"{source} {hashlib.sha256(machine_code(cubin)).hexdigest()}" for source, cubin in kernels]
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.ops import Epilogue, Graph, NetworkCall, NetworkSpec, Parameters
-from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.gcn_tile_plan import Plan, Saved, backward_plan, forward_plan, next_fit, width_of
 
 H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory that a block may have
 
@@ -186,7 +186,7 @@ def warps_of(inputs: NetworkCall, gpu: Gpu) -> list[int]:
 def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
     """Return which activations the CUDA operator's forward kept, bool [L - 1, N, H].
 
-    `mask_at` of cuda/gcn_stack.cuh defines the layout.
+    `mask_at` of cuda/gcn_tile.cuh defines the layout.
     """
     assert inputs.graph.tile_ptr is not None
     width, num_nodes, device = width_of(inputs.spec.hidden_channels), inputs.graph.x.shape[0], inputs.graph.x.device

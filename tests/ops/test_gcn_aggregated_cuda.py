@@ -6,7 +6,7 @@ from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import run_emulated
 from stack_cases import changed, converted, errors, random_batch, random_inputs, run, worst
 from test_gcn_layers_cuda import OPTIONS
-from test_gcn_stack_cuda import SIZES
+from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_aggregated_cuda, message_network_cuda, message_network_reference

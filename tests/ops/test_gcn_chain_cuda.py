@@ -3,7 +3,7 @@
 import pytest
 from stack_cases import H100, RTX, changed, random_batch, random_inputs
 from test_gcn_layers_cuda import check
-from test_gcn_stack_cuda import SIZES
+from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
@@ -19,7 +19,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("num_multiprocessors", "options"), list(zip((8, 40, 8, 40), OPTIONS, strict=True)), ids=str)
 def test_every_option(emulate, num_multiprocessors, options):
-    """Bonds lead to atoms within blocks, to guests and to atoms beyond the guests' room, in one cluster and in several."""
+    """Bonds lead to atoms within blocks, to the halo and to atoms for which it has no room, in one cluster and in several."""
     emulate.properties = Gpu(num_multiprocessors, H100, True)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **options))
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= emulate.sources

@@ -8,7 +8,7 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, run_emulated
 from stack_cases import H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
-from test_gcn_stack_cuda import SIZES
+from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops import gcn_layers_launches, message_network_reference

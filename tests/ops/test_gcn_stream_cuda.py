@@ -26,7 +26,7 @@ def make(num_layers=3, channels=11, **options):
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *(pytest.param(options, marks=pytest.mark.slow) for options in OPTIONS[1:])], ids=str)
 def test_every_option(emulate, options):
-    """Bonds lead to atoms within tiles, to guests and to atoms beyond the guests' room, in two blocks of several tiles."""
+    """Bonds lead to atoms within tiles, to the halo and to atoms for which it has no room, in two blocks of several tiles."""
     check(make(2, **options))
     assert {"gcn_stream_forward.cu", "gcn_stream_backward.cu"} <= emulate.sources
     assert not {"gcn_layer_forward.cu", "gcn_layer_backward.cu"} & emulate.sources

@@ -6,8 +6,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
-from folded_cases import inputs_of, summed
 from gpu_cases import on_gpu
+from merged_leaves_cases import inputs_of, summed
 from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
 
@@ -82,11 +82,11 @@ def check(
     loss: str = "mse",
     bounds: tuple[float, float] = (1e-5, 5e-5),
     missing: float = 0.3,
-    folded_from: tuple[NetworkCall, Tensor] | None = None,
+    merged_from: tuple[NetworkCall, Tensor] | None = None,
 ) -> None:
-    """Check against float64; `folded_from` has the inputs with all atoms, for the oracle, and the row of each atom."""
+    """Check against float64; `merged_from` has the inputs with all atoms, for the oracle, and the row of each atom."""
     head = head_of(inputs, num_targets, missing)
-    exact, exact_head = converted(folded_from[0] if folded_from else inputs, torch.float64), [tensor.clone() for tensor in head]
+    exact, exact_head = converted(merged_from[0] if merged_from else inputs, torch.float64), [tensor.clone() for tensor in head]
     mine = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
     my_head = [tensor.float().to(device) for tensor in head]
     variables = []
@@ -99,7 +99,7 @@ def check(
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=bounds[0], atol=1e-9)
     torch.testing.assert_close(my_sums.cpu(), sums.double(), rtol=bounds[0], atol=1e-9)
     right = differentiated(expected, variables[1])
-    assert worst(differentiated(actual, variables[0]), summed(right, folded_from[1]) if folded_from else right) < bounds[1]
+    assert worst(differentiated(actual, variables[0]), summed(right, merged_from[1]) if merged_from else right) < bounds[1]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_losses_and_targets(device, loss, num_targets):
 
 
 @pytest.mark.parametrize("pool", ["mean", "sum"])
-def test_folded(device, pool):
-    folded, *atoms = inputs_of(SIZES, 11, 32, 3, pool=pool)
-    check(folded, device, 2, folded_from=tuple(atoms))
+def test_merged_leaves(device, pool):
+    merged, *atoms = inputs_of(SIZES, 11, 32, 3, pool=pool)
+    check(merged, device, 2, merged_from=tuple(atoms))
 
 
 def test_nothing_is_known(device):
@@ -268,7 +268,7 @@ def test_what_it_fuses_loss():
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-@pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
+@pytest.mark.parametrize("source", ["gcn_tile_forward", "gcn_tile_backward"])
 def test_compiles_for_every_architecture(source, arch, emulate_loss):
     number = ARCHITECTURES.index(arch)
     precision, hidden, pool = ("float32", "tf32", "bf16")[number % 3], (32, 64, 20)[number // 2], ("mean", "max")[number % 2]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from molgcn.benchmark.measure import count_kernels
 from molgcn.nn import GCN
 from molgcn.ops import Epilogue, message_network, message_network_cuda, message_network_reference
-from molgcn.ops.gcn_stack_plan import next_fit
+from molgcn.ops.gcn_tile_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 7, 40, 64, 3, 130]
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from folded_cases import inputs_of
 from gpu_cases import gradient_of, on_gpu
+from merged_leaves_cases import inputs_of
 from stack_cases import H100, converted, errors, random_batch, random_inputs, run, worst
 from test_message_network_loss import check as check_loss
 from test_message_network_loss import device as device
@@ -59,9 +59,9 @@ def test_stack_with_its_loss(device, two_multiprocessors, hidden, sizes, options
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16", "tile_nodes": 48}, {"precision": "tf32"}, {"tile_nodes": 96}], ids=str)
-def test_folded_rows_with_their_loss(device, two_multiprocessors, options):
-    folded, *atoms = inputs_of(ROWS, 11, 32, 3, **options)
-    check_loss(folded, device, 2, bounds=BOUNDS[folded.options.precision], folded_from=tuple(atoms))
+def test_merged_leaves_with_their_loss(device, two_multiprocessors, options):
+    merged, *atoms = inputs_of(ROWS, 11, 32, 3, **options)
+    check_loss(merged, device, 2, bounds=BOUNDS[merged.options.precision], merged_from=tuple(atoms))
 
 
 @pytest.mark.gpu

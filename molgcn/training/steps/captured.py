@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
-from molgcn.ops.gcn_stack_discard import capturing_both_ways
+from molgcn.ops.gcn_tile_discard import capturing_both_ways
 from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:

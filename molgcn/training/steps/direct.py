@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
-from molgcn.ops.bound_stack import BoundStack
+from molgcn.ops.bound_network import BoundNetwork
 from molgcn.ops.philox import dropout_seed
 from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.heads import head_of
@@ -109,8 +109,8 @@ class DirectStep:
         with torch.random.fork_rng(devices=[]):  # preparing the call draws a seed, which no plain step does
             call = fused.network_call(model, batch)
         statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
-        self._stack = BoundStack(call, [norm.num_batches_tracked for norm in statistics])
-        gradients = dict(zip(call.parameters.tensors, self._stack.gradients, strict=True))
+        self._network = BoundNetwork(call, [norm.num_batches_tracked for norm in statistics])
+        gradients = dict(zip(call.parameters.tensors, self._network.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
         self._gradients = [gradients[parameter] for parameter in self._parameters]
         self._head = head_of(self.module, gradients, batch.targets)
@@ -124,14 +124,14 @@ class DirectStep:
         dropout = module.model.dropout
         seed = int(dropout_seed(x.device, dropout)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
-        pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
+        pooled = self._network.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
         states = module.model.with_descriptors(pooled, batch.descriptors)
         gradient, sums = self._head(states, arrays.targets)
         gradient = gradient if states is pooled else gradient[:, : pooled.shape[1]].contiguous()
         if self._embed is None:
-            self._stack.backward(gradient)
+            self._network.backward(gradient)
         else:
-            self._stack.backward(gradient, grad_x := torch.empty_like(x))
+            self._network.backward(gradient, grad_x := torch.empty_like(x))
             torch.mm(grad_x.t(), batch.x, out=self._embed[1])
         module.train_loss.update(sums)
 

@@ -121,7 +121,7 @@ def test_captured_steps_learn_rows_of_several_molecules(name, tmp_path, small_co
 
 
 @pytest.mark.gpu
-def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
+def test_a_run_with_merged_leaves_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
     changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}, "dataset": {"features": "qm9"}}
     logs, sizes = [], []
     for multiprocessors in (1000, 1):  # so many that each has less than a tile; one, which has several
@@ -133,8 +133,8 @@ def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_confi
                 logs.append([row for row in csv.DictReader(file) if row["train/loss"]])
     losses = [[float(row["train/loss"]) for row in log] for log in logs]
     assert losses[0] == losses[1] and losses[2] == losses[3]  # captured or not
-    whole, folded = losses[1::2]
-    assert folded != whole and folded[:8] == pytest.approx(whole[:8], rel=1e-4)  # roundings, and what Adam makes of them
+    whole, merged = losses[1::2]
+    assert merged != whole and merged[:8] == pytest.approx(whole[:8], rel=1e-4)  # roundings, and what Adam makes of them
     for log in logs:
         rates = [(float(row["throughput/atoms_per_second"]), float(row["throughput/molecules_per_second"])) for row in log]
         sizes.append(sum(atoms / molecules for atoms, molecules in rates) / len(rates))

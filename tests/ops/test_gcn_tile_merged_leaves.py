@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
-from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
 from leaf_cases import random_trees
+from merged_leaves_cases import inputs_of, summed
 from stack_cases import (
     Result,
     changed,
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import NetworkCall, gcn_stack_plan, message_network, message_network_cuda, message_network_reference
-from molgcn.ops.gcn_stack_plan import next_fit
+from molgcn.ops import NetworkCall, gcn_tile_plan, message_network, message_network_cuda, message_network_reference
+from molgcn.ops.gcn_tile_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
 LARGE = [5, 130, 3, 400, 1, 8]
@@ -57,21 +57,21 @@ def operator(request):
         if not masks:
             return result, None
         saved = message_network(inputs).saved if on_device else result.saved
-        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gpu(inputs.graph.x.device))).cpu()
+        return result, kept_activations(inputs, saved, gcn_tile_plan.forward_plan(inputs, gpu(inputs.graph.x.device))).cpu()
 
     return operate
 
 
 def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) -> None:
-    folded, whole, rows = given
-    actual, kept = operator(folded, masks)
+    merged, whole, rows = given
+    actual, kept = operator(merged, masks)
     exact = converted(whole, torch.float64)
     expected = run(message_network_reference, exact)
     if kept is not None:
         expected.gradients = run(with_masks(kept[:, rows]), exact).gradients
     gradients, right = {name: gradient.cpu() for name, gradient in actual.gradients.items()}, summed(expected.gradients, rows)
     if whole.spec.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
-        of_molecules = torch.repeat_interleave(torch.arange(folded.graph.num_graphs), folded.graph.ptr.diff())
+        of_molecules = torch.repeat_interleave(torch.arange(merged.graph.num_graphs), merged.graph.ptr.diff())
         gradients, right = summed(gradients, of_molecules), summed(right, of_molecules)
     assert worst_molecule(actual.outputs["pooled"].cpu(), expected.outputs["pooled"]) < output_bound
     assert worst(gradients, right) < gradient_bound
@@ -118,7 +118,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(operator):
 def test_nothing_to_fold_gives_the_same_bits(emulate):
     """A batch without equal leaves gives the same bits if it is marked as merged."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
-    first, second = (emulated.run_emulated(changed(inputs, leaves_merged=folded)) for folded in (False, True))
+    first, second = (emulated.run_emulated(changed(inputs, leaves_merged=merged)) for merged in (False, True))
     for name, tensor in (first.outputs | first.gradients).items():
         assert torch.equal((second.outputs | second.gradients)[name], tensor), name
 
@@ -142,13 +142,13 @@ def test_compiles_for_every_architecture(arch):
     inputs = converted(inputs_of(SIZES, 11, hidden, 2, precision=precision)[0], torch.float32)
     with launching_by(compiler := emulated.Compiler(arch)):
         emulated.run_emulated(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 64)))
-    assert compiler.sources == {"gcn_stack_forward.cu", "gcn_stack_backward.cu"}
+    assert compiler.sources == {"gcn_tile_forward.cu", "gcn_tile_backward.cu"}
 
 
 def test_what_cannot_take_it_says_so():
-    folded = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
+    merged = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
     with pytest.raises(ValueError, match="CPU does not take merged leaves"):
-        message_network(folded)
+        message_network(merged)
     for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
         with pytest.raises(UserError, match="layer does not take merged leaves"):
             message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32).arguments)
@@ -156,18 +156,18 @@ def test_what_cannot_take_it_says_so():
 
 @pytest.mark.gpu
 def test_dropout_tells_atoms_apart():
-    folded = on_gpu(inputs_of(SIZES, 11, 32, 3, dropout=0.5)[0], torch.float32)
-    message_network(folded)  # in evaluation there is none
+    merged = on_gpu(inputs_of(SIZES, 11, 32, 3, dropout=0.5)[0], torch.float32)
+    message_network(merged)  # in evaluation there is none
     with pytest.raises(ValueError, match=r"dropout=0\.5"):
-        message_network(changed(folded, training=True))
+        message_network(changed(merged, training=True))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
 def test_many_tiles(poison, tiles):
     """Groups have every size; the same kernels compute the expected results on all atoms, with the same rounding."""
-    folded, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
-    actual, expected = (run(message_network, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
+    merged, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
+    actual, expected = (run(message_network, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (merged, whole))
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-6
     assert worst(actual.gradients, summed(expected.gradients, rows.cuda())) < 5e-5
 

@@ -1,5 +1,5 @@
 // Batch norm in training, which couples the molecules of a batch: there is one pass over all tiles for each layer, forward and backward.
-// The norms' inputs lie in Stack::saved. Activations are computed again from them, except that residual layers' outputs are kept too.
+// The norms' inputs lie in Problem::saved. Activations are computed again from them, except that residual layers' outputs are kept too.
 #pragma once
 
 #include <omp.h>
@@ -23,11 +23,11 @@ struct NormedColumn {
 };
 
 template <typename T>
-class SyncedStack {
+class SyncedNetwork {
 public:
-    explicit SyncedStack(const Network<T>& net)
+    explicit SyncedNetwork(const Network<T>& net)
         : net_(net),
-          s_(net.stack),
+          s_(net.problem),
           plane_(s_.num_rows * net.stride),
           work_(plane_rows(s_.partition) * std::max(net.stride, net.in_stride)),
           scratch_(work_planes * work_ * s_.num_threads) {}
@@ -256,7 +256,7 @@ private:
     }
 
     const Network<T>& net_;
-    const Stack<T>& s_;
+    const Problem<T>& s_;
     const int64_t plane_, work_;
     const Array<T> scratch_;
 };

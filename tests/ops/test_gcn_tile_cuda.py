@@ -1,6 +1,6 @@
 """The CUDA operator agrees with the float64 oracle without a GPU: its kernels run on CPU tensors under emulation.
 
-How tiles are laid out is in test_gcn_stack_tiles.py, what only a GPU shows in test_gcn_stack_gpu.py, plans alone in test_gcn_stack_plan.py.
+How tiles are laid out is in test_gcn_tile_layout.py, what only a GPU shows in test_gcn_tile_gpu.py, plans alone in test_gcn_tile_plan.py.
 """
 
 import emulated
@@ -28,7 +28,7 @@ from stack_cases import (
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.errors import UserError
 from molgcn.ops import message_network_cuda, message_network_reference
-from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
+from molgcn.ops.gcn_tile_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
@@ -245,7 +245,7 @@ def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-@pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
+@pytest.mark.parametrize("source", ["gcn_tile_forward", "gcn_tile_backward"])
 def test_compiles_for_every_architecture(source, arch):
     """Options and widths alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
@@ -253,11 +253,11 @@ def test_compiles_for_every_architecture(source, arch):
     hidden = (32, 64, 20, 128, 32, 172)[number]
     precision = ("float32", "tf32", "bf16")[number % 3]
     sizes, tile_nodes = {0: ([20] * 20, 48), 4: ([20] * 20, 96)}.get(number, ([5], 64))  # tiles of three row tiles a warp, or few
-    large = number % 2 == (source == "gcn_stack_forward")
+    large = number % 2 == (source == "gcn_tile_forward")
     hints = {"tile_nodes": tile_nodes, "large_molecules": large}
     inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, **hints, **options)
     inputs = converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes)), torch.float32)
-    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
+    plan = (forward_plan if source == "gcn_tile_forward" else backward_plan)(inputs, Gpu(1, H100))
     assert (plan.row_tiles == 3) == (tile_nodes != 64)
     with launching_by(emulated.Compiler(arch, f"{source}.cu")):
         emulated.run_emulated(inputs)

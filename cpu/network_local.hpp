@@ -18,11 +18,11 @@ class Activations {
 public:
     Activations(const Network<T>& net, bool keep)
         : keep_(keep),
-          own_act_(keep && net.stack.residual),
-          own_z_(keep && net.stack.norm != Norm::none),
-          layers_(net.stack.num_layers),
-          input_(plane_rows(net.stack.partition) * net.in_stride),
-          plane_(plane_rows(net.stack.partition) * net.stride) {}
+          own_act_(keep && net.problem.residual),
+          own_z_(keep && net.problem.norm != Norm::none),
+          layers_(net.problem.num_layers),
+          input_(plane_rows(net.problem.partition) * net.in_stride),
+          plane_(plane_rows(net.problem.partition) * net.stride) {}
 
     int64_t elements() const { return input_ + plane_ * (keep_ ? layers_ * (1 + own_act_ + own_z_) : 2); }
     void place(T* memory) { memory_ = memory; }
@@ -40,20 +40,20 @@ private:
 
 // Returns how many layers run atom by atom; the last one may come after the pooling.
 template <typename T>
-int atom_layers(const Stack<T>& s) {
+int atom_layers(const Problem<T>& s) {
     return s.num_layers - pools_before_last_layer(s);
 }
 
 template <typename T>
 void forward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* aggregated) {
     load_input(net, tile, a.h(0));
-    for (int l = 0; l < atom_layers(net.stack); l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
+    for (int l = 0; l < atom_layers(net.problem); l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
 }
 
 // Returns the elements of a plane with room for a tile's atoms or its molecules, in rows of the wider kind.
 template <typename T>
 int64_t work_plane(const Network<T>& net) {
-    const int64_t rows = std::max<int64_t>(plane_rows(net.stack.partition), net.stack.partition.max_graphs + slack_rows);
+    const int64_t rows = std::max<int64_t>(plane_rows(net.problem.partition), net.problem.partition.max_graphs + slack_rows);
     return rows * std::max(net.stride, net.in_stride);
 }
 
@@ -61,7 +61,7 @@ constexpr int work_planes = 6;  // aggregated, gradient of the output, of the li
 
 template <typename T>
 void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const int64_t scratch_size = Activations<T>(net, false).elements() + work_planes * work_plane(net);
     const Array<T> scratch(scratch_size * s.num_threads);
 #pragma omp parallel num_threads(s.num_threads)
@@ -85,7 +85,7 @@ void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
 
 template <typename T>
 void backward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* work, T* partial, const Gradients<T>& grads) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const int64_t plane = work_plane(net);
     T *aggregated = work, *grad_h = work + plane, *separate = work + 2 * plane;
     forward_tile(net, tile, a, aggregated);
@@ -108,7 +108,7 @@ void backward_tile(const Network<T>& net, const Tile& tile, const Activations<T>
 
 template <typename T>
 void backward_local(const Network<T>& net, const Gradients<T>& grads) {
-    const Stack<T>& s = net.stack;
+    const Problem<T>& s = net.problem;
     const int64_t partial_size = partial_elements(net, s.num_layers);
     const int64_t scratch_size = Activations<T>(net, true).elements() + work_planes * work_plane(net);
     const Array<T> partials(partial_size * s.partition.num_chunks);

@@ -30,7 +30,7 @@ struct Entry {
 };
 
 template <typename T>
-struct Stack {
+struct Problem {
     int64_t num_graphs, num_nodes, num_rows;
     int in_channels, hidden_channels, num_layers, num_norms, num_threads;
     const T* x;
@@ -93,8 +93,8 @@ constexpr int row_stride(int channels) {
 // The kernels of one instruction set.
 template <typename T>
 struct Kernels {
-    void (*forward)(const Stack<T>&, const ForwardOutputs<T>&);
-    void (*backward)(const Stack<T>&, const Gradients<T>&);
+    void (*forward)(const Problem<T>&, const ForwardOutputs<T>&);
+    void (*backward)(const Problem<T>&, const Gradients<T>&);
 };
 
 }  // namespace molgcn

@@ -13,8 +13,8 @@ from stack_cases import H100, changed, converted, leaves, random_batch, random_i
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops import NetworkCall, message_network
-from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
-from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
+from molgcn.ops.gcn_tile_discard import capturing_both_ways, discard_from
+from molgcn.ops.gcn_tile_plan import Saved, features_bytes, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 

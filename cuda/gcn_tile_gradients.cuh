@@ -1,6 +1,6 @@
 // Gradients of weights, biases and norms. A block adds up its tiles' gradients in order, then the grid adds up those of its blocks.
 #pragma once
-#include "gcn_stack.cuh"
+#include "gcn_tile.cuh"
 
 constexpr int sums = NORM == NORM_NONE ? 1 : 3;  // column sums of a layer: bias; norm bias, norm weight
 constexpr int block_floats = 128;                // 16 x 8 numbers of a weight gradient, four a lane

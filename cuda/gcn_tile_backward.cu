@@ -5,8 +5,8 @@
 // gradients up in the order of the tiles, whichever group is faster (`turn`). After a barrier over the grid the blocks' sums are added up
 // in the order of the blocks.
 #define SMALL_TERMS_IN_BF16 1
-#include "gcn_stack_pool.cuh"
-#include "gcn_stack_reduce.cuh"
+#include "gcn_tile_pool.cuh"
+#include "gcn_tile_reduce.cuh"
 
 // Where nothing is added to the pulled rows, their factors D^-1/2 are multiplied together with those of V: dH is then d times `scale`,
 // except in the last layer.
@@ -255,7 +255,7 @@ __device__ __noinline__ void backward_large(const Parameters& p, const Tile tile
     backward<true>(p, Group(threadIdx.x), tile, buffer, staged, total, at, order);
 }
 
-extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_tile_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     const Group group(threadIdx.x);
     const Sums at(p);

@@ -1,6 +1,6 @@
 // Pooling of a tile's molecules, the head's linear map of it, its loss, and their gradient.
 #pragma once
-#include "gcn_stack.cuh"
+#include "gcn_tile.cuh"
 #include "loss.cuh"
 
 // Runs body(graph, first atom, end, column) for each molecule of a tile, with atoms counted from the tile's first. A thread has four
@@ -70,14 +70,14 @@ __device__ __forceinline__ void pool(const Parameters& p, const Group& group, co
             float x[4];
             get4(x, buffer, begin_of<large>(buffer, atom), column);
             const float copies = copies_at<large>(buffer, p.bonds, tile, row_of<large>(buffer, atom));
-            if (FOLDED) atoms += copies;
+            if (MERGED_LEAVES) atoms += copies;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 total[i] = POOL == POOL_MAX ? (x[i] > total[i] || x[i] != x[i] ? x[i] : total[i])
-                           : FOLDED         ? fmaf(copies, x[i], total[i])
+                           : MERGED_LEAVES  ? fmaf(copies, x[i], total[i])
                                             : total[i] + x[i];
         }
-        if (!FOLDED) atoms = static_cast<float>(end - begin);
+        if (!MERGED_LEAVES) atoms = static_cast<float>(end - begin);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (column + i < HIDDEN)
@@ -124,9 +124,9 @@ __device__ __forceinline__ void share(const Parameters& p, const Group& group, c
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
         float gradient[4], largest[4], x[4];
         read_gradient(gradient, p, graph, column, factor);
-        float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
+        float atoms = MERGED_LEAVES ? 0.0f : static_cast<float>(end - begin);
 #pragma unroll 4
-        for (int atom = begin; FOLDED && atom < end; atom++) atoms += copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom));
+        for (int atom = begin; MERGED_LEAVES && atom < end; atom++) atoms += copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom));
         const float mean = 1.0f / atoms;
 #pragma unroll
         for (int i = 0; i < 4; i++) gradient[i] *= POOL == POOL_MEAN ? mean : 1.0f, largest[i] = number(0xff800000u);

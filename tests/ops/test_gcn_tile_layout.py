@@ -6,7 +6,7 @@ from emulated import check
 from stack_cases import H100, changed, random_batch, random_inputs, warps_of
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
+from molgcn.ops.gcn_tile_plan import backward_plan, forward_plan, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]

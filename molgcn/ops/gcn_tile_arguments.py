@@ -1,4 +1,4 @@
-"""The struct of arguments of the kernels of strategy `tile`, `cuda/gcn_stack_*.cu`."""
+"""The struct of arguments of the kernels of strategy `tile`, `cuda/gcn_tile_*.cu`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.gcn_stack_plan import Saved
+from molgcn.ops.gcn_tile_plan import Saved
 from molgcn.ops.message_network import NetworkCall
 from molgcn.ops.spec import Parameters
 
@@ -22,7 +22,7 @@ def table_size(num_layers: int) -> int:
 
 
 _HEADER = Header(
-    "gcn_stack_structs.h",
+    "gcn_tile_structs.h",
     Bonds=[("const int*", "rowptr col")],
     Layer=[
         ("const float*", "weight bias norm_weight norm_bias mean variance"),  # weight [out, in]

@@ -2,11 +2,11 @@
 
 import emulated
 import pytest
-from folded_cases import inputs_of
+from merged_leaves_cases import inputs_of
 from stack_cases import changed, random_batch, random_inputs
 
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.gcn_stack_plan import next_fit
+from molgcn.ops.gcn_tile_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]

@@ -19,12 +19,12 @@ from stack_cases import (
     worst,
     worst_molecule,
 )
-from test_gcn_stack_cuda import NEIGHBOURLY
+from test_gcn_tile_cuda import NEIGHBOURLY
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn import GCN
 from molgcn.ops import message_network, message_network_reference
-from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit
+from molgcn.ops.gcn_tile_plan import forward_plan, limit_shared_memory, next_fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import NetworkCall
-from molgcn.ops.message_network_cpu import contiguous, empty_parameter_gradients, network_arguments, saved_bytes
+from molgcn.ops.message_network import NetworkCall, empty_parameter_gradients
+from molgcn.ops.message_network_cpu import contiguous, network_arguments, saved_bytes
 
-_BOUND = {torch.float32: _cpu.BoundStackFloat32, torch.float64: _cpu.BoundStackFloat64}
+_BOUND = {torch.float32: _cpu.BoundNetworkFloat32, torch.float64: _cpu.BoundNetworkFloat64}
 
 
-class BoundStack:
+class BoundNetwork:
     """Run forward and backward of one network on many batches, with bit for bit the operator's results.
 
     The addresses of parameters, running statistics and gradients are taken once, so these tensors may only change in place. Backward

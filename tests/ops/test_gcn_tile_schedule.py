@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups, time_of_tiles
+from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups, time_of_tiles
 
 
 def test_groups_keep_four_schedulers_equally_busy():

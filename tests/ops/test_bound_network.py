@@ -12,7 +12,7 @@ pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize("atoms", [0, 1, 20])
 def test_room_grows_from_the_batch_that_it_was_made_of(atoms):
-    from molgcn.ops.bound_stack import BoundStack  # this import needs the extension
+    from molgcn.ops.bound_network import BoundNetwork  # this import needs the extension
 
     inputs = random_inputs(random_batch([9, 30, 5, 200], 6), 16, 4, norm="batch", training=True, residual=True)
     first = random_inputs(random_batch([max(atoms, 1)], 6), 16, 4, norm="batch", training=True, residual=True)
@@ -22,7 +22,7 @@ def test_room_grows_from_the_batch_that_it_was_made_of(atoms):
         made_of = changed(made_of, x=x, ptr=ptr, rowptr=rowptr, col=col)
     expected = message_network(inputs).result
     gradients = torch.autograd.grad(expected.sum(), inputs.parameters.tensors)
-    bound = BoundStack(made_of, [torch.zeros((), dtype=torch.int64) for _ in inputs.parameters.norm_weights])
+    bound = BoundNetwork(made_of, [torch.zeros((), dtype=torch.int64) for _ in inputs.parameters.norm_weights])
     graph = inputs.graph
     pooled = bound.forward((4, graph.num_nodes, graph.col.shape[0]), graph.x.detach(), graph.ptr, graph.rowptr, graph.col)
     bound.backward(torch.ones_like(pooled))

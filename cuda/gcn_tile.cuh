@@ -11,7 +11,7 @@
 //   SHARED_GRADIENTS   a block's sums of gradients lie in its shared memory
 //   INPUT_GRADIENT     the gradient of x is wanted
 //   LARGE_MOLECULES    there may be molecules that are larger than a tile
-//   FOLDED             a row may stand for several atoms (see `copies_of`)
+//   MERGED_LEAVES      a row may stand for several atoms (see `copies_of`)
 //   LOSS               the pooled rows go through a linear map into a loss
 #pragma once
 #include "philox.cuh"

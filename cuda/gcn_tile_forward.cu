@@ -1,7 +1,7 @@
 // `molgcn::message_network`: all layers and the pooling in one launch. There is one persistent block on each multiprocessor, and each of
 // its groups of warps takes one tile at a time.
-#include "gcn_stack_pool.cuh"
-#include "gcn_stack_weights.cuh"
+#include "gcn_tile_pool.cuh"
+#include "gcn_tile_weights.cuh"
 
 // bf16 features go through relu where they are packed, in the same instruction.
 constexpr bool clamps = packed && !RESIDUAL && !(SAVE && POOL == POOL_MAX);
@@ -43,7 +43,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, own_row, [&](int m, int half, const Segment& pulled) {
             const int row = lanes.rows_on(m, half);
-            if (SAVE && row < rows_left) store(kept + row * kept_bytes, FOLDED ? times(pulled, neighbours.atoms_of(buffer, p.bonds, tile, group, m, half)) : pulled);
+            if (SAVE && row < rows_left) store(kept + row * kept_bytes, MERGED_LEAVES ? times(pulled, neighbours.atoms_of(buffer, p.bonds, tile, group, m, half)) : pulled);
         });
         kept += span * number_bytes;
     }
@@ -277,7 +277,7 @@ __device__ __noinline__ void forward_large(const Parameters& p, const Tile tile,
     forward<true>(p, Group(threadIdx.x), tile, nullptr, weights);
 }
 
-extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_tile_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();  // no kernel comes before; lets the next one start while this one ends
     const Group group(threadIdx.x);

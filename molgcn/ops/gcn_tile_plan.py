@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
+from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
 from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
@@ -42,7 +42,7 @@ class Saved:
     """The layout of the tensor `saved`, in which forward keeps what backward needs.
 
     Attributes:
-        offsets: The offset of each array in bytes. Their shapes are in molgcn/ops/gcn_stack_arguments.py.
+        offsets: The offset of each array in bytes. Their shapes are in molgcn/ops/gcn_tile_arguments.py.
         num_bytes: The size of the tensor in bytes.
     """
 
@@ -163,10 +163,10 @@ def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
     weights = (first + (layers - 1) * width) * width
     column_warps = (
         1 if layout[:2] == _MIDDLE_LAYOUT and call.options.precision == "float32" else layout.warps
-    )  # cuda/gcn_stack_gradients.cuh
+    )  # cuda/gcn_tile_gradients.cuh
     size = weights + layers * column_warps * kinds * 4 * width
     in_pieces = wide_input(call) and call.options.precision == "bf16"
-    first_turns = first // 16 + layout.warps if in_pieces else max(first // 16, layout.warps)  # cuda/gcn_stack_gradients.cuh
+    first_turns = first // 16 + layout.warps if in_pieces else max(first // 16, layout.warps)  # cuda/gcn_tile_gradients.cuh
     turns = 4 * (first_turns + (layers - 1) * max(width // 16, layout.warps))
     plan, shared = (_plan(call, gpu, turns + reserved, 2 if call.options.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
     if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(call, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(call, shared):

@@ -16,9 +16,9 @@ def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **opt
     molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
     rows = merge_leaves(molecules)
     assert rows.num_nodes < molecules.num_nodes
-    folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, leaves_merged=True, **options)
+    merged = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, leaves_merged=True, **options)
     whole = random_inputs(molecules.batch(slice(None)), hidden, num_layers, seed=seed, **options)
-    return folded, whole, torch.from_numpy(rows_of_atoms(molecules))
+    return merged, whole, torch.from_numpy(rows_of_atoms(molecules))
 
 
 def summed(gradients: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:

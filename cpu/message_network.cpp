@@ -1,5 +1,5 @@
-// The Python entry to the stack operator. Python passes addresses of checked, contiguous tensors, and the kernels with the widest vectors
-// of this machine run.
+// The Python entry to molgcn::message_network. Python passes addresses of checked, contiguous tensors, and the kernels with the widest
+// vectors of this machine run.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
@@ -97,12 +97,12 @@ public:
           rows_(pointer<const T>(a.tensors[0]), int(a.sizes[3]), index(a, 1), index(a, 2), index(a, 3), a.sizes[0],
                 !(a.options[5] != 0 && a.numbers[0] > 0), threads_),
           tiles_(rows_.row_ptr(), a.sizes[0], gradient_bytes(a)),
-          stack_(stack(a)),
-          adjacency_(stack_, index(a, 2), index(a, 3), a.options[3] != 0) {
-        adjacency_.attach(stack_);
+          problem_(problem(a)),
+          adjacency_(problem_, index(a, 2), index(a, 3), a.options[3] != 0) {
+        adjacency_.attach(problem_);
     }
 
-    const Stack<T>& operator*() const { return stack_; }
+    const Problem<T>& operator*() const { return problem_; }
 
 private:
     static const int32_t* index(const Arguments& a, int place) { return pointer<const int32_t>(a.tensors[place]); }
@@ -120,9 +120,9 @@ private:
         return sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
     }
 
-    Stack<T> stack(const Arguments& a) const {
+    Problem<T> problem(const Arguments& a) const {
         const int64_t layers = a.sizes[5], norms = a.sizes[6];
-        Stack<T> s{};
+        Problem<T> s{};
         s.num_graphs = a.sizes[0];
         s.num_nodes = used_nodes(a);
         s.partition = tiles_.partition();
@@ -156,12 +156,12 @@ private:
     int threads_;
     Rows<T> rows_;
     Tiles tiles_;
-    Stack<T> stack_;
+    Problem<T> problem_;
     Adjacency<T> adjacency_;
 };
 
 template <typename T>
-void run_backward(const Stack<T>& s, int64_t nodes, const std::array<Address, 7>& gradients) {
+void run_backward(const Problem<T>& s, int64_t nodes, const std::array<Address, 7>& gradients) {
     T* grad_x = pointer<T>(gradients[1]);
     if (grad_x != nullptr) std::fill(grad_x + s.num_nodes * s.in_channels, grad_x + nodes * s.in_channels, T(0));
     kernels<T>().backward(s, {pointer<const T>(gradients[0]), grad_x, pointer<T>(gradients[2]), pointer<T>(gradients[3]),
@@ -189,11 +189,11 @@ void backward(const Arguments& a, const std::array<Address, 7>& gradients) {
 // Forward and backward over batch after batch of a training run. Parameters, gradients and statistics stay where they are, and backward
 // uses what forward has laid out.
 template <typename T>
-class BoundStack {
+class BoundNetwork {
 public:
     // Binds parameters and gradients. `arguments` are those of some batch, `gradients` those of backward (the first two are not used),
     // `num_batches_tracked` one int64 for each batch norm.
-    BoundStack(const Arguments& arguments, const std::array<Address, 7>& gradients, const std::vector<Address>& num_batches_tracked)
+    BoundNetwork(const Arguments& arguments, const std::array<Address, 7>& gradients, const std::vector<Address>& num_batches_tracked)
         : arguments_(arguments), gradients_(gradients), num_batches_tracked_(num_batches_tracked) {}
 
     // Runs forward and updates running statistics in place. sizes: B, N, E, threads; tensors: x, ptr, rowptr, col, saved, pooled.
@@ -227,28 +227,28 @@ private:
 };
 
 template <typename T>
-void bind_bound_stack(nb::module_& m, const char* name) {
-    nb::class_<BoundStack<T>>(m, name)
+void bind_bound_network(nb::module_& m, const char* name) {
+    nb::class_<BoundNetwork<T>>(m, name)
         .def(nb::init<const Arguments&, const std::array<Address, 7>&, const std::vector<Address>&>())
-        .def("forward", [](BoundStack<T>& self, const std::array<int64_t, 4>& sizes, int64_t seed,
+        .def("forward", [](BoundNetwork<T>& self, const std::array<int64_t, 4>& sizes, int64_t seed,
                            const std::array<Address, 6>& tensors) { self.forward(sizes, uint64_t(seed), tensors); })
-        .def("backward", &BoundStack<T>::backward);
+        .def("backward", &BoundNetwork<T>::backward);
 }
 
 }  // namespace
 
 const std::string& instruction_set_in_use() { return in_use().name; }
 
-void bind_gcn_stack(nb::module_& m) {
-    nb::class_<Arguments>(m, "StackArguments")
+void bind_message_network(nb::module_& m) {
+    nb::class_<Arguments>(m, "NetworkArguments")
         .def("__init__", [](Arguments* self, std::array<int64_t, 9> sizes, std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed,
                             std::vector<Address> tensors) { new (self) Arguments{sizes, options, numbers, uint64_t(seed), std::move(tensors)}; });
-    m.def("gcn_stack_forward_float32", &forward<float>);
-    m.def("gcn_stack_forward_float64", &forward<double>);
-    m.def("gcn_stack_backward_float32", &backward<float>);
-    m.def("gcn_stack_backward_float64", &backward<double>);
-    bind_bound_stack<float>(m, "BoundStackFloat32");
-    bind_bound_stack<double>(m, "BoundStackFloat64");
+    m.def("message_network_forward_float32", &forward<float>);
+    m.def("message_network_forward_float64", &forward<double>);
+    m.def("message_network_backward_float32", &backward<float>);
+    m.def("message_network_backward_float64", &backward<double>);
+    bind_bound_network<float>(m, "BoundNetworkFloat32");
+    bind_bound_network<double>(m, "BoundNetworkFloat64");
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
         for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);

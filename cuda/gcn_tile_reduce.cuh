@@ -1,6 +1,6 @@
 // The end of backward: all blocks wait for each other, then add up their sums of gradients in the order of the blocks.
 #pragma once
-#include "gcn_stack_gradients.cuh"
+#include "gcn_tile_gradients.cuh"
 
 // Waits until all blocks have arrived.
 __device__ __forceinline__ void grid_barrier(uint32* arrivals) {

@@ -10,7 +10,7 @@ from stack_cases import A100, H100, RTX, changed, random_batch, random_inputs, w
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops import CallOptions, Graph, NetworkCall, NetworkSpec, Parameters
-from molgcn.ops.gcn_stack_plan import Saved, backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.gcn_tile_plan import Saved, backward_plan, forward_plan, next_fit, width_of
 from molgcn.ops.message_network import PRECISIONS
 
 
@@ -51,7 +51,7 @@ def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
 def test_what_forward_keeps_has_room_for_its_masks(
     hidden, num_layers, tile_nodes, num_tiles, filled, precision, last_activation, large_molecules, more, limit
 ):
-    """`mask_at` of cuda/gcn_stack.cuh places the masks after everything else."""
+    """`mask_at` of cuda/gcn_tile.cuh places the masks after everything else."""
     num_nodes = round(num_tiles * tile_nodes * filled)
     shapes = ((num_nodes, 11), (4 * num_tiles + 1,), (num_nodes + 1,), (2 * num_nodes,), (num_tiles + 1,))
     arrays, seed = [torch.empty(shape, device="meta") for shape in shapes], torch.empty(1, device="meta")

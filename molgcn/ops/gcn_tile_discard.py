@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack_plan import features_bytes
+from molgcn.ops.gcn_tile_plan import features_bytes
 from molgcn.ops.message_network import NetworkCall
 
 _both_captured = False

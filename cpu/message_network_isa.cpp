@@ -2,29 +2,29 @@
 #include <algorithm>
 
 #include "peak.hpp"
-#include "stack_local.hpp"
-#include "stack_synced.hpp"
+#include "network_local.hpp"
+#include "network_synced.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
 
 template <typename T>
-void forward(const Stack<T>& stack, const ForwardOutputs<T>& out) {
-    const Network<T> net(stack, Orders::forward);
-    if (stack.batch_statistics() && stack.num_norms > 0) {
-        SyncedStack<T>(net).forward(out);
+void forward(const Problem<T>& problem, const ForwardOutputs<T>& out) {
+    const Network<T> net(problem, Orders::forward);
+    if (problem.batch_statistics() && problem.num_norms > 0) {
+        SyncedNetwork<T>(net).forward(out);
     } else {
         forward_local(net, out);
     }
 }
 
 template <typename T>
-void backward(const Stack<T>& stack, const Gradients<T>& grads) {
-    const bool synced = stack.batch_statistics() && stack.num_norms > 0;
-    const bool again = !synced || stack.pool == Pool::max;  // computes layers of forward again
-    const Network<T> net(stack, again ? Orders::both : Orders::backward);
+void backward(const Problem<T>& problem, const Gradients<T>& grads) {
+    const bool synced = problem.batch_statistics() && problem.num_norms > 0;
+    const bool again = !synced || problem.pool == Pool::max;  // computes layers of forward again
+    const Network<T> net(problem, again ? Orders::both : Orders::backward);
     if (synced) {
-        SyncedStack<T>(net).backward(grads);
+        SyncedNetwork<T>(net).backward(grads);
     } else {
         backward_local(net, grads);
     }

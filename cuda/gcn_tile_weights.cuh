@@ -1,6 +1,6 @@
 // How forward reads weights and biases: from shared memory where they fit, else from global memory.
 #pragma once
-#include "gcn_stack.cuh"
+#include "gcn_tile.cuh"
 
 // Whether the first layer reads its weights in its own way.
 constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;

@@ -1,4 +1,4 @@
-"""Strategy `tile` on CUDA, one launch in forward and one in backward (`cuda/gcn_stack_*.cu`), which may include a head or a loss."""
+"""Strategy `tile` on CUDA, one launch in forward and one in backward (`cuda/gcn_tile_*.cu`), which may include a head or a loss."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, double
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops import head_loss_cuda
-from molgcn.ops.gcn_stack_arguments import parameters_of, table_size
-from molgcn.ops.gcn_stack_discard import discard_from
-from molgcn.ops.gcn_stack_plan import Plan, backward_plan, forward_plan, may_be_large, next_fit, scratch_bytes, wide_input
+from molgcn.ops.gcn_tile_arguments import parameters_of, table_size
+from molgcn.ops.gcn_tile_discard import discard_from
+from molgcn.ops.gcn_tile_plan import Plan, backward_plan, forward_plan, may_be_large, next_fit, scratch_bytes, wide_input
 from molgcn.ops.head_loss import number_of
 from molgcn.ops.message_network import PRECISIONS, Gradients, NetworkCall, Outputs
 from molgcn.ops.spec import POOLS, Parameters
@@ -40,7 +40,7 @@ def forward(call: NetworkCall, outputs: Outputs) -> None:
     elif epilogue.head:
         fill(parameters, {"predictions": outputs.result})
     defines = _defines(call, plan, loss=len(epilogue.targets) > 0)
-    function = kernel("gcn_stack_forward.cu", "gcn_stack_forward", defines, x.device, partial(prefetch_kernels, call))
+    function = kernel("gcn_tile_forward.cu", "gcn_tile_forward", defines, x.device, partial(prefetch_kernels, call))
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
     if epilogue.targets:
         head_loss_cuda.launch_ends(pooled, epilogue.head[0], slopes, terms, sums, outputs.result, head_sums)
@@ -66,7 +66,7 @@ def backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Seq
         fill(parameters, dict(zip(("grad_head_weight", "grad_head_bias"), of_head, strict=True)))
     else:
         fill(parameters, {"grad_pooled": grad_result})
-    function = kernel("gcn_stack_backward.cu", "gcn_stack_backward", _defines(call, plan, needs_grad_x, len(of_loss) > 0), x.device)
+    function = kernel("gcn_tile_backward.cu", "gcn_tile_backward", _defines(call, plan, needs_grad_x, len(of_loss) > 0), x.device)
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
 
 
@@ -82,7 +82,7 @@ def prefetch_kernels(call: NetworkCall) -> list[tuple[str, dict[str, int]]]:
         return []
     has_loss = len(call.epilogue.targets) > 0
     defines = _defines(call, backward_plan(call, gpu(call.graph.x.device)), call.graph.x.requires_grad, has_loss)
-    return [("gcn_stack_backward.cu", defines), *([head_loss_cuda.source(call.epilogue.num_targets)] if has_loss else [])]
+    return [("gcn_tile_backward.cu", defines), *([head_loss_cuda.source(call.epilogue.num_targets)] if has_loss else [])]
 
 
 def _defines(call: NetworkCall, plan: Plan, needs_grad_x: bool = False, loss: bool = False) -> dict[str, int]:
@@ -102,7 +102,7 @@ def _defines(call: NetworkCall, plan: Plan, needs_grad_x: bool = False, loss: bo
         "INPUT_GRADIENT": int(needs_grad_x),
         "SAVE": int(call.options.save_for_backward),
         "LARGE_MOLECULES": int(may_be_large(call, plan)),
-        "FOLDED": int(call.graph.leaves_merged),
+        "MERGED_LEAVES": int(call.graph.leaves_merged),
         "LOSS": int(loss),
         **plan.defines,
     }
