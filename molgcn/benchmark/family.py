@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import capture
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
@@ -67,7 +68,7 @@ def measure(
     """Measure the rows that `table` lacks, add each to it and yield it.
 
     Args:
-        molecules: the set, whose first molecules are the batch.
+        molecules: the set, from which the batches are drawn.
         keys: columns :data:`KEY` of each row.
         candidates: names in :data:`CANDIDATES`; PyG's candidates get PyG's own batch.
         repeats: number of timed calls of each candidate, in turn.
@@ -92,7 +93,7 @@ def measure(
 
 def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
     device, model = torch.device(key["device"]), network(key["network"], molecules)
-    batch = molecules.batch(range(key["batch_size"]), device=device)
+    batch = random_batch(molecules, key["batch_size"], device)
     batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
     made = {name: _Candidate(name, model, batch) for name in candidates}
     if check:

@@ -278,7 +278,7 @@ class GraphBatch:
         bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
         optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw", "descriptors", "component")}
         moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
-        tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
+        tile_ptr = None if self.planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
         mapped = GraphBatch(
             *tensors,
@@ -291,7 +291,8 @@ class GraphBatch:
         mapped.counts = None if self.counts is None else function(self.counts)
         return mapped
 
-    def _planned_tiles(self) -> Tensor | None:
+    def planned_tiles(self) -> Tensor | None:
+        """Return `tile_ptr` if the batch has been made with it or has found it before. To find it, the host reads the molecules' sizes."""
         return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:

@@ -304,5 +304,6 @@ class SlotBatch(GraphBatch):
         """Copy of the molecules' positions in the set, int64 [B]. Metrics keep it until the end of an epoch."""
         return self.slot.indices[: self.span.num_graphs].clone()
 
-    def _planned_tiles(self) -> Tensor:
+    def planned_tiles(self) -> Tensor:
+        """Return `tile_ptr`, with which every batch of a feed is made."""
         return self.tile_ptr

@@ -70,8 +70,11 @@ def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
     if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
-    graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code)
-    return LayerNetworkCall(graph, spec, parameters, statistics, seed, Options(training, allowed_precision(x.device), learns))
+    tile_ptr = batch.planned_tiles()
+    tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
+    graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
+    options = Options(training, allowed_precision(x.device), learns, tile_nodes)
+    return LayerNetworkCall(graph, spec, parameters, statistics, seed, options)
 
 
 def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -143,6 +143,19 @@ def test_takes_pygs_batch_and_packed_batches():
     assert torch.equal(fused(batch_of("many")), fused(GraphBatch.from_pyg(batch_of("many"))))
 
 
+def test_tiles_of_the_loader_reach_the_operator():
+    """Tiles are never looked for, which would wait for a GPU, and are promised only where no molecule is larger."""
+    fused, _ = pair("gine gnn+")
+    batch = GraphBatch.from_pyg(batch_of("many"))
+    call = call_of(fused, batch)
+    assert (call.graph.tile_ptr, call.options.tile_nodes) == (None, 0)
+    tile_ptr = batch.tile_ptr
+    call = call_of(fused, batch)
+    assert (call.graph.tile_ptr, call.options.tile_nodes) == (tile_ptr, batch.tile_nodes)
+    batch.large_molecules = True
+    assert call_of(fused, batch).options.tile_nodes == 0
+
+
 @needs_extension
 def test_what_one_operator_cannot_do_is_said():
     fused, _ = pair("gine gnn+")

@@ -8,6 +8,7 @@ import torch
 from stack_cases import random_batch
 from torch import Tensor
 
+from molgcn.ops.gcn_tile_plan import next_fit
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
@@ -75,9 +76,12 @@ def random_call(
     graph = BondGraph(
         batch.x[:num_atoms].to(device, dtype), bonds, ptr, batch.rowptr[: num_atoms + 1].to(device), batch.col.to(device), code
     )
+    tile_nodes = 0 if max(sizes, default=0) > 128 else 64 if max(sizes, default=0) <= 64 else 128
+    graph = graph._replace(tile_ptr=next_fit(ptr, tile_nodes or 128))
     parameters = [draw(*shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.3) + (len(shape) == 1) for shape in spec.parameters.values()]
     statistics = [draw(*shape).abs() + 0.5 for shape in spec.statistics.values()]
-    return LayerNetworkCall(graph, spec, parameters, statistics, torch.tensor([(5 << 33) + 7], device=device), Options(training))
+    seed_of_dropout = torch.tensor([(5 << 33) + 7], device=device)
+    return LayerNetworkCall(graph, spec, parameters, statistics, seed_of_dropout, Options(training, tile_nodes=tile_nodes))
 
 
 def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:

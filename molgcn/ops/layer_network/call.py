@@ -20,6 +20,7 @@ class BondGraph(NamedTuple):
         rowptr: The first bond that points at each atom, int32 [N + 1].
         col: The source atom of each bond, int32 [E], sorted by target, then source. Both directions of a bond occur equally often.
         code: The row of each bond among the K distinct ones, int32 [E], or None if each bond has its own row.
+        tile_ptr: The first molecule of each tile, int32 [tiles + 1], or None. It is an optional hint for CUDA.
     """
 
     x: Tensor
@@ -28,6 +29,7 @@ class BondGraph(NamedTuple):
     rowptr: Tensor
     col: Tensor
     code: Tensor | None = None
+    tile_ptr: Tensor | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -53,11 +55,13 @@ class Options(NamedTuple):
         precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
             precisely.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
+        tile_nodes: A promise that no tile of `tile_ptr` has more atoms, or 0. A molecule that breaks the promise has NaN as its result.
     """
 
     training: bool = False
     precision: str = "float32"
     save_for_backward: bool = True
+    tile_nodes: int = 0
 
 
 class LayerNetworkCall(NamedTuple):

@@ -57,14 +57,16 @@ def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tu
 
 def _check_graph(graph: BondGraph, edge_channels: int | None) -> None:
     x = graph.x
-    for name in ("ptr", "rowptr", "col", "code"):
+    for name in ("ptr", "rowptr", "col", "code", "tile_ptr"):
         index = getattr(graph, name)
         if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
             raise ValueError(f"{_NAME}: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
     if graph.rowptr.shape[0] != x.shape[0] + 1:
         raise ValueError(f"{_NAME}: expected rowptr of shape [{x.shape[0] + 1}], got {list(graph.rowptr.shape)}")
-    if graph.ptr.shape[0] < 1:
-        raise ValueError(f"{_NAME}: expected ptr to have at least one number, got none")
+    for name in ("ptr", "tile_ptr"):
+        index = getattr(graph, name)
+        if index is not None and index.shape[0] < 1:
+            raise ValueError(f"{_NAME}: expected {name} to have at least one number, got none")
     if edge_channels is None:
         return
     rows = graph.bonds.shape[0] if graph.bonds is not None and graph.bonds.dim() == 2 and graph.code is not None else graph.col.shape[0]

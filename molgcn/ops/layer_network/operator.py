@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.check import check
 from molgcn.ops.layer_network.passes import saved_numbers
 from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
-    "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor[] parameters, Tensor[] statistics, Tensor seed, "
-    "str spec, bool training, str precision, bool save_for_backward"
+    "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor? tile_ptr, Tensor[] parameters, "
+    "Tensor[] statistics, Tensor seed, str spec, bool training, str precision, bool save_for_backward, int tile_nodes"
 )
 torch.library.define(
     "molgcn::layer_network",
@@ -133,17 +133,18 @@ class _Network(torch.autograd.Function):
         if not ctx.options.save_for_backward:
             raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
         saved, *rest = ctx.saved_tensors
-        arguments, parameters = rest[:7], rest[7 + ctx.num_statistics :]
+        num_tensors = len(BondGraph._fields)
+        graph, seed, statistics = rest[:num_tensors], rest[num_tensors], rest[num_tensors + 1 : num_tensors + 1 + ctx.num_statistics]
         grad_x, grad_bonds = ctx.needs_input_grad[1:3]
         found_x, found_bonds, found = torch.ops.molgcn.layer_network_backward.default(
             grad_pooled,
             saved,
             grad_x,
             grad_bonds,
-            *arguments[:6],
-            parameters,
-            rest[7 : 7 + ctx.num_statistics],
-            arguments[6],
+            *graph,
+            rest[num_tensors + 1 + ctx.num_statistics :],
+            statistics,
+            seed,
             ctx.spec.to_string(),
             *ctx.options,
         )

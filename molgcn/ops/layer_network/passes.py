@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -13,10 +13,11 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
+from molgcn.ops.layer_network.tiles_plan import pays
 
 _FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
-_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
+_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch, or for one in tiles
 
 
 class Rows(NamedTuple):
@@ -87,8 +88,11 @@ def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
     """Return the layout of the gradients of a backward pass."""
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
-    outputs = [number for number in (backward.of_x, backward.of_bonds) if number is not None]
-    return lay_out(spans(made, touched, until_end=outputs))
+    return lay_out(spans(made, touched, until_end=_outputs(backward)))
+
+
+def _outputs(backward: Backward) -> list[int]:
+    return [number for number in (backward.of_x, backward.of_bonds) if number is not None]
 
 
 def _in_memory(program: Program, value: int) -> bool:
@@ -140,7 +144,15 @@ class Pass:
             self._places = backward_plan(self.program, self.backward, self._sizes)
         else:
             self._places = scratch_layout(self.program, kept, self._sizes)
-        self._scratch = call.graph.x.new_empty(self._places.size)
+
+    @cached_property
+    def _scratch(self) -> Tensor:
+        return self.graph.x.new_empty(self._places.size)
+
+    def place_gradients(self, touched: Sequence[Iterable[int]]) -> None:
+        """Lay the gradients out anew for launches that each touch some of them, before any is used. The others get no memory."""
+        made = {number: self._sizes.numbers(self.program, value) for number, value in enumerate(self.backward.gradients)}
+        self._places = lay_out(spans(made, touched, until_end=_outputs(self.backward)))
 
     def rows(self, value: int) -> Rows:
         """Return the rows of a value of the forward pass."""
@@ -210,7 +222,8 @@ def _sizes(call: LayerNetworkCall) -> Sizes:
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
-    together = _LAYERS_TOGETHER if call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS else 1
+    few = call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS
+    together = _LAYERS_TOGETHER if few or pays(call) else 1
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
 
 

@@ -12,6 +12,7 @@ from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
+from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cublas import CublasProducts
@@ -19,6 +20,8 @@ from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
 from molgcn.ops.layer_network.products_macros import norm_after
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
+from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -73,13 +76,17 @@ class CudaSteps:
 def _forward(*args: Any) -> Outputs:
     call = _prepared(LayerNetworkCall.of(*args))
     check(call)
-    return engine.forward(call, CudaSteps)
+    return engine.forward(call, _steps_of(call))
 
 
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _prepared(LayerNetworkCall.of(*args))
     check_backward(grad_pooled, saved, saved_numbers(call), call)
-    return engine.backward(call, grad_pooled, saved, CudaSteps, grad_x=grad_x, grad_bonds=grad_bonds)
+    return engine.backward(call, grad_pooled, saved, _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
+
+
+def _steps_of(call: LayerNetworkCall) -> StepsOf:
+    return TileSteps if pays(call) else CudaSteps
 
 
 def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:

@@ -188,7 +188,7 @@ def test_the_number_of_threads_does_not_count(message, coded):
 @pytest.mark.parametrize("message", MESSAGES)
 def test_padding_does_not_count(message, coded):
     call = call_of(network(message, "blocks"), coded=coded)
-    x, bonds, ptr, rowptr, col, code = call.graph
+    x, bonds, ptr, rowptr, col, code, _ = call.graph
     padded = BondGraph(
         torch.cat([x, x.new_full((3, x.shape[1]), torch.nan)]),
         bonds if coded or bonds is None else torch.cat([bonds, bonds.new_full((5, bonds.shape[1]), torch.nan)]),

@@ -1,0 +1,211 @@
+// The sums along the bonds of a tile's atoms, and their gradients.
+//
+// Macros: AGGR, BONDS (what a message is: h, or relu(h + e) with e by the bond's code or by the bond), BACKWARD.
+#pragma once
+#include "tile_rows.cuh"
+
+#define AGGR_SUM 0
+#define AGGR_MEAN 1
+#define AGGR_GCN 3        // D^-1/2 A D^-1/2
+#define AGGR_GCN_LOOPS 4  // D^-1/2 (A + I) D^-1/2, without the bonds' own self-loops
+#define BONDS_NONE 0
+#define BONDS_CODED 1
+#define BONDS_DENSE 2
+
+constexpr bool gcn = AGGR == AGGR_GCN || AGGR == AGGR_GCN_LOOPS;
+constexpr int most_listed = 4 * tile_rows;  // bonds of a tile that are listed in shared memory: all bonds of most tiles
+
+// A bond at one of a tile's atoms: the atom's row and the source's row in the tile, and the row of bonds that it has, or in a backward pass
+// its reverse.
+struct Bond {
+    int row, source, of_bonds;
+};
+
+// The bonds at a lane's two atoms.
+struct TileBonds {
+    int first, begin[2], end[2];  // `first`: of the tile
+    float weight[2];              // of a message: D^-1/2 or 1 / degree
+    const uint32* list;           // [most_listed]: row, source and code of each bond, 8 bits each
+
+    __device__ __forceinline__ TileBonds(const Parameters& p, const Tile& tile, uint32* to) : first(__ldg(p.rowptr + tile.first)), list(to) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const bool there = tile.has(half);
+            begin[half] = there ? __ldg(p.rowptr + tile.atom(half)) : 0, end[half] = there ? __ldg(p.rowptr + tile.atom(half) + 1) : 0;
+            int others = end[half] - begin[half] + (AGGR == AGGR_GCN_LOOPS && there);
+            for (int bond = begin[half]; bond < end[half]; bond++) {
+                const Bond it = read(p, tile, bond, tile.row(half));
+                others -= AGGR == AGGR_GCN_LOOPS && it.source == it.row;
+                const uint32 code = BONDS == BONDS_CODED ? it.of_bonds : 0;
+                if (tile.t == 0 && bond - first < most_listed) to[bond - first] = it.row | it.source << 8 | code << 16;
+            }
+            weight[half] = others > 0 ? gcn ? 1.0f / sqrtf(static_cast<float>(others)) : 1.0f / static_cast<float>(others) : 0.0f;
+        }
+    }
+    // Reads a bond from the batch. A source outside of the tile is replaced by one inside.
+    static __device__ __forceinline__ Bond read(const Parameters& p, const Tile& tile, int bond, int row) {
+        const int source = static_cast<int>(min(static_cast<uint32>(__ldg(p.col + bond) - tile.first), static_cast<uint32>(tile_rows - 1)));
+        const int* rows = BACKWARD ? p.paired : p.code;
+        return {row, source, BONDS == BONDS_NONE ? 0 : rows != nullptr ? __ldg(rows + bond) : bond};
+    }
+    // Returns a bond at an atom of the tile.
+    __device__ __forceinline__ Bond at(const Parameters& p, const Tile& tile, int bond, int row) const {
+        if (bond - first >= most_listed) return read(p, tile, bond, row);
+        const uint32 it = list[bond - first];
+        Bond listed = {static_cast<int>(it & 255), static_cast<int>(it >> 8 & 255), static_cast<int>(it >> 16)};
+        if (BONDS == BONDS_DENSE) listed.of_bonds = read(p, tile, bond, row).of_bonds;
+        return listed;
+    }
+    // Calls body(source's row, bond's row) for each of a row's bonds.
+    template <class Body>
+    __device__ __forceinline__ void each(const Parameters& p, const Tile& tile, int half, Body body) const {
+#pragma unroll 1  // instructions have to fit into their cache
+        for (int bond = begin[half]; bond < end[half]; bond++) {
+            const Bond it = at(p, tile, bond, tile.row(half));
+            body(it.source, it.of_bonds);
+        }
+    }
+};
+
+// Returns the sum of four columns of the atom's row and of a bond's row: relu's input.
+__device__ __forceinline__ float4 message(const float4& h, const float* row, int column, int step) {
+    const float4 e = column < step ? load4(row + column) : nothing();
+    return make_float4(h.x + e.x, h.y + e.y, h.z + e.z, h.w + e.w);
+}
+
+// x = (1 + eps) h + sum of w phi(h_j, e) + b, for the rows h in a place. `weights` has the D^-1/2 or 1 / degree of each of the tile's rows.
+__device__ __forceinline__ void gather(const Parameters& p, const Tile& tile, Features& x, const TileBonds& bonds, const Instruction& it,
+                                       const float* place, const float* weights) {
+    const int step = padded(it.width);
+    x.zero();
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        bonds.each(p, tile, half, [&](int source, int row) {
+            if (AGGR == AGGR_GCN_LOOPS && source == tile.row(half)) return;
+            const float factor = gcn ? bonds.weight[half] * weights[source] : AGGR == AGGR_MEAN ? bonds.weight[half] : 1.0f;
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++) {
+                if (16 * c >= it.width) continue;
+                const int column = 16 * c + 4 * tile.t;
+                float4 h = row_at(place, source, column);
+                if (BONDS != BONDS_NONE) h = message(h, it.more + size_t(row) * step, column, step);
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const float v = BONDS != BONDS_NONE && at(h, e) < 0.0f ? 0.0f : at(h, e);
+                    x.v[c][half][e] = fmaf(factor, v, x.v[c][half][e]);
+                }
+            }
+        });
+    }
+    const bool counts = AGGR == AGGR_GCN_LOOPS || it.weight != nullptr;  // the atom itself counts
+    const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
+    x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
+        const float factor = AGGR == AGGR_GCN_LOOPS ? bonds.weight[half] * bonds.weight[half] : own;
+        const float4 h = counts ? row_at(place, tile.row(half), column) : nothing();
+        const float4 bias = it.bias != nullptr ? load_vector(it.bias, column, it.width) : nothing();
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            if (counts) v[e] = fmaf(factor, at(h, e), v[e]);
+            v[e] += at(bias, e);
+        }
+    });
+}
+
+#if BACKWARD
+// Loads four columns of an atom's row in global memory.
+__device__ __forceinline__ float4 value_at(const Tile& tile, const Instruction& it, int row, int column) {
+    const int step = padded(it.width);
+    return column < step ? load4(it.rows + size_t(tile.first + row) * step + column) : nothing();
+}
+
+// x = (1 + eps) g + sum of w g_i [h + e > 0], for gradients g in a place and rows h in global memory: the gradient of h. A term is also
+// that of its bond's row, which is written where each bond has a row.
+__device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile& tile, Features& x, const TileBonds& bonds, const Instruction& it,
+                                                const float* place, const float* weights) {
+    const int step = padded(it.width);
+    x.zero();
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float4 h[CHUNKS];
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++)
+            if (BONDS != BONDS_NONE && 16 * c < it.width) h[c] = tile.has(half) ? value_at(tile, it, tile.row(half), 16 * c + 4 * tile.t) : nothing();
+        bonds.each(p, tile, half, [&](int source, int row) {
+            if (AGGR == AGGR_GCN_LOOPS && source == tile.row(half)) return;
+            const float factor = gcn ? bonds.weight[half] * weights[source] : AGGR == AGGR_MEAN ? weights[source] : 1.0f;
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++) {
+                if (16 * c >= it.width) continue;
+                const int column = 16 * c + 4 * tile.t;
+                float4 g = row_at(place, source, column);
+                if (BONDS != BONDS_NONE) {
+                    const float4 input = message(h[c], it.more + size_t(row) * step, column, step);
+#pragma unroll
+                    for (int e = 0; e < 4; e++) at(g, e) = at(input, e) > 0.0f ? at(g, e) : 0.0f;
+                }
+                if (BONDS == BONDS_DENSE && it.out != nullptr && column < step) {
+                    const size_t to = size_t(row) * step + column;
+                    float4 sum = g;
+                    if (it.extra != nullptr) add(sum, *reinterpret_cast<const float4*>(it.extra + to));  // perhaps of this launch
+                    four(it.out + to) = sum;
+                }
+#pragma unroll
+                for (int e = 0; e < 4; e++) x.v[c][half][e] = fmaf(factor, at(g, e), x.v[c][half][e]);
+            }
+        });
+    }
+    const bool counts = AGGR == AGGR_GCN_LOOPS || it.weight != nullptr;
+    const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
+    x.each(tile, counts ? it.width : 0, [&](int, int half, float(&v)[4], int column) {
+        const float factor = AGGR == AGGR_GCN_LOOPS ? bonds.weight[half] * bonds.weight[half] : own;
+        const float4 g = row_at(place, tile.row(half), column);
+#pragma unroll
+        for (int e = 0; e < 4; e++) v[e] = fmaf(factor, at(g, e), v[e]);
+    });
+}
+
+// Adds the gradient of the table of distinct bonds to the warp's sums. Each half of a warp takes every other bond at the warp's atoms, with
+// four columns a lane, and sums them in `table` [2, codes, stride] in shared memory.
+__device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& tile, const TileBonds& bonds, const Instruction& it, const float* place,
+                                               float* table, float* sums) {
+    const int step = padded(it.width), lane = tile.lane % 16, side = tile.lane / 16, size = p.num_codes * stride;
+    const int first_row = min(16 * tile.warp, tile.count), end_row = min(first_row + 16, tile.count);
+    const int begin = __ldg(p.rowptr + tile.first + first_row), end = __ldg(p.rowptr + tile.first + end_row);
+    for (int i = 4 * tile.lane; i < 2 * size; i += 128) four(table + i) = nothing();
+    __syncwarp();
+    int row = first_row, next = first_row < end_row ? __ldg(p.rowptr + tile.first + row + 1) : 0;
+#pragma unroll 2
+    for (int bond = begin + side; bond < end; bond += 2) {
+        if (bond - bonds.first >= most_listed)  // the list does not say whose bond it is
+            while (bond >= next) next = __ldg(p.rowptr + tile.first + ++row + 1);
+        const Bond listed = bonds.at(p, tile, bond, row);
+        for (int column = 4 * lane; column < step; column += 64) {
+            const float4 g = row_at(place, listed.source, column);
+            const float4 input = message(value_at(tile, it, listed.row, column), it.more + size_t(listed.of_bonds) * step, column, step);
+            float4& sum = four(table + side * size + listed.of_bonds * stride + column);
+            float4 more = sum;
+#pragma unroll
+            for (int e = 0; e < 4; e++) at(more, e) += at(input, e) > 0.0f ? at(g, e) : 0.0f;
+            sum = more;
+        }
+    }
+    __syncwarp();
+    for (int i = tile.lane; i < p.num_codes * step; i += 32) {
+        const int from = i / step * stride + i % step;
+        atomicAdd(sums + i, table[from] + table[size + from]);  // nobody else adds to this number
+    }
+    __syncwarp();
+}
+
+// Adds the gradient of eps to the warp's sum.
+__device__ __forceinline__ void eps_gradient(const Tile& tile, const Instruction& it, const float* place, float* sums) {
+    float sum = 0.0f;
+    for (int half = 0; half < 2; half++)
+        for (int column = 4 * tile.t; tile.has(half) && column < it.width; column += 16) {
+            const float4 g = row_at(place, tile.row(half), column), h = value_at(tile, it, tile.row(half), column);
+            sum += fmaf(g.x, h.x, g.y * h.y) + fmaf(g.z, h.z, g.w * h.w);
+        }
+    for (int lanes = 1; lanes < 32; lanes <<= 1) sum += shuffle_xor(sum, lanes);
+    if (tile.lane == 0) atomicAdd(sums, sum);
+}
+#endif

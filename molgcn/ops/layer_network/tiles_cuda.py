@@ -1,0 +1,141 @@
+"""The steps of a pass on tiles of whole molecules: one launch for all layers forward, and one for some layers backward."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.structs import fill
+from molgcn.ops.layer_network.backward import GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
+from molgcn.ops.layer_network.rows_gather_cuda import AGGREGATIONS, GatherLaunches
+from molgcn.ops.layer_network.rows_launches import RowLaunches
+from molgcn.ops.layer_network.spec import POOLS
+from molgcn.ops.layer_network.steps import Gather, Linear, Step, X
+from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
+from molgcn.ops.layer_network.tiles_plan import TilePlan
+from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass, values_read
+from molgcn.ops.layer_network.tiles_resolve import NORM_KINDS, Resolver, TileProducts
+from molgcn.ops.layer_network.tiles_sums import TileSums
+from molgcn.ops.layer_network.workspace import Workspace
+from molgcn.ops.message_network import PRECISIONS
+
+_ROOM = 64  # arguments have room for a multiple of this many instructions, so that networks of similar depth share a kernel
+_backward_passes, _forward_pass, _values_read = cache(backward_passes), cache(forward_pass), cache(values_read)
+
+
+class _Gathers(GatherLaunches):
+    @property
+    def paired(self) -> Tensor:
+        """The row in `bonds` of every bond's reverse [E]."""
+        return self._paired
+
+
+class TileSteps:
+    """The steps of a pass by `cuda/tile_network.cu`. Steps on the bonds' rows, and the gradients of weights, are launches of their own.
+
+    Args:
+        run: The pass, for which :func:`molgcn.ops.layer_network.tiles_plan.why_not` is None.
+    """
+
+    def __init__(self, run: Pass) -> None:
+        self._run = run
+        self._workspace = Workspace(run.graph.x)
+        self._products = TileProducts(run, self._workspace)
+        self._device = run.graph.x.device
+        self._of_bonds: list[InputGrad] = []
+
+    def forward(self, step: Step, following: Step | None) -> None:
+        """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
+        if isinstance(step, Linear) and self._is_of_bonds(step.source):
+            self._products.linear(step, None)
+
+    def pool(self, pooled: Tensor) -> None:
+        """Compute all layers and the pooled rows of the last value, `pooled` [B, H]."""
+        run, stored, tile_ptr = self._run, frozenset[int](), self._run.graph.tile_ptr
+        if run.call.options.save_for_backward:
+            stored = _values_read(run.spec, run.program, backward_steps(run.call, grad_x=True, grad_bonds=True)) - {X}
+        assert tile_ptr is not None
+        end = tile_ptr.data_ptr() + 4 * (tile_ptr.shape[0] - 1)
+        self._launch(_forward_pass(run.program, stored), pooled, (Rows(pooled, pooled.shape[1]), end, 0))
+
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
+        """Take the gradient of the pooled rows. The first launch computes gradient 0."""
+        coded = self._run.graph.code is not None
+        passes = _backward_passes(self._run.spec, self._run.program, self._run.backward, coded=coded)
+        self._run.place_gradients([each.gradients for each in passes])
+        self._passes = iter(passes)
+        self._grad_pooled = grad_pooled
+
+    def backward(self, step: GradStep) -> None:
+        """Compute a layer's steps at the gradients of its weights."""
+        if isinstance(step, InputGrad) and self._is_of_bonds(step.source.value):
+            self._of_bonds.append(step)
+        if isinstance(step, WeightGrads):
+            self._launch_backward(next(self._passes))
+            for each in self._of_bonds:
+                self._products.input_grad(each)
+            self._of_bonds.clear()
+            self._products.weight_grads(step)
+
+    def _is_of_bonds(self, value: int) -> bool:
+        return self._run.program.values[value].rows == "bonds"
+
+    def _launch_backward(self, made: TilePass) -> None:
+        run, graph, cleared = self._run, self._run.graph, []
+        atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
+        if run.backward.of_x in made.gradients:
+            cleared.append((run.gradient(run.backward.of_x), atoms, 0))
+        if run.backward.of_bonds in made.gradients and graph.code is None:
+            cleared.append((run.gradient(run.backward.of_bonds), atoms, graph.rowptr.data_ptr()))
+        self._launch(made, self._grad_pooled, *cleared, backward=True)
+
+    def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int], backward: bool = False) -> None:
+        """Launch instructions, and add up the sums of a backward pass.
+
+        Args:
+            made: The instructions.
+            pooled: The pooled rows, or their gradient.
+            *cleared: Rows that become zero beyond the last molecule, atom or bond, with the addresses for `num_real` in cuda/quads.cuh.
+            backward: Whether this is a backward pass.
+        """
+        run, graph, rate, sums = self._run, self._run.graph, self._run.call.dropout_rate, TileSums()
+        assert graph.tile_ptr is not None
+        num_tiles = graph.tile_ptr.shape[0] - 1
+        plan = TilePlan.of(run, made.num_places, gpu(self._device), sums_codes=backward)
+        blocks, room = plan.num_blocks(num_tiles), -(-len(made.instructions) // _ROOM) * _ROOM
+        it: Any = network_type(room)(num_instructions=len(made.instructions), num_tiles=num_tiles, num_cleared=len(cleared))
+        resolver = Resolver(run, self._products, pooled, sums)
+        for each, instruction in zip(it.instructions, made.instructions, strict=False):
+            resolver.fill(each, instruction)
+        linear = [number for number, instruction in enumerate(made.instructions) if instruction.op == "linear"]
+        it.first_linear = linear[0] if linear else -1
+        for number, following in zip(linear, [*linear[1:], *linear[:1]], strict=True):
+            it.instructions[number].next = following
+        tensors = {name: getattr(graph, name) for name in ("ptr", "rowptr", "col", "code", "tile_ptr")}
+        tensors |= {"paired": _Gathers(RowLaunches(run, self._workspace)).paired} if backward and run.spec.edge_channels is not None else {}
+        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
+        numbers |= {"num_places": made.num_places, "num_codes": plan.num_codes, "num_sums": sums.count}
+        fill(it, {name: tensor for name, tensor in tensors.items() if tensor is not None} | numbers | {"seed": run.call.seed})
+        it.sums = sums.reserve(self._workspace, blocks * plan.warps)
+        for clear, (rows, atoms, bonds) in zip(it.cleared, cleared, strict=False):
+            clear.rows, clear.atoms, clear.bonds, clear.width = rows.address, atoms, bonds, rows.tensor.shape[1]
+            clear.num_rows = rows.tensor.shape[0]
+        function = kernel("tile_network.cu", "tile_network", self._macros(plan, room, backward=backward), self._device)
+        function.launch(blocks, 32 * plan.warps, plan.shared_bytes, it)
+        sums.launch(blocks * plan.warps, self._device)
+
+    def _macros(self, plan: TilePlan, room: int, *, backward: bool) -> dict[str, int]:
+        run = self._run
+        aggr = next(step.aggr for step in run.program.steps if isinstance(step, Gather))
+        bonds = 0 if run.spec.edge_channels is None else 1 if run.graph.code is not None else 2
+        macros = {"HIDDEN": run.spec.hidden_channels, "CHUNKS": plan.chunks, "WARPS": plan.warps, "MIN_BLOCKS": plan.min_blocks}
+        macros |= {"BUFFER": plan.buffer}
+        macros |= {"PRECISION": PRECISIONS.index(run.call.options.precision), "AGGR": AGGREGATIONS.index(aggr), "BONDS": bonds}
+        macros |= {"DROPOUT": int(run.call.dropout_rate > 0), "POOL": POOLS.index(run.spec.pool), "BACKWARD": int(backward)}
+        macros |= {"NORMS": sum(NORM_KINDS[kind] for kind in set(run.spec.norms.values()))}
+        macros |= {"NORMALIZE": int(run.spec.message == "sage" and run.spec.normalize)}
+        return macros | {"MAX_INSTRUCTIONS": room, "MAX_CLEARED": MAX_CLEARED}

@@ -1,0 +1,123 @@
+"""Which networks run on tiles of whole molecules on CUDA, and how a launch divides registers and shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.products_plan import in_chunks
+from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.steps import Gather, Linear
+from molgcn.ops.layer_network.tiles_program import forward_pass
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.passes import Pass
+
+_AGGREGATIONS = ("sum", "mean", "gcn", "gcn_loops")  # that cuda/tile_gather.cuh knows
+_FEW_ATOMS = 8192  # up to this many atoms, tiles leave multiprocessors idle
+MAX_INSTRUCTIONS = 320  # that fit into a kernel's arguments
+MAX_TILE = 128  # atoms
+MAX_WIDTH = 128  # columns of any value
+MAX_CODES = 16  # distinct bonds, whose gradients a warp sums in shared memory
+_WARPS = {4: 16, 8: 8}  # warps of a multiprocessor, by the most times 16 columns of a value
+_LISTED_BONDS = 4  # per row: `most_listed` in cuda/tile_gather.cuh
+_RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
+
+
+def pays(call: LayerNetworkCall) -> bool:
+    """Return whether tiles compute a call faster than a launch for each step, as measured (docs/decisions/tiles_on_cuda.md)."""
+    return call.graph.num_nodes > _FEW_ATOMS and why_not(call) is None
+
+
+def why_not(call: LayerNetworkCall) -> str | None:
+    """Return the reason that tiles cannot compute a call; None if they can."""
+    graph, spec = call.graph, call.spec
+    if graph.x.dtype != torch.float32:
+        return "it is not in float32"
+    if graph.tile_ptr is None or not 0 < call.options.tile_nodes <= MAX_TILE or call.options.tile_nodes % 16 > 0:
+        return f"no tile is promised to have at most {MAX_TILE} atoms"
+    if call.batch_statistics:
+        return "batch norm in training couples all molecules"
+    steps = program_of(spec, call.dropout_rate > 0).steps
+    if spec.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in steps if isinstance(step, Gather)):
+        return "it takes maxima"
+    if widest(call) > MAX_WIDTH:
+        return f"it has more than {MAX_WIDTH} columns"
+    if spec.message == "gine" and spec.edge_channels == spec.in_channels != spec.hidden_channels:
+        return "only its first layer takes the bonds' rows as they are"
+    if spec.edge_channels is not None and graph.code is not None and graph.num_bond_rows > MAX_CODES:
+        return f"it has more than {MAX_CODES} distinct bonds"
+    if _num_instructions(spec, call.dropout_rate > 0) > MAX_INSTRUCTIONS:
+        return f"its forward pass is more than {MAX_INSTRUCTIONS} instructions"
+    return None
+
+
+@cache
+def _num_instructions(spec: LayerNetworkSpec, dropout: bool) -> int:
+    program = program_of(spec, dropout)
+    return len(forward_pass(program, frozenset(range(len(program.values)))).instructions)
+
+
+def widest(call: LayerNetworkCall) -> int:
+    """Return the most columns of a value of atoms."""
+    program = program_of(call.spec, call.dropout_rate > 0)
+    return max(value.width for value in program.values if value.rows == "atoms")
+
+
+def _linear(run: Pass) -> list[Linear]:
+    """Return the products of atoms' rows."""
+    values = run.program.values
+    return [step for step in run.program.steps if isinstance(step, Linear) and values[step.source].rows == "atoms"]
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """How a launch divides registers and shared memory.
+
+    Attributes:
+        warps: The number of warps of a block, each of which has 16 rows of a tile.
+        chunks: The most times 16 columns of a value.
+        num_places: The number of values that a tile has room for in shared memory.
+        num_codes: The number of distinct bonds whose gradients a warp sums in shared memory.
+        buffer: The most numbers of a weight in shared memory.
+        gpu: The properties of the GPU.
+    """
+
+    warps: int
+    chunks: int
+    num_places: int
+    num_codes: int
+    buffer: int
+    gpu: Gpu
+
+    @staticmethod
+    def of(run: Pass, num_places: int, gpu: Gpu, *, sums_codes: bool) -> TilePlan:
+        """Return the plan of a launch of a pass."""
+        codes = run.graph.num_bond_rows if sums_codes and run.graph.code is not None and run.spec.edge_channels is not None else 0
+        sizes = [tuple(in_chunks(run.program.values[value].width) for value in (step.source, step.out)) for step in _linear(run)]
+        buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)
+        return TilePlan(run.call.options.tile_nodes // 16, in_chunks(widest(run.call)), num_places, codes, buffer, gpu)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block in bytes."""
+        stride = 16 * self.chunks
+        per_row = 1 + _LISTED_BONDS + self.num_places * stride
+        return 4 * (16 * self.warps * per_row + 2 * self.buffer + 2 * self.warps * self.num_codes * stride)
+
+    @property
+    def min_blocks(self) -> int:
+        """The number of blocks that a multiprocessor has registers and shared memory for."""
+        warps = next(warps for chunks, warps in _WARPS.items() if self.chunks <= chunks)
+        by_memory = (self.gpu.shared_limit + _RESERVED_BYTES) // (self.shared_bytes + _RESERVED_BYTES)
+        return max(1, min(warps // self.warps, by_memory))
+
+    def num_blocks(self, num_tiles: int) -> int:
+        """Return the number of blocks. Each takes several tiles if there are many."""
+        return max(1, min(num_tiles, self.min_blocks * self.gpu.num_multiprocessors))

@@ -1,0 +1,112 @@
+"""Fill in the numbers and addresses of the instructions of a launch on tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, InputGrad
+from molgcn.ops.layer_network.passes import Pass, stride_of
+from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
+from molgcn.ops.layer_network.products_plan import in_chunks
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear
+from molgcn.ops.layer_network.tiles_arguments import OPS
+from molgcn.ops.layer_network.tiles_program import Instruction, Ref
+from molgcn.ops.layer_network.tiles_sums import TileSums
+
+NORM_KINDS = {"layer": 1, "batch": 2}  # NORM_LAYER and NORM_BATCH in cuda/tile_finish.cuh
+
+
+class TileProducts(TensorCoreProducts):
+    """Matrix products, and weights in the form that the kernels on tiles read."""
+
+    def operand(self, name: str, *, transposed: bool) -> tuple[int, int]:
+        """Return the addresses of a weight's fragments and scales as an operand of x W^T or, if `transposed`, of G W."""
+        return (self._backward_operands if transposed else self._forward_operands)[name]
+
+
+class Resolver:
+    """Fills in the instructions of one launch.
+
+    Args:
+        run: The pass.
+        products: The weights of the pass.
+        pooled: The pooled rows, or their gradient in a backward pass.
+        sums: The sums of the launch.
+    """
+
+    def __init__(self, run: Pass, products: TileProducts, pooled: Tensor, sums: TileSums) -> None:
+        self._run, self._products, self._pooled, self._sums = run, products, pooled, sums
+
+    def fill(self, it: Any, made: Instruction) -> None:
+        """Set all fields of an instruction."""
+        it.op, it.place, it.width, it.site = OPS.index(made.op), made.place, made.width, -1
+        step = made.step
+        if made.rows is not None:
+            it.rows = self._address(made.rows)
+        if isinstance(step, Finish):
+            self._finish(it, step)
+        elif isinstance(step, FinishGrad):
+            self._finish_grad(it, step)
+        elif isinstance(step, (Linear, InputGrad)):
+            self._linear(it, step)
+        elif isinstance(step, Gather):
+            self._gather(it, step)
+        elif isinstance(step, GatherGrad):
+            self._gather_grad(it, made, step)
+        elif made.mask is not None:
+            it.scale = 1.0 if made.mask.dropout is None else 1 / (1 - self._run.call.dropout_rate)
+        elif made.op in ("pool", "pool_grad"):
+            it.rows = self._pooled.data_ptr()
+
+    def _address(self, ref: Ref) -> int:
+        return (self._run.gradient(ref.number) if ref.gradient else self._run.rows(ref.number)).address
+
+    def _parameter(self, name: str | None) -> int:
+        return 0 if name is None else self._run.parameter(name).data_ptr()
+
+    def _finish(self, it: Any, step: Finish) -> None:
+        it.relu, it.site = int(step.relu), -1 if step.dropout is None else step.dropout
+        if step.norm is None:
+            return
+        kind = self._run.spec.norms[step.norm]
+        it.kind, it.weight, it.bias = NORM_KINDS[kind], self._parameter(f"{step.norm}.weight"), self._parameter(f"{step.norm}.bias")
+        if kind == "batch":
+            it.more, it.extra = (tensor.data_ptr() for tensor in self._run.running(step.norm))
+
+    def _finish_grad(self, it: Any, step: FinishGrad) -> None:
+        self._finish(it, step.step)
+        if step.step.norm is not None:
+            bias, weight = (self._run.grad_parameters[f"{step.step.norm}.{name}"] for name in ("bias", "weight"))
+            it.sums = self._sums.add(bias.data_ptr(), bias.numel())
+            self._sums.add(weight.data_ptr(), weight.numel())
+
+    def _linear(self, it: Any, step: Linear | InputGrad) -> None:
+        forward = step if isinstance(step, Linear) else step.step
+        widths = [in_chunks(self._run.program.values[value].width) for value in (forward.source, forward.out)]
+        it.weight, _ = self._products.operand(forward.weight, transposed=isinstance(step, InputGrad))
+        if isinstance(step, InputGrad):
+            it.chunks_out, it.chunks_in = widths
+            return
+        it.chunks_in, it.chunks_out = widths
+        it.bias, it.relu = self._parameter(step.bias), int(step.relu)
+        it.site = -1 if step.dropout is None else step.dropout
+
+    def _gather(self, it: Any, step: Gather) -> None:
+        it.weight, it.bias = self._parameter(step.eps), self._parameter(step.bias)
+        if step.bonds is not None:
+            it.more = self._run.rows(step.bonds).address
+
+    def _gather_grad(self, it: Any, made: Instruction, step: GatherGrad) -> None:
+        self._gather(it, step.step)
+        it.bias = 0
+        if made.op == "eps_grad" and step.step.eps is not None:
+            it.sums = self._sums.add(self._run.grad_parameters[step.step.eps].data_ptr(), 1)
+        if made.produced is None:
+            return
+        out, add = (0 if number is None else self._run.gradient(number).address for number in (made.produced.out, made.produced.add))
+        if made.op == "table_grad":
+            it.sums = self._sums.add(out, self._run.graph.num_bond_rows * stride_of(made.width), add)
+        else:
+            it.out, it.extra = out, add

@@ -1,0 +1,140 @@
+"""Networks on tiles of whole molecules under emulation agree with PyTorch over whole forward and backward passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from emulated import Compiler, gpu_memory
+from layer_network_cases import Found, padded, passes, random_call, spec_of, worst_difference
+from tiles_cases import CASES, SIZES, single
+
+from molgcn.cuda_runtime.launch import launching_by
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
+from molgcn.ops.layer_network.tiles_plan import why_not
+
+
+def emulated(call: LayerNetworkCall, **options: float) -> Found:
+    """Return the kernels' results; memory that no kernel wrote is NaN."""
+    assert why_not(call) is None
+    with gpu_memory():
+        return passes(call, TileSteps, **options)
+
+
+def check(call: LayerNetworkCall, bound: float = 2e-6, gradient_bound: float = 2e-5) -> None:
+    """Check outputs and gradients of a call in float64 against PyTorch."""
+    actual, expected = emulated(single(call)), passes(call, PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (bound,)
+    assert worst_difference(actual.gradients, expected.gradients) < (gradient_bound,)
+
+
+def slow_but(cases, *fast):
+    """Return the cases, marked slow unless they are among `fast`."""
+    return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize("coded", slow_but([True, False], True))
+@pytest.mark.parametrize("network", slow_but(CASES, "gin, layer norm, sum", "gine"))
+def test_every_option(emulate, network, coded):
+    """Results agree with and without dropout, whose random numbers are the same."""
+    check(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network], coded=coded))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("sage", 80), ("feed-forward, layer", 33)])
+def test_widths(emulate, network, hidden):
+    check(random_call(spec_of(network, hidden, in_channels=5), sizes=[5, 9, 1, 30], training=CASES[network]))
+
+
+@pytest.mark.slow
+def test_tiles_of_many_atoms_and_atoms_of_many_bonds(emulate):
+    """More than four bonds at an atom are read anew by every layer."""
+    call = random_call(spec_of("gine", 20), sizes=[100, 5, 128, 3, 3], training=False)
+    assert call.options.tile_nodes == 128
+    assert call.graph.rowptr.diff().max() > 4
+    check(call)
+
+
+@pytest.mark.parametrize("coded", slow_but([True, False], True))
+def test_padded_batches(emulate, coded):
+    """Padding for molecules, atoms and bonds is neither read nor counted, and its gradients are zero."""
+    call = random_call(spec_of("gine", 20), sizes=SIZES, training=False, coded=coded)
+    expected, actual = passes(call, PlainSteps), emulated(padded(single(call), torch.nan), poison=torch.nan)
+    pooled, of_x, of_bonds = actual.outputs["pooled"], actual.gradients["x"], actual.gradients["bonds"]
+    assert not pooled[-2:].any()
+    assert not of_x[-7:].any()
+    assert coded or not of_bonds[-9:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = pooled[:-2], of_x[:-7]
+    actual.gradients["bonds"] = of_bonds if coded else of_bonds[:-9]
+    assert worst_difference(actual.outputs, expected.outputs) < (2e-6,)
+    assert worst_difference(actual.gradients, expected.gradients) < (2e-5,)
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 0, 1]], ids=str)
+def test_hardly_any_atoms(emulate, sizes):
+    check(random_call(spec_of("gine", 20), sizes=sizes, training=False))
+
+
+def test_no_molecule_depends_on_others(emulate):
+    """Neighbours in a tile whose features are 1e6 times larger do not change a bit."""
+    call = single(random_call(spec_of("gine", 20), sizes=[5, 9, 18, 30], training=False))
+    plain = emulated(call)
+    x = call.graph.x.clone()
+    x[5:14] *= 1e6
+    large = emulated(call._replace(graph=call.graph._replace(x=x)))
+    others, atoms = [0, 2, 3], [*range(5), *range(14, 62)]
+    assert torch.equal(plain.outputs["pooled"][others], large.outputs["pooled"][others])
+    assert torch.equal(plain.gradients["x"][atoms], large.gradients["x"][atoms])
+
+
+@pytest.mark.parametrize("slice_of_warps", [3, -3])
+def test_the_order_of_warps_does_not_matter(emulate, slice_of_warps):
+    call = single(random_call(spec_of("gine", 20), sizes=SIZES, training=False))
+    expected = emulated(call)
+    emulate.slice_of_warps = slice_of_warps
+    actual = emulated(call)
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
+
+
+def test_a_molecule_that_breaks_the_promise_has_no_result(emulate):
+    """Memory beyond what was asked for stays as it is; `gpu_memory` checks it."""
+    call = single(random_call(spec_of("gine", 20), sizes=[5, 100, 9], training=False))
+    tile_ptr = torch.arange(4, dtype=torch.int32)
+    found = emulated(call._replace(graph=call.graph._replace(tile_ptr=tile_ptr), options=call.options._replace(tile_nodes=64)))
+    assert found.outputs["pooled"].isnan().all(1).tolist() == [False, True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["gine", "gin", "feed-forward, layer"])
+def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
+    emulate.find_races = True
+    emulated(single(random_call(spec_of(network, 6), sizes=[5, 9, 1, 60], training=CASES[network])))
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "reason"),
+    [
+        ("gine", {}, "batch norm"),
+        ("gine", {"training": False, "sizes": [200]}, "at most 128 atoms"),
+        ("gine", {"training": False, "kinds": 17}, "distinct bonds"),
+        ("sage, max", {}, "maxima"),
+        ("gine, no norm, max", {}, "maxima"),
+    ],
+)
+def test_what_tiles_cannot_compute(network, options, reason):
+    assert reason in str(why_not(single(random_call(spec_of(network), **options))))
+    deep = single(random_call(spec_of("gin, layer norm, sum", num_layers=30)))
+    assert "instructions" in str(why_not(deep))
+    assert "float32" in str(why_not(random_call(spec_of("gin, layer norm, sum"))))
+
+
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    network = ("gine", "gin, layer norm, sum")[ARCHITECTURES.index(arch) % 2]
+    with launching_by(compiler := Compiler(arch)):
+        emulated(single(random_call(spec_of(network, 20), training=CASES[network], sizes=[5, 3])))
+    assert "tile_network.cu" in compiler.sources
+    assert network != "gine" or "tile_sums.cu" in compiler.sources

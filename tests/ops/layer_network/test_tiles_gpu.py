@@ -1,0 +1,62 @@
+"""Networks on tiles of whole molecules on a GPU agree with PyTorch in float64 over whole passes. `pytest -m gpu`."""
+
+import pytest
+import torch
+from layer_network_cases import padded, passes, random_call, spec_of, worst_difference
+from tiles_cases import CASES, SIZES, single
+
+from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
+from molgcn.ops.layer_network.tiles_plan import why_not
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
+
+
+def call_of(network: str, hidden: int, **options):
+    return random_call(spec_of(network, hidden, num_layers=3), training=CASES[network], device="cuda", **options)
+
+
+def check(network: str, hidden: int, **options) -> None:
+    """Compare a network in float32 with PyTorch in float64.
+
+    An activation within rounding of zero may fall on the other side, which rarely costs 1e-3 of a gradient and is not an error.
+    """
+    for seed in range(3):
+        call = call_of(network, hidden, seed=seed, **options)
+        assert why_not(single(call)) is None
+        actual, expected = passes(single(call), TileSteps), passes(call, PlainSteps)
+        assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
+        if worst_difference(actual.gradients, expected.gradients) < (2e-4,):
+            return
+    raise AssertionError(worst_difference(actual.gradients, expected.gradients))
+
+
+@pytest.mark.parametrize("hidden", [1, 33, 64])
+@pytest.mark.parametrize("network", CASES)
+def test_every_option_at_every_width(network, hidden):
+    check(network, hidden, sizes=SIZES, coded=hidden != 33)
+
+
+@pytest.mark.parametrize("network", ["gine", "gcn_edge", "feed-forward"])
+def test_large_batches(network):
+    """Blocks have several tiles each."""
+    check(network, 64, sizes=[*SIZES * 60, 128, 100])
+    check(network, 64, sizes=SIZES * 100, coded=False)
+
+
+@pytest.mark.parametrize("network", ["gine", "gin, layer norm, sum"])
+def test_same_bits(network):
+    """Results do not depend on the run or on whether the launches are captured; padding changes the order of weights' sums only."""
+    call = single(call_of(network, 64, sizes=SIZES * 60))
+    expected, again = (passes(call, TileSteps) for _ in range(2))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = passes(call, TileSteps)
+    graph.replay()
+    more = passes(padded(call, torch.nan), TileSteps, poison=torch.nan)
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((again.outputs | again.gradients)[name], tensor), name
+        assert torch.equal((captured.outputs | captured.gradients)[name], tensor), name
+        beside = (more.outputs | more.gradients)[name]
+        torch.testing.assert_close(beside[: len(tensor)], tensor, rtol=1e-3, atol=1e-4, msg=name)
+        assert not beside[len(tensor) :].any()
