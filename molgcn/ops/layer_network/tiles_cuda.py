@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import Backward, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
 from molgcn.ops.layer_network.rows_gather_cuda import AGGREGATIONS, GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
@@ -23,7 +24,6 @@ from molgcn.ops.layer_network.tiles_sums import TileSums
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.message_network import PRECISIONS
 
-_ROOM = 64  # arguments have room for a multiple of this many instructions, so that networks of similar depth share a kernel
 _backward_passes, _forward_pass, _values_read = cache(backward_passes), cache(forward_pass), cache(values_read)
 
 
@@ -60,15 +60,16 @@ class TileSteps:
             stored = _values_read(run.spec, run.program, backward_steps(run.call, grad_x=True, grad_bonds=True)) - {X}
         assert tile_ptr is not None
         end = tile_ptr.data_ptr() + 4 * (tile_ptr.shape[0] - 1)
-        self._launch(_forward_pass(run.program, stored), pooled, (Rows(pooled, pooled.shape[1]), end, 0))
+        made = _forward_pass(run.program, stored)
+        self._plan, self._backward = self._planned(made, sums_codes=False), False
+        self._launch(made, pooled, (Rows(pooled, pooled.shape[1]), end, 0))
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Take the gradient of the pooled rows. The first launch computes gradient 0."""
-        coded = self._run.graph.code is not None
-        passes = _backward_passes(self._run.spec, self._run.program, self._run.backward, coded=coded)
+        passes = self._backward_passes(self._run.backward)
         self._run.place_gradients([each.gradients for each in passes])
-        self._passes = iter(passes)
-        self._grad_pooled = grad_pooled
+        self._plan, self._backward = self._planned(*passes, sums_codes=True), True
+        self._passes, self._grad_pooled = iter(passes), grad_pooled
 
     def backward(self, step: GradStep) -> None:
         """Compute a layer's steps at the gradients of its weights."""
@@ -81,6 +82,10 @@ class TileSteps:
             self._of_bonds.clear()
             self._products.weight_grads(step)
 
+    @cached_property
+    def _gathers(self) -> _Gathers:
+        return _Gathers(RowLaunches(self._run, self._workspace))
+
     def _is_of_bonds(self, value: int) -> bool:
         return self._run.program.values[value].rows == "bonds"
 
@@ -91,23 +96,27 @@ class TileSteps:
             cleared.append((run.gradient(run.backward.of_x), atoms, 0))
         if run.backward.of_bonds in made.gradients and graph.code is None:
             cleared.append((run.gradient(run.backward.of_bonds), atoms, graph.rowptr.data_ptr()))
-        self._launch(made, self._grad_pooled, *cleared, backward=True)
+        self._launch(made, self._grad_pooled, *cleared)
 
-    def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int], backward: bool = False) -> None:
+    def _backward_passes(self, backward: Backward) -> tuple[TilePass, ...]:
+        return _backward_passes(self._run.spec, self._run.program, backward, coded=self._run.graph.code is not None)
+
+    def _planned(self, *passes: TilePass, sums_codes: bool) -> TilePlan:
+        return TilePlan.of(self._run, passes, gpu(self._device), sums_codes=sums_codes)
+
+    def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int]) -> None:
         """Launch instructions, and add up the sums of a backward pass.
 
         Args:
             made: The instructions.
             pooled: The pooled rows, or their gradient.
             *cleared: Rows that become zero beyond the last molecule, atom or bond, with the addresses for `num_real` in cuda/quads.cuh.
-            backward: Whether this is a backward pass.
         """
-        run, graph, rate, sums = self._run, self._run.graph, self._run.call.dropout_rate, TileSums()
+        run, graph, rate, plan, sums = self._run, self._run.graph, self._run.call.dropout_rate, self._plan, TileSums()
         assert graph.tile_ptr is not None
         num_tiles = graph.tile_ptr.shape[0] - 1
-        plan = TilePlan.of(run, made.num_places, gpu(self._device), sums_codes=backward)
-        blocks, room = plan.num_blocks(num_tiles), -(-len(made.instructions) // _ROOM) * _ROOM
-        it: Any = network_type(room)(num_instructions=len(made.instructions), num_tiles=num_tiles, num_cleared=len(cleared))
+        blocks = plan.num_blocks(num_tiles)
+        it: Any = network_type(plan.room)(num_instructions=len(made.instructions), num_tiles=num_tiles, num_cleared=len(cleared))
         resolver = Resolver(run, self._products, pooled, sums)
         for each, instruction in zip(it.instructions, made.instructions, strict=False):
             resolver.fill(each, instruction)
@@ -116,19 +125,29 @@ class TileSteps:
         for number, following in zip(linear, [*linear[1:], *linear[:1]], strict=True):
             it.instructions[number].next = following
         tensors = {name: getattr(graph, name) for name in ("ptr", "rowptr", "col", "code", "tile_ptr")}
-        tensors |= {"paired": _Gathers(RowLaunches(run, self._workspace)).paired} if backward and run.spec.edge_channels is not None else {}
+        if self._backward and run.spec.edge_channels is not None:
+            tensors["paired"] = self._gathers.paired
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
-        numbers |= {"num_places": made.num_places, "num_codes": plan.num_codes, "num_sums": sums.count}
+        numbers |= {"num_places": plan.num_places, "num_codes": plan.num_codes, "num_sums": sums.count}
         fill(it, {name: tensor for name, tensor in tensors.items() if tensor is not None} | numbers | {"seed": run.call.seed})
         it.sums = sums.reserve(self._workspace, blocks * plan.warps)
         for clear, (rows, atoms, bonds) in zip(it.cleared, cleared, strict=False):
             clear.rows, clear.atoms, clear.bonds, clear.width = rows.address, atoms, bonds, rows.tensor.shape[1]
             clear.num_rows = rows.tensor.shape[0]
-        function = kernel("tile_network.cu", "tile_network", self._macros(plan, room, backward=backward), self._device)
+        macros = self._macros(plan, backward=self._backward)
+        function = kernel("tile_network.cu", "tile_network", macros, self._device, None if self._backward else self._prefetch)
         function.launch(blocks, 32 * plan.warps, plan.shared_bytes, it)
         sums.launch(blocks * plan.warps, self._device)
 
-    def _macros(self, plan: TilePlan, room: int, *, backward: bool) -> dict[str, int]:
+    def _prefetch(self) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """Yield the kernel of the backward pass, to compile it at the same time as that of the forward pass."""
+        run = self._run
+        if run.call.options.save_for_backward:
+            backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
+            plan = self._planned(*self._backward_passes(backward), sums_codes=True)
+            yield "tile_network.cu", self._macros(plan, backward=True)
+
+    def _macros(self, plan: TilePlan, *, backward: bool) -> dict[str, int]:
         run = self._run
         aggr = next(step.aggr for step in run.program.steps if isinstance(step, Gather))
         bonds = 0 if run.spec.edge_channels is None else 1 if run.graph.code is not None else 2
@@ -138,4 +157,4 @@ class TileSteps:
         macros |= {"DROPOUT": int(run.call.dropout_rate > 0), "POOL": POOLS.index(run.spec.pool), "BACKWARD": int(backward)}
         macros |= {"NORMS": sum(NORM_KINDS[kind] for kind in set(run.spec.norms.values()))}
         macros |= {"NORMALIZE": int(run.spec.message == "sage" and run.spec.normalize)}
-        return macros | {"MAX_INSTRUCTIONS": room, "MAX_CLEARED": MAX_CLEARED}
+        return macros | {"MAX_INSTRUCTIONS": plan.room, "MAX_CLEARED": MAX_CLEARED}

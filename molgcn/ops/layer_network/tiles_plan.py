@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from molgcn.ops.layer_network.products_plan import in_chunks
 from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Gather, Linear
-from molgcn.ops.layer_network.tiles_program import forward_pass
+from molgcn.ops.layer_network.tiles_program import TilePass, forward_pass
 
 if TYPE_CHECKING:
     from molgcn.ops.layer_network.passes import Pass
@@ -27,6 +28,7 @@ MAX_WIDTH = 128  # columns of any value
 MAX_CODES = 16  # distinct bonds, whose gradients a warp sums in shared memory
 _WARPS = {4: 16, 8: 8}  # warps of a multiprocessor, by the most times 16 columns of a value
 _LISTED_BONDS = 4  # per row: `most_listed` in cuda/tile_gather.cuh
+_ROOM = 64  # arguments have room for a multiple of this many instructions, so that networks of similar depth share a kernel
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 
 
@@ -78,7 +80,7 @@ def _linear(run: Pass) -> list[Linear]:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How a launch divides registers and shared memory.
+    """How the launches of a pass divide registers and shared memory.
 
     Attributes:
         warps: The number of warps of a block, each of which has 16 rows of a tile.
@@ -86,6 +88,7 @@ class TilePlan:
         num_places: The number of values that a tile has room for in shared memory.
         num_codes: The number of distinct bonds whose gradients a warp sums in shared memory.
         buffer: The most numbers of a weight in shared memory.
+        room: The number of instructions that the arguments have room for.
         gpu: The properties of the GPU.
     """
 
@@ -94,15 +97,25 @@ class TilePlan:
     num_places: int
     num_codes: int
     buffer: int
+    room: int
     gpu: Gpu
 
     @staticmethod
-    def of(run: Pass, num_places: int, gpu: Gpu, *, sums_codes: bool) -> TilePlan:
-        """Return the plan of a launch of a pass."""
+    def of(run: Pass, passes: Sequence[TilePass], gpu: Gpu, *, sums_codes: bool) -> TilePlan:
+        """Return the plan of the launches of a pass, which share a kernel.
+
+        Args:
+            run: The pass.
+            passes: The instructions of each launch.
+            gpu: The properties of the GPU.
+            sums_codes: Whether the gradients of distinct bonds are summed.
+        """
+        num_places, most = (max(numbers) for numbers in zip(*((each.num_places, len(each.instructions)) for each in passes), strict=True))
         codes = run.graph.num_bond_rows if sums_codes and run.graph.code is not None and run.spec.edge_channels is not None else 0
         sizes = [tuple(in_chunks(run.program.values[value].width) for value in (step.source, step.out)) for step in _linear(run)]
         buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)
-        return TilePlan(run.call.options.tile_nodes // 16, in_chunks(widest(run.call)), num_places, codes, buffer, gpu)
+        warps, room = run.call.options.tile_nodes // 16, -(-most // _ROOM) * _ROOM
+        return TilePlan(warps, in_chunks(widest(run.call)), num_places, codes, buffer, room, gpu)
 
     @property
     def shared_bytes(self) -> int:

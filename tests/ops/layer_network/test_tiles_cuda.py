@@ -107,6 +107,14 @@ def test_a_molecule_that_breaks_the_promise_has_no_result(emulate):
     assert found.outputs["pooled"].isnan().all(1).tolist() == [False, True, False]
 
 
+def test_backward_is_compiled_beside_forward(emulate):
+    call = single(random_call(spec_of("gine", 20), sizes=SIZES, training=False))
+    emulated(call._replace(graph=call.graph._replace(x=call.graph.x.requires_grad_())))
+    backward = [(source, macros) for source, macros in emulate.used if macros.get("BACKWARD")]
+    assert backward
+    assert all(each in emulate.prefetched for each in backward)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["gine", "gin", "feed-forward, layer"])
 def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
