@@ -56,13 +56,23 @@ struct TileBonds {
         if (BONDS == BONDS_DENSE) listed.of_bonds = read(p, tile, bond, row).of_bonds;
         return listed;
     }
-    // Calls body(source's row, bond's row) for each of a row's bonds.
+    // Calls body(bonds, there) for the bonds of both atoms in turn, one of each at a time. Where an atom has no more, `there` is false and
+    // the bond leads from the atom to itself.
     template <class Body>
-    __device__ __forceinline__ void each(const Parameters& p, const Tile& tile, int half, Body body) const {
+    __device__ __forceinline__ void each(const Parameters& p, const Tile& tile, Body body) const {
+        const int most = max(end[0] - begin[0], end[1] - begin[1]);
 #pragma unroll 1  // instructions have to fit into their cache
-        for (int bond = begin[half]; bond < end[half]; bond++) {
-            const Bond it = at(p, tile, bond, tile.row(half));
-            body(it.source, it.of_bonds);
+        for (int k = 0; k < most; k++) {
+            Bond bonds[2];
+            bool there[2];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = tile.row(half);
+                there[half] = begin[half] + k < end[half];
+                bonds[half] = there[half] ? at(p, tile, begin[half] + k, row) : Bond{row, row, 0};
+                if (AGGR == AGGR_GCN_LOOPS && bonds[half].source == row) there[half] = false;
+            }
+            body(bonds, there);
         }
     }
 };
@@ -78,25 +88,21 @@ __device__ __forceinline__ void gather(const Parameters& p, const Tile& tile, Fe
                                        const float* place, const float* weights) {
     const int step = padded(it.width);
     x.zero();
+    bonds.each(p, tile, [&](const Bond(&of)[2], const bool(&there)[2]) {
+        float factor[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        bonds.each(p, tile, half, [&](int source, int row) {
-            if (AGGR == AGGR_GCN_LOOPS && source == tile.row(half)) return;
-            const float factor = gcn ? bonds.weight[half] * weights[source] : AGGR == AGGR_MEAN ? bonds.weight[half] : 1.0f;
+        for (int half = 0; half < 2; half++)
+            factor[half] = gcn ? bonds.weight[half] * weights[of[half].source] : AGGR == AGGR_MEAN ? bonds.weight[half] : 1.0f;
+        x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
+            float4 h = row_at(place, of[half].source, column);
+            if (BONDS != BONDS_NONE) h = message(h, it.more + size_t(of[half].of_bonds) * step, column, step);
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-                if (16 * c >= it.width) continue;
-                const int column = 16 * c + 4 * tile.t;
-                float4 h = row_at(place, source, column);
-                if (BONDS != BONDS_NONE) h = message(h, it.more + size_t(row) * step, column, step);
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const float v = BONDS != BONDS_NONE && at(h, e) < 0.0f ? 0.0f : at(h, e);
-                    x.v[c][half][e] = fmaf(factor, v, x.v[c][half][e]);
-                }
+            for (int e = 0; e < 4; e++) {
+                const float phi = BONDS != BONDS_NONE && at(h, e) < 0.0f ? 0.0f : at(h, e);
+                if (there[half]) v[e] = fmaf(factor[half], phi, v[e]);
             }
         });
-    }
+    });
     const bool counts = AGGR == AGGR_GCN_LOOPS || it.weight != nullptr;  // the atom itself counts
     const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
     x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
@@ -124,36 +130,31 @@ __device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile&
                                                 const float* place, const float* weights) {
     const int step = padded(it.width);
     x.zero();
+    Features h;
+    if (BONDS != BONDS_NONE) h.load(tile, it.rows, it.width);
+    bonds.each(p, tile, [&](const Bond(&of)[2], const bool(&there)[2]) {
+        float factor[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float4 h[CHUNKS];
+        for (int half = 0; half < 2; half++)
+            factor[half] = gcn ? bonds.weight[half] * weights[of[half].source] : AGGR == AGGR_MEAN ? weights[of[half].source] : 1.0f;
+        x.each(tile, it.width, [&](int c, int half, float(&v)[4], int column) {
+            float4 g = row_at(place, of[half].source, column);
+            const size_t row = size_t(of[half].of_bonds) * step;
+            if (BONDS != BONDS_NONE) {
+                const float4 input = message(quad(h.v[c][half]), it.more + row, column, step);
 #pragma unroll
-        for (int c = 0; c < CHUNKS; c++)
-            if (BONDS != BONDS_NONE && 16 * c < it.width) h[c] = tile.has(half) ? value_at(tile, it, tile.row(half), 16 * c + 4 * tile.t) : nothing();
-        bonds.each(p, tile, half, [&](int source, int row) {
-            if (AGGR == AGGR_GCN_LOOPS && source == tile.row(half)) return;
-            const float factor = gcn ? bonds.weight[half] * weights[source] : AGGR == AGGR_MEAN ? weights[source] : 1.0f;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-                if (16 * c >= it.width) continue;
-                const int column = 16 * c + 4 * tile.t;
-                float4 g = row_at(place, source, column);
-                if (BONDS != BONDS_NONE) {
-                    const float4 input = message(h[c], it.more + size_t(row) * step, column, step);
-#pragma unroll
-                    for (int e = 0; e < 4; e++) at(g, e) = at(input, e) > 0.0f ? at(g, e) : 0.0f;
-                }
-                if (BONDS == BONDS_DENSE && it.out != nullptr && column < step) {
-                    const size_t to = size_t(row) * step + column;
-                    float4 sum = g;
-                    if (it.extra != nullptr) add(sum, *reinterpret_cast<const float4*>(it.extra + to));  // perhaps of this launch
-                    four(it.out + to) = sum;
-                }
-#pragma unroll
-                for (int e = 0; e < 4; e++) x.v[c][half][e] = fmaf(factor, at(g, e), x.v[c][half][e]);
+                for (int e = 0; e < 4; e++) at(g, e) = at(input, e) > 0.0f ? at(g, e) : 0.0f;
             }
+            if (BONDS == BONDS_DENSE && there[half] && it.out != nullptr && column < step) {
+                float4 sum = g;
+                if (it.extra != nullptr) add(sum, *reinterpret_cast<const float4*>(it.extra + row + column));  // perhaps of this launch
+                four(it.out + row + column) = sum;
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (there[half]) v[e] = fmaf(factor[half], at(g, e), v[e]);
         });
-    }
+    });
     const bool counts = AGGR == AGGR_GCN_LOOPS || it.weight != nullptr;
     const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
     x.each(tile, counts ? it.width : 0, [&](int, int half, float(&v)[4], int column) {
@@ -174,19 +175,29 @@ __device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& 
     for (int i = 4 * tile.lane; i < 2 * size; i += 128) four(table + i) = nothing();
     __syncwarp();
     int row = first_row, next = first_row < end_row ? __ldg(p.rowptr + tile.first + row + 1) : 0;
-#pragma unroll 2
-    for (int bond = begin + side; bond < end; bond += 2) {
-        if (bond - bonds.first >= most_listed)  // the list does not say whose bond it is
-            while (bond >= next) next = __ldg(p.rowptr + tile.first + ++row + 1);
-        const Bond listed = bonds.at(p, tile, bond, row);
-        for (int column = 4 * lane; column < step; column += 64) {
-            const float4 g = row_at(place, listed.source, column);
-            const float4 input = message(value_at(tile, it, listed.row, column), it.more + size_t(listed.of_bonds) * step, column, step);
-            float4& sum = four(table + side * size + listed.of_bonds * stride + column);
-            float4 more = sum;
+    constexpr int at_once = 4;  // bonds whose rows are under way
+#pragma unroll 1
+    for (int first = begin + side; first < end; first += 2 * at_once) {
+        Bond listed[at_once];
 #pragma unroll
-            for (int e = 0; e < 4; e++) at(more, e) += at(input, e) > 0.0f ? at(g, e) : 0.0f;
-            sum = more;
+        for (int i = 0; i < at_once; i++) {
+            const int bond = min(first + 2 * i, end - 1);
+            if (bond - bonds.first >= most_listed)  // the list does not say whose bond it is
+                while (bond >= next) next = __ldg(p.rowptr + tile.first + ++row + 1);
+            listed[i] = bonds.at(p, tile, bond, row);
+        }
+        for (int column = 4 * lane; column < step; column += 64) {
+            float4 term[at_once];
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                const float4 g = row_at(place, listed[i].source, column), h = value_at(tile, it, listed[i].row, column);
+                const float4 input = message(h, it.more + size_t(listed[i].of_bonds) * step, column, step);
+#pragma unroll
+                for (int e = 0; e < 4; e++) at(term[i], e) = at(input, e) > 0.0f ? at(g, e) : 0.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < at_once; i++)
+                if (first + 2 * i < end) add(four(table + side * size + listed[i].of_bonds * stride + column), term[i]);
         }
     }
     __syncwarp();
