@@ -13,11 +13,11 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
-from molgcn.ops.layer_network.tiles_plan import pays
+from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 _FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
-_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch, or for one in tiles
+_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 
 class Rows(NamedTuple):
@@ -223,7 +223,7 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
     few = call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS
-    together = _LAYERS_TOGETHER if few or pays(call) else 1
+    together = LAYERS_OF_LAUNCH if pays(call) else _LAYERS_TOGETHER if few else 1
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
 
 

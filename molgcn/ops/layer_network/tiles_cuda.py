@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -23,8 +23,6 @@ from molgcn.ops.layer_network.tiles_resolve import NORM_KINDS, Resolver, TilePro
 from molgcn.ops.layer_network.tiles_sums import TileSums
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.message_network import PRECISIONS
-
-_backward_passes, _forward_pass, _values_read = cache(backward_passes), cache(forward_pass), cache(values_read)
 
 
 class _Gathers(GatherLaunches):
@@ -57,10 +55,10 @@ class TileSteps:
         """Compute all layers and the pooled rows of the last value, `pooled` [B, H]."""
         run, stored, tile_ptr = self._run, frozenset[int](), self._run.graph.tile_ptr
         if run.call.options.save_for_backward:
-            stored = _values_read(run.spec, run.program, backward_steps(run.call, grad_x=True, grad_bonds=True)) - {X}
+            stored = values_read(run.spec, run.program, backward_steps(run.call, grad_x=True, grad_bonds=True)) - {X}
         assert tile_ptr is not None
         end = tile_ptr.data_ptr() + 4 * (tile_ptr.shape[0] - 1)
-        made = _forward_pass(run.program, stored)
+        made = forward_pass(run.program, stored)
         self._plan, self._backward = self._planned(made, sums_codes=False), False
         self._launch(made, pooled, (Rows(pooled, pooled.shape[1]), end, 0))
 
@@ -99,10 +97,10 @@ class TileSteps:
         self._launch(made, self._grad_pooled, *cleared)
 
     def _backward_passes(self, backward: Backward) -> tuple[TilePass, ...]:
-        return _backward_passes(self._run.spec, self._run.program, backward, coded=self._run.graph.code is not None)
+        return backward_passes(self._run.spec, self._run.program, backward, coded=self._run.graph.code is not None)
 
     def _planned(self, *passes: TilePass, sums_codes: bool) -> TilePlan:
-        return TilePlan.of(self._run, passes, gpu(self._device), sums_codes=sums_codes)
+        return TilePlan.of(self._run.call, passes, gpu(self._device), sums_codes=sums_codes)
 
     def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int]) -> None:
         """Launch instructions, and add up the sums of a backward pass.

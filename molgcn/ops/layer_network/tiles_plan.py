@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 
-from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.launch import Gpu, gpu
+from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.products_plan import in_chunks
-from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Gather, Linear
-from molgcn.ops.layer_network.tiles_program import TilePass, forward_pass
+from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass
 
-if TYPE_CHECKING:
-    from molgcn.ops.layer_network.passes import Pass
-
-_AGGREGATIONS = ("sum", "mean", "gcn", "gcn_loops")  # that cuda/tile_gather.cuh knows
+LAYERS_OF_LAUNCH = 4  # the number of layers that a launch of a backward pass takes, whose gradients are kept until then
 _FEW_ATOMS = 8192  # up to this many atoms, tiles leave multiprocessors idle
-MAX_INSTRUCTIONS = 320  # that fit into a kernel's arguments
-MAX_TILE = 128  # atoms
-MAX_WIDTH = 128  # columns of any value
-MAX_CODES = 16  # distinct bonds, whose gradients a warp sums in shared memory
-_WARPS = {4: 16, 8: 8}  # warps of a multiprocessor, by the most times 16 columns of a value
+_AGGREGATIONS = ("sum", "mean", "gcn", "gcn_loops")  # that cuda/tile_gather.cuh knows
+_MAX_INSTRUCTIONS = 320  # that fit into a kernel's arguments
+_MAX_TILE = 128  # atoms
+_MAX_WIDTH = 64  # columns of any value; wider tiles have not been measured
+_MAX_CODES = 16  # distinct bonds, whose gradients a warp sums in shared memory
+_WARPS = 16  # warps that a multiprocessor has registers for
 _LISTED_BONDS = 4  # per row: `most_listed` in cuda/tile_gather.cuh
 _ROOM = 64  # arguments have room for a multiple of this many instructions, so that networks of similar depth share a kernel
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
@@ -34,7 +32,7 @@ _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 
 def pays(call: LayerNetworkCall) -> bool:
     """Return whether tiles compute a call faster than a launch for each step, as measured (docs/decisions/tiles_on_cuda.md)."""
-    return call.graph.num_nodes > _FEW_ATOMS and why_not(call) is None
+    return call.graph.x.is_cuda and call.graph.num_nodes > _FEW_ATOMS and why_not(call) is None and fits(call, gpu(call.graph.x.device))
 
 
 def why_not(call: LayerNetworkCall) -> str | None:
@@ -42,21 +40,21 @@ def why_not(call: LayerNetworkCall) -> str | None:
     graph, spec = call.graph, call.spec
     if graph.x.dtype != torch.float32:
         return "it is not in float32"
-    if graph.tile_ptr is None or not 0 < call.options.tile_nodes <= MAX_TILE or call.options.tile_nodes % 16 > 0:
-        return f"no tile is promised to have at most {MAX_TILE} atoms"
+    if graph.tile_ptr is None or not 0 < call.options.tile_nodes <= _MAX_TILE or call.options.tile_nodes % 16 > 0:
+        return f"no tile is promised to have at most {_MAX_TILE} atoms"
     if call.batch_statistics:
         return "batch norm in training couples all molecules"
-    steps = program_of(spec, call.dropout_rate > 0).steps
-    if spec.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in steps if isinstance(step, Gather)):
+    program = program_of(spec, call.dropout_rate > 0)
+    if spec.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in program.steps if isinstance(step, Gather)):
         return "it takes maxima"
-    if widest(call) > MAX_WIDTH:
-        return f"it has more than {MAX_WIDTH} columns"
+    if _widest(program) > _MAX_WIDTH:
+        return f"it has more than {_MAX_WIDTH} columns"
     if spec.message == "gine" and spec.edge_channels == spec.in_channels != spec.hidden_channels:
         return "only its first layer takes the bonds' rows as they are"
-    if spec.edge_channels is not None and graph.code is not None and graph.num_bond_rows > MAX_CODES:
-        return f"it has more than {MAX_CODES} distinct bonds"
-    if _num_instructions(spec, call.dropout_rate > 0) > MAX_INSTRUCTIONS:
-        return f"its forward pass is more than {MAX_INSTRUCTIONS} instructions"
+    if spec.edge_channels is not None and graph.code is not None and graph.num_bond_rows > _MAX_CODES:
+        return f"it has more than {_MAX_CODES} distinct bonds"
+    if _num_instructions(spec, call.dropout_rate > 0) > _MAX_INSTRUCTIONS:
+        return f"its forward pass is more than {_MAX_INSTRUCTIONS} instructions"
     return None
 
 
@@ -66,16 +64,18 @@ def _num_instructions(spec: LayerNetworkSpec, dropout: bool) -> int:
     return len(forward_pass(program, frozenset(range(len(program.values)))).instructions)
 
 
-def widest(call: LayerNetworkCall) -> int:
+def fits(call: LayerNetworkCall, on: Gpu) -> bool:
+    """Return whether a block of a GPU has the shared memory that tiles need for a call."""
+    program, graph = program_of(call.spec, call.dropout_rate > 0), call.graph
+    backward = backward_of(program, True, True, call.spec.train_eps, False, LAYERS_OF_LAUNCH)
+    passes = backward_passes(call.spec, program, backward, coded=graph.code is not None)
+    plans = TilePlan.of(call, (forward_pass(program, frozenset()),), on), TilePlan.of(call, passes, on, sums_codes=True)
+    return max(plan.shared_bytes for plan in plans) <= on.shared_limit
+
+
+def _widest(program: Program) -> int:
     """Return the most columns of a value of atoms."""
-    program = program_of(call.spec, call.dropout_rate > 0)
     return max(value.width for value in program.values if value.rows == "atoms")
-
-
-def _linear(run: Pass) -> list[Linear]:
-    """Return the products of atoms' rows."""
-    values = run.program.values
-    return [step for step in run.program.steps if isinstance(step, Linear) and values[step.source].rows == "atoms"]
 
 
 @dataclass(frozen=True)
@@ -101,21 +101,23 @@ class TilePlan:
     gpu: Gpu
 
     @staticmethod
-    def of(run: Pass, passes: Sequence[TilePass], gpu: Gpu, *, sums_codes: bool) -> TilePlan:
+    def of(call: LayerNetworkCall, passes: Sequence[TilePass], gpu: Gpu, *, sums_codes: bool = False) -> TilePlan:
         """Return the plan of the launches of a pass, which share a kernel.
 
         Args:
-            run: The pass.
+            call: The network and the batch.
             passes: The instructions of each launch.
             gpu: The properties of the GPU.
             sums_codes: Whether the gradients of distinct bonds are summed.
         """
-        num_places, most = (max(numbers) for numbers in zip(*((each.num_places, len(each.instructions)) for each in passes), strict=True))
-        codes = run.graph.num_bond_rows if sums_codes and run.graph.code is not None and run.spec.edge_channels is not None else 0
-        sizes = [tuple(in_chunks(run.program.values[value].width) for value in (step.source, step.out)) for step in _linear(run)]
+        program, graph = program_of(call.spec, call.dropout_rate > 0), call.graph
+        num_places, most = max(each.num_places for each in passes), max(len(each.instructions) for each in passes)
+        codes = graph.num_bond_rows if sums_codes and graph.code is not None and call.spec.edge_channels is not None else 0
+        products = [step for step in program.steps if isinstance(step, Linear) and program.values[step.source].rows == "atoms"]
+        sizes = [[in_chunks(program.values[value].width) for value in (step.source, step.out)] for step in products]
         buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)
-        warps, room = run.call.options.tile_nodes // 16, -(-most // _ROOM) * _ROOM
-        return TilePlan(warps, in_chunks(widest(run.call)), num_places, codes, buffer, room, gpu)
+        warps, room = call.options.tile_nodes // 16, -(-most // _ROOM) * _ROOM
+        return TilePlan(warps, in_chunks(_widest(program)), num_places, codes, buffer, room, gpu)
 
     @property
     def shared_bytes(self) -> int:
@@ -127,9 +129,8 @@ class TilePlan:
     @property
     def min_blocks(self) -> int:
         """The number of blocks that a multiprocessor has registers and shared memory for."""
-        warps = next(warps for chunks, warps in _WARPS.items() if self.chunks <= chunks)
         by_memory = (self.gpu.shared_limit + _RESERVED_BYTES) // (self.shared_bytes + _RESERVED_BYTES)
-        return max(1, min(warps // self.warps, by_memory))
+        return max(1, min(_WARPS // self.warps, by_memory))
 
     def num_blocks(self, num_tiles: int) -> int:
         """Return the number of blocks. Each takes several tiles if there are many."""

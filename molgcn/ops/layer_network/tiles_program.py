@@ -6,6 +6,7 @@ A tile holds one value in registers. Values that are still needed lie in places 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
@@ -87,6 +88,7 @@ class _Task(NamedTuple):
         return tuple(ref for ref in (self.x, self.gathered, self.add) if ref is not None)
 
 
+@cache
 def forward_pass(program: Program, stored: frozenset[int]) -> TilePass:
     """Return the instructions of a forward pass, which stores some of its values in global memory."""
     tasks = [_forward_task(program, step) for step in program.steps if program.values[step.out].rows == "atoms"]
@@ -104,6 +106,7 @@ def _forward_task(program: Program, step: Step) -> _Task:
     return _Task(Instruction(name, width=width, step=step), x=source, out=out, add=None if add is None else Ref(False, add))
 
 
+@cache
 def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) -> frozenset[int]:
     """Return the atoms' values that the backward pass on tiles and the gradients of the weights read."""
     read = {product.source for step in backward.steps if isinstance(step, WeightGrads) for product in step.products}
@@ -115,6 +118,7 @@ def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) ->
     return frozenset(value for value in read if value is not None and program.values[value].rows == "atoms")
 
 
+@cache
 def backward_passes(spec: LayerNetworkSpec, program: Program, backward: Backward, *, coded: bool) -> tuple[TilePass, ...]:
     """Return the instructions of a backward pass, one launch for each of its :class:`WeightGrads` steps.
 

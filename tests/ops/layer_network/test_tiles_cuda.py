@@ -7,13 +7,16 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import Found, padded, passes, random_call, spec_of, worst_difference
+from stack_cases import A100, H100, RTX
 from tiles_cases import CASES, SIZES, single
 
-from molgcn.cuda_runtime.launch import launching_by
+from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
-from molgcn.ops.layer_network.tiles_plan import why_not
+from molgcn.ops.layer_network.tiles_plan import TilePlan, fits, why_not
+from molgcn.ops.layer_network.tiles_program import forward_pass
 
 
 def emulated(call: LayerNetworkCall, **options: float) -> Found:
@@ -43,7 +46,7 @@ def test_every_option(emulate, network, coded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("sage", 80), ("feed-forward, layer", 33)])
+@pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("sage", 60), ("feed-forward, layer", 31)])
 def test_widths(emulate, network, hidden):
     check(random_call(spec_of(network, hidden, in_channels=5), sizes=[5, 9, 1, 30], training=CASES[network]))
 
@@ -107,6 +110,18 @@ def test_a_molecule_that_breaks_the_promise_has_no_result(emulate):
     assert found.outputs["pooled"].isnan().all(1).tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("limit", [H100, A100, RTX])
+@pytest.mark.parametrize("network", CASES)
+def test_plans(network, limit):
+    """Tiles of 64 atoms with a few distinct bonds fit into any GPU; the largest ones only into some."""
+    for sizes, kinds in (([60], 4), ([128], 16)):
+        call = single(random_call(spec_of(network, 32), sizes=sizes, kinds=kinds, training=CASES[network]))
+        assert fits(call, Gpu(132, limit)) or sizes == [128]
+        plan = TilePlan.of(call, (forward_pass(program_of(call.spec, call.dropout_rate > 0), frozenset()),), Gpu(132, limit))
+        assert plan.min_blocks * (plan.shared_bytes + 1024) <= limit + 1024 or plan.min_blocks == 1
+        assert 32 * plan.warps * plan.min_blocks <= 512
+
+
 def test_backward_is_compiled_beside_forward(emulate):
     call = single(random_call(spec_of("gine", 20), sizes=SIZES, training=False))
     emulated(call._replace(graph=call.graph._replace(x=call.graph.x.requires_grad_())))
@@ -136,6 +151,7 @@ def test_what_tiles_cannot_compute(network, options, reason):
     assert reason in str(why_not(single(random_call(spec_of(network), **options))))
     deep = single(random_call(spec_of("gin, layer norm, sum", num_layers=30)))
     assert "instructions" in str(why_not(deep))
+    assert "64 columns" in str(why_not(single(random_call(spec_of("gin, layer norm, sum", 65)))))
     assert "float32" in str(why_not(random_call(spec_of("gin, layer norm, sum"))))
 
 
