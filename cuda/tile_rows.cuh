@@ -37,7 +37,7 @@ __device__ __forceinline__ int padded(int width) { return (width + 3) / 4 * 4; }
 __device__ __forceinline__ void set(float (&x)[4], const float4& y) { x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w; }
 __device__ __forceinline__ float4 quad(const float (&x)[4]) { return make_float4(x[0], x[1], x[2], x[3]); }
 
-// Loads four numbers of a vector of HIDDEN columns, and zeros beyond it.
+// Loads four numbers of a vector of `width` numbers, and zeros beyond it.
 __device__ __forceinline__ float4 load_vector(const float* vector, int column, int width) {
     if (HIDDEN % 16 == 0 && width == HIDDEN) return load4(vector + column);
     float4 x = nothing();

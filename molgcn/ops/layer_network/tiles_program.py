@@ -111,8 +111,7 @@ def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) ->
     """Return the atoms' values that the backward pass on tiles and the gradients of the weights read."""
     read = {product.source for step in backward.steps if isinstance(step, WeightGrads) for product in step.products}
     for task in _backward_tasks(spec, program, backward.steps, coded=True):
-        read |= {ref.number for ref in task.read if not ref.gradient}
-        read |= {ref.number for ref in (task.instruction.rows,) if ref is not None and not ref.gradient}
+        read |= set() if task.instruction.rows is None else {task.instruction.rows.number}
         read |= {task.mask.value} if task.mask is not None and task.mask.mask is not None else set()
     read |= {program.out} if backward.mask is not None else set()
     return frozenset(value for value in read if value is not None and program.values[value].rows == "atoms")
@@ -227,7 +226,6 @@ class _Builder:
             if task.gathered in self._written:
                 self._sync()
             made = made._replace(place=self._places.index(task.gathered))
-            self._gathered.add(made.place)
         if task.out is not None:
             self._keep_x(time, task.x)
             self._x = task.out
@@ -235,6 +233,8 @@ class _Builder:
         if made.op == "linear":  # begins as all warps have arrived
             self._written.clear()
             self._gathered.clear()
+        if task.gathered is not None:
+            self._gathered.add(made.place)
         if task.add is not None:
             self._made.append(Instruction("add", self._places.index(task.add)))
         if task.mask is not None and task.mask.mask is not None:
@@ -248,7 +248,7 @@ class _Builder:
         """Ask for the values of the forward pass that a task reads from global memory in a backward pass."""
         masked = None if task.mask is None or task.mask.mask is None else Ref(False, task.mask.value)
         for ref in (task.instruction.rows, masked):
-            if ref is not None and not ref.gradient:
+            if ref is not None:
                 self._made.append(Instruction("fetch", rows=ref, width=self._widths[ref]))
 
     def _in_registers(self, time: int, ref: Ref) -> None:

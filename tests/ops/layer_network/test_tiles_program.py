@@ -1,0 +1,44 @@
+"""The instructions on tiles put barriers between the warps' accesses to each other's rows."""
+
+from dataclasses import replace
+
+import pytest
+from layer_network_cases import spec_of
+from tiles_cases import CASES
+
+from molgcn.ops.layer_network.backward import backward_of
+from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass
+
+READS_OTHER_ROWS = {"gather", "pool", "gather_grad", "eps_grad", "table_grad"}
+
+
+def check(made: TilePass) -> None:
+    """Check that rows are gathered after a barrier behind their writing, and a place is written after one behind gathering from it."""
+    written, gathered = set(), set()
+    for instruction in made.instructions:
+        if instruction.op in ("sync", "linear"):
+            written.clear()
+            gathered.clear()
+        elif instruction.op == "put":
+            assert instruction.place not in gathered
+            written.add(instruction.place)
+        elif instruction.op in READS_OTHER_ROWS:
+            assert instruction.place not in written
+            gathered.add(instruction.place)
+        assert instruction.place < made.num_places
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("together", [1, 2, 4])
+@pytest.mark.parametrize("network", CASES)
+def test_barriers(network, together, coded):
+    for residual in (True, False):
+        spec = replace(spec_of(network, num_layers=5), residual=residual)
+        program = program_of(spec, dropout=True)
+        check(forward_pass(program, frozenset(range(len(program.values)))))
+        backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together)
+        passes = backward_passes(spec, program, backward, coded=coded)
+        assert len(passes) == -(-5 // together)
+        for made in passes:
+            check(made)
