@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
     const Product& it = p.products[number];
     const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
     const int across = (it.out + TILE - 1) / TILE, out = TILE * (tile % across), in = TILE * (tile / across);
-    const bool has_matrix = it.source != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
+    const bool has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
     const Operand g_rows = {it.gradient, (it.out + 3) / 4 * 4, out}, x_rows = {it.source, (it.in + 3) / 4 * 4, in};
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;

@@ -14,6 +14,7 @@ from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import TilePlan, fits, why_not
 from molgcn.ops.layer_network.tiles_program import forward_pass
@@ -167,3 +168,13 @@ def test_compiles_for_every_architecture(arch):
         emulated(single(random_call(spec_of(network, 20), training=CASES[network], sizes=[5, 3])))
     assert "tile_network.cu" in compiler.sources
     assert network != "gine" or "tile_sums.cu" in compiler.sources
+
+
+@pytest.mark.parametrize("engine", [TileSteps, CudaSteps])
+@pytest.mark.parametrize("sizes", [[], [0, 0]])
+def test_batches_without_atoms(emulate, sizes, engine):
+    """Gradients of all parameters are zero."""
+    call = single(random_call(spec_of("gin, layer norm, sum", 20), sizes=sizes, training=True))
+    with gpu_memory():
+        found = passes(call, engine)
+    assert all(not gradient.any() for gradient in found.gradients.values())
