@@ -98,6 +98,7 @@ class ModelConfig(LayerSettings):
     last_activation: bool = True
     head_layers: int = 1
     head_channels: tuple[int, ...] | None = None
+    descriptor_limit: float | None = None
     init: Literal["glorot", "kaiming"] | None = "glorot"
     settings: dict[str, Any] = field(default_factory=dict)
 

@@ -29,6 +29,6 @@ def run(folder, overrides):
 def options(primary):
     """Yield every `group=option` that a primary config takes."""
     for entry in yaml.safe_load((CONF / f"{primary}.yaml").read_text())["defaults"]:
-        for group in [] if isinstance(entry, str) else entry:
+        for group in [] if isinstance(entry, str) else (name.removeprefix("optional ") for name in entry):
             if (CONF / group).is_dir() and group != "hydra":
                 yield from (f"{group}={path.stem}" for path in sorted((CONF / group).glob("*.yaml")))

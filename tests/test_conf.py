@@ -97,8 +97,22 @@ MADE_OF = {
 def test_an_option_s_other_keys_have_the_code_s_defaults(choice):
     group = choice.split("=")[0]
     cls = get_type_hints(Config)[group]
-    composed, own = asdict(parse(cls, values("train", [choice])[group])), asdict(cls())
+    composed, own = asdict(parse(cls, values("train", [choice, "recipe=plain"])[group])), asdict(cls())
     assert {key for key in own if composed[key] != own[key]} - {"name"} == MADE_OF.get(choice, set())
+
+
+def test_files_of_one_s_own_have_a_recipe_that_can_be_left_out_or_changed():
+    recipe = yaml.safe_load((CONF / "recipe/csv.yaml").read_text())
+    plain, composed = values("train", ["dataset=csv", "recipe=plain"]), values("train", ["dataset=csv"])
+    assert composed == {key: {**value, **recipe[key]} if key in recipe else value for key, value in plain.items()}
+    assert composed["dataset"]["descriptor_generators"] == ["physchem"] and plain["dataset"]["descriptor_generators"] is None
+    assert values("train", ["dataset=csv", "model=gine", "model.num_layers=2"])["model"]["num_layers"] == 2
+    assert values("train", ["experiment=chemprop_dmpnn"])["dataset"]["descriptor_generators"] is None
+
+
+@pytest.mark.parametrize("choice", [choice for choice in options("train") if choice.startswith("dataset=") and choice != "dataset=csv"])
+def test_other_data_sets_have_no_recipe(choice):
+    assert values("train", [choice]) == values("train", [choice, "recipe=plain"])
 
 
 @pytest.mark.parametrize(

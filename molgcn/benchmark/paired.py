@@ -18,14 +18,15 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[f
     return statistics.mean(differences), error
 
 
-def sheet(rows: Sequence[Row], ours: str, theirs: str) -> list[str]:
+def sheet(rows: Sequence[Row], ours: str, theirs: str, time: str = "fit_seconds") -> list[str]:
     """Return a Markdown table with a line for each set and split, from the seeds that both programs have.
 
     Args:
-        rows: rows with the columns :data:`KEY`, `metric`, `rising` (1 where more is better), `test`, `fit_seconds` (time of the training
-            alone) and `other_seconds` (time of the rest of the command).
+        rows: rows with the columns :data:`KEY`, `metric`, `rising` (1 where more is better), `test`, that of `time`, and `other_seconds`
+            (time of the rest of the command).
         ours: name of the program whose advantage is shown.
         theirs: name of the other program.
+        time: the column with the time of the training alone.
     """
     columns = ["better by", "in standard errors", "training, s", "times faster", "rest, s"]
     lines = [
@@ -40,16 +41,16 @@ def sheet(rows: Sequence[Row], ours: str, theirs: str) -> list[str]:
             if place == [data, split, ours] and (data, split, theirs, seed) in by_key
         ]
         if pairs:
-            lines.append("| " + " | ".join([data, split, str(len(pairs)), *_cells(pairs)]) + " |")
+            lines.append("| " + " | ".join([data, split, str(len(pairs)), *_cells(pairs, time)]) + " |")
     return lines
 
 
-def _cells(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
+def _cells(pairs: Sequence[tuple[Row, Row]], time: str) -> list[str]:
     first = pairs[0][0]
-    columns = {name: tuple([pair[side][name] for pair in pairs] for side in (0, 1)) for name in ("test", "fit_seconds", "other_seconds")}
+    columns = {name: tuple([pair[side][name] for pair in pairs] for side in (0, 1)) for name in ("test", time, "other_seconds")}
     mean, error = paired_difference(*columns["test"])
     better = mean if first["rising"] else -mean
-    fit, other = ([statistics.median(values) for values in columns[name]] for name in ("fit_seconds", "other_seconds"))
+    fit, other = ([statistics.median(values) for values in columns[name]] for name in (time, "other_seconds"))
     return [
         first["metric"],
         *(_spread(values) for values in columns["test"]),

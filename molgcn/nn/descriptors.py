@@ -16,10 +16,12 @@ class Descriptors(nn.Module):
     .. math::
         Z = [P \;|\; (D - \mu) / \sigma]
 
-    :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them.
+    :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them. A limit keeps a molecule whose
+    descriptor is far from all that training saw from a prediction that is as far away.
 
     Args:
         channels: descriptors per molecule, K.
+        limit: largest absolute value of a standardised descriptor, to which larger ones are set; None is no limit.
 
     Shapes:
         - **pooled:** [B, H]
@@ -30,8 +32,9 @@ class Descriptors(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, limit: float | None = None) -> None:
         super().__init__()
+        self.limit = limit
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
 
@@ -64,4 +67,6 @@ class Descriptors(nn.Module):
                 "with the descriptors that it was trained on."
             )
         scaled = (rows.to(self.mean.dtype) - self.mean) / self.std
+        if self.limit is not None:
+            scaled = scaled.clamp(-self.limit, self.limit)
         return torch.cat([pooled, scaled.to(pooled.dtype)], dim=1)

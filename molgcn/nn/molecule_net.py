@@ -70,6 +70,7 @@ class MoleculeNet(nn.Module):
         head_layers: number of hidden layers of the head. The first is half as wide as the layers, and each next one half as wide as the
             one before.
         head_channels: widths of the head's hidden layers, in place of `head_layers`.
+        descriptor_limit: largest distance of a standardised descriptor from 0, see :class:`Descriptors`; None is no limit.
         init: rule that draws the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None, which draws
             each layer as PyG does.
         **settings: the layer's own options, such as `heads`, see :attr:`molgcn.nn.layers.base.LayerKind.settings`.
@@ -113,6 +114,7 @@ class MoleculeNet(nn.Module):
         last_activation: bool = True,
         head_layers: int = 0,
         head_channels: Sequence[int] | None = None,
+        descriptor_limit: float | None = None,
         init: Literal["glorot", "kaiming"] | None = None,
         **settings: Any,
     ) -> None:
@@ -140,6 +142,7 @@ class MoleculeNet(nn.Module):
         self.last_activation = last_activation
         self.head_layers = head_layers
         self.head_channels = head_channels
+        self.descriptor_limit = descriptor_limit
         self.init = init
         self.settings = settings_of(self.kind, settings)
         check_network(self, embed, embed_bonds)
@@ -186,7 +189,7 @@ class MoleculeNet(nn.Module):
         return self.hidden_channels * (self.num_layers if self.readout == "all" else 1)
 
     def _build_head(self) -> None:
-        self.descriptors = Descriptors(self.descriptor_channels) if self.descriptor_channels else None
+        self.descriptors = Descriptors(self.descriptor_channels, self.descriptor_limit) if self.descriptor_channels else None
         halves = [self.hidden_channels >> (i + 1) for i in range(self.head_layers)]
         width = self.num_components * self._width + self.descriptor_channels
         widths = halves if self.head_channels is None else self.head_channels

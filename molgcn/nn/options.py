@@ -65,6 +65,8 @@ def _check_sizes(model: MoleculeNet) -> None:
         raise UserError(f"num_components={model.num_components}: expected at least 1 molecule per row.")
     if model.descriptor_channels < 0:
         raise UserError(f"descriptor_channels={model.descriptor_channels}: expected at least 0, batch.descriptors.shape[1].")
+    if model.descriptor_limit is not None and model.descriptor_limit <= 0:
+        raise UserError(f"model.descriptor_limit={model.descriptor_limit}: expected a number of standard deviations above 0, or null.")
     if model.hidden_channels < 1:
         raise UserError(f"model.hidden_channels={model.hidden_channels}: expected at least 1.")
     if model.num_layers < 1:

@@ -27,5 +27,11 @@ def test_a_smaller_error_and_a_larger_area_are_better(metric, sign):
     )
 
 
+def test_the_time_may_be_that_of_another_column():
+    rows = [row(program, 0, 0.5) | {"fit_processor_seconds": seconds} for program, seconds in (("us", 4.0), ("them", 10.0))]
+    (line,) = sheet(rows, "us", "them", "fit_processor_seconds")[2:]
+    assert "| 4.0 / 10.0 | 2.5 |" in line
+
+
 def test_sets_without_a_pair_have_no_line():
     assert len(sheet([row("us", 0, 0.5), row("them", 1, 0.6)], "us", "them")) == 2

@@ -26,6 +26,18 @@ def test_they_are_standardised_and_constant_ones_centred():
     assert module(torch.zeros(1, 2), torch.tensor([[1e6, 9, 1]]))[0, 3] == 2  # the column was constant in training
 
 
+def test_a_limit_holds_for_what_is_far_from_training():
+    module = Descriptors(1, limit=2.0)
+    module.fit(np.array([[0], [1]], np.float32))
+    out = module(torch.zeros(4, 0), torch.tensor([[0.0], [1.0], [50.0], [-50.0]]))
+    assert out.tolist() == [[-1], [1], [2], [-2]]
+
+
+def test_a_limit_is_above_0():
+    with pytest.raises(UserError, match=r"model\.descriptor_limit=0"):
+        MoleculeNet(11, 16, 3, 2, conv="gcn", descriptor_limit=0)
+
+
 @pytest.mark.parametrize("value", [0.1, 1e-30, 123456.789, 3e38])
 def test_a_constant_has_no_deviation_however_it_rounds(value):
     assert scaled(np.full((997, 1), value, np.float32)).std.tolist() == [1]
@@ -45,7 +57,9 @@ def network(backend, descriptors, **options):
 
 
 @needs_extension
-@pytest.mark.parametrize("options", [{}, {"norm": "batch", "head_layers": 2}, {"pool": "sum", "embed": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"norm": "batch", "head_layers": 2}, {"pool": "sum", "embed": True, "descriptor_limit": 0.5}], ids=str
+)
 def test_all_backends_agree_in_float64(options):
     """Predictions, losses and all gradients agree to 1e-10."""
     molecules = described()

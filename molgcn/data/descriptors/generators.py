@@ -18,6 +18,7 @@ from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 
 RADIUS, MORGAN_BITS = 2, 2048
 MACCS_KEYS = 166
+_PHYSCHEM = {"SlogP_VSA": 12, "SMR_VSA": 10, "PEOE_VSA": 14, "MQNs": 42}  # columns of RDKit's functions of these names and "_"
 _LEFT_OUT = ("Ipc",)  # exceeds float32 for large molecules; AvgIpc, its value per atom, stays
 
 
@@ -68,7 +69,27 @@ def _compute_maccs(mol: Any) -> np.ndarray:
     return np.array(rdMolDescriptors.GetMACCSKeysFingerprint(mol), np.float64)[1:]  # bit 0 is not a key
 
 
+@cache
+def _properties() -> Any:
+    from rdkit.Chem.rdMolDescriptors import Properties
+
+    return Properties()
+
+
+def _physchem_names() -> tuple[str, ...]:
+    numbered = (f"{part}{number}" for part, count in _PHYSCHEM.items() for number in range(1, count + 1))
+    return tuple(f"physchem_{name}" for name in (*_properties().GetPropertyNames(), *numbered))
+
+
+def _compute_physchem(mol: Any) -> np.ndarray:
+    from rdkit.Chem import rdMolDescriptors
+
+    parts = [getattr(rdMolDescriptors, f"{part}_")(mol) for part in _PHYSCHEM]
+    return np.array([*_properties().ComputeProperties(mol), *(value for part in parts for value in part)], np.float64)
+
+
 GENERATORS = {
+    "physchem": Generator(_physchem_names, _compute_physchem),
     "rdkit2d": Generator(lambda: tuple(_rdkit2d()), _compute_rdkit2d),
     "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(MORGAN_BITS)), _compute_morgan),
     "maccs": Generator(lambda: tuple(f"maccs_{key}" for key in range(1, MACCS_KEYS + 1)), _compute_maccs),

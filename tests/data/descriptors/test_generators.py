@@ -46,6 +46,16 @@ def test_a_molecule_without_one_is_a_row_that_fails():
     assert done.kept.tolist() == [0, 2] and len(done.packed.descriptors) == 2
 
 
+def test_physchem_is_rdkits_and_defined_for_every_molecule():
+    values = dict(zip(generated_names(["physchem"]), calculator(["physchem"])("CC(=O)Oc1ccccc1C(=O)O").tolist(), strict=True))
+    mol = Chem.MolFromSmiles("CC(=O)Oc1ccccc1C(=O)O")
+    assert values["physchem_exactmw"] == Descriptors.ExactMolWt(mol) and values["physchem_tpsa"] == Descriptors.TPSA(mol)
+    assert values["physchem_SlogP_VSA2"] == Descriptors.SlogP_VSA2(mol) and values["physchem_SMR_VSA10"] == Descriptors.SMR_VSA10(mol)
+    assert values["physchem_PEOE_VSA14"] == Descriptors.PEOE_VSA14(mol) and values["physchem_MQNs12"] == mol.GetNumHeavyAtoms()
+    for smiles in ("[Pt](Cl)(Cl)(N)N", "[Na+].[O-]C=O", "[Se]", "[H][H]", "*C"):
+        assert np.isfinite(calculator(["physchem"])(smiles)).all()
+
+
 def test_graphs_that_the_features_refuse_take_their_descriptors_along():
     done = featurize_items(["CCO", "C[Pt]", "CO"], features="qm9", generators=("maccs",), on_error="skip")
     calculate = calculator(["maccs"])
