@@ -39,7 +39,7 @@ def slow_but(cases, *fast):
     return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
-@pytest.mark.parametrize("network", slow_but(CASES, "gin, layer norm, sum", "gine"))
+@pytest.mark.parametrize("network", slow_but(CASES, "gine"))
 def test_every_option(emulate, network):
     """Results agree with and without dropout, whose random numbers are the same."""
     check(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network]))
@@ -170,7 +170,7 @@ def test_compiles_for_every_architecture(arch):
     assert network != "gine" or "tile_sums.cu" in compiler.sources
 
 
-@pytest.mark.parametrize("engine", [TileSteps, CudaSteps])
+@pytest.mark.parametrize("engine", slow_but([TileSteps, CudaSteps], TileSteps))
 @pytest.mark.parametrize("sizes", [[], [0, 0]])
 def test_batches_without_atoms(emulate, sizes, engine):
     """Gradients of all parameters are zero."""
