@@ -84,6 +84,7 @@ ROUNDINGS = [("float32", True), ("bf16", True)]  # from Hopper on, and before
 ROUNDINGS += [pytest.param(*other, marks=pytest.mark.slow) for other in (("float32", False), ("tf32", True), ("tf32", False))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
 def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     """Groups have two warps, or four in a batch of few tiles."""

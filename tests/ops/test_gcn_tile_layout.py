@@ -105,7 +105,7 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
-@pytest.mark.parametrize(("hidden", "layers", "warps"), [(64, 3, 4), (96, 8, 8)])
+@pytest.mark.parametrize(("hidden", "layers", "warps"), [(64, 3, 4), pytest.param(96, 8, 8, marks=pytest.mark.slow)])
 def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
     """In eight warps a lane's masks fill one and a half words; in deep networks they exceed the room of the largest molecules."""
     inputs = random_inputs(random_batch([120, 128, 100, 90], 11), hidden, layers, tile_nodes=128, last_activation=True)

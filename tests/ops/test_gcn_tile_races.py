@@ -70,9 +70,9 @@ def test_what_orders(find_races, tmp_path, how, ordered):
     ("hidden", "options"),
     [
         (32, {}),
-        (32, {"tile_nodes": 96, "precision": "bf16"}),
-        (32, {"strategy": "vertex", "norm": "batch", "training": True}),
         (16, {"tile_nodes": 48, "norm": "layer", "residual": True, "pool": "max"}),
+        pytest.param(32, {"tile_nodes": 96, "precision": "bf16"}, marks=pytest.mark.slow),
+        pytest.param(32, {"strategy": "vertex", "norm": "batch", "training": True}, marks=pytest.mark.slow),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (

@@ -120,6 +120,7 @@ def test_how_many_launches_a_head_takes(count, widths, launches, emulated_operat
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_no_races(emulated_operator, emulate):
     emulate.find_races, emulate.properties = True, LITTLE_MEMORY
     check(example(45, (150, 60, 7)), "mse")

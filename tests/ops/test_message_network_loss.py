@@ -233,6 +233,7 @@ def test_forward_knows_all_that_follows(emulate_loss, emulate, num_targets):
     assert sorted(emulate.prefetched, key=str) == sorted(emulate.used[1:], key=str)
 
 
+@pytest.mark.slow
 def test_no_races(emulate_loss, emulate):
     emulate.find_races = True
     check(random_inputs(random_batch(SIZES, 11), 32, 2), "cpu", num_targets=3)
