@@ -68,7 +68,8 @@ def test_none_is_left_out():
     assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SMALL)
 
 
-@pytest.mark.parametrize("name", ["quickstart", *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name != "quickstart")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_small(name, tmp_path):
     check(name, run(name, tmp_path, SMALL[name]), tmp_path)
 
