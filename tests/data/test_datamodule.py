@@ -91,11 +91,11 @@ def test_a_single_molecule_joins_the_batch_before_in_training_where_the_model_wi
     assert len(data.val_dataloader()) == 1
 
 
-@pytest.mark.parametrize(("given", "device", "expected"), [(None, "cpu", 40), (None, "cuda", 160), (7, "cpu", 7), (7, "cuda", 7)])
-def test_batches_of_evaluation(given, device, expected):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(("given", "on_cpu", "on_gpu"), [(None, 40, 160), (7, 7, 7)])
+def test_batches_of_evaluation(given, on_cpu, on_gpu, device):
     """On a GPU they are larger than those of training, since nothing is kept for backward."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA GPU")
+    expected = on_gpu if device == "cuda" else on_cpu
     data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=40, eval_batch_size=given), LoaderConfig(), "fused", 0)
     data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), global_rank=0, world_size=1)
     assert [loader.batch_size for loader in (data.train_dataloader(), data.val_dataloader())] == [40, expected]
