@@ -101,7 +101,7 @@ def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
     emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[150] * 15))
 
 
-SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "finish_block", "layer_norm", "normalize", "pool")
+SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_norm", "normalize", "pool")
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
