@@ -136,49 +136,56 @@ __device__ __forceinline__ void keep_moments(const LayerEnd& it, int column, con
     it.new_variance[column] = any ? (real(1) - momentum) * old.variance + momentum * unbiased : old.variance;
 }
 
-// Brings columns of a norm from `first` on, whose moments are known, into shared memory.
-__device__ __forceinline__ void load_known_columns(const LayerEnd& it, int first, int columns, real* to) {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
-        const int column = first + i;
-        const bool there = column < it.width, batch = it.moments != nullptr;
-        const OfColumn its(it, column, !batch);
-        const real mean = !there ? real(0) : batch ? it.moments[column] : its.mean;
-        const real deviation = !there ? real(0) : batch ? it.moments[it.width + column] : inverse_deviation(it, its.variance);
-        to[i] = mean, to[columns + i] = deviation, to[2 * columns + i] = deviation * its.weight, to[3 * columns + i] = its.bias;
-    }
-    __syncthreads();
-}
+// Brings the columns of a norm from `first` on into shared memory, in two steps. The first does not read what the previous kernel writes, and
+// may come before the wait for it. All threads of the block take part.
+struct LoadColumns {
+    const LayerEnd& it;
+    Columns to;
+    int first;
+    bool backward, keeps;  // keeps: stores the batch's statistics, or the gradients of weight and bias
+    OfColumn mine;
 
-// Brings a norm's columns from `first` on into shared memory, and, with `keeps`, stores the batch's statistics. All threads of the block
-// take part. `columns` is a multiple of four, `stride` the distance between two rows.
-__device__ __forceinline__ Columns load_columns(const LayerEnd& it, int first, int columns, int stride, real* to, real* scratch, bool keeps) {
-    if (it.parts == nullptr) {
-        load_known_columns(it, first, columns, to);
-        return {to, columns};
+    // `columns` is a multiple of four. In backward the moments are known, and `it.parts` are sums.
+    __device__ __forceinline__ LoadColumns(const LayerEnd& it, int first, int columns, real* shared, bool backward, bool keeps)
+        : it(it), to{shared, columns}, first(first), backward(backward), keeps(keeps && it.parts != nullptr) {
+        if (backward || it.parts == nullptr)
+            load_known();
+        else
+            mine = OfColumn(it, first + threadIdx.x, keeps);
     }
-    OfColumn its(it, first + threadIdx.x, keeps);
-    merge_moments(it, first, min(columns, stride - first), scratch, [&](int i, const ColumnMoments& x) {
-        const real deviation = inverse_deviation(it, x.squares / (x.count > real(0) ? x.count : real(1)));
-        if (i != static_cast<int>(threadIdx.x)) its = OfColumn(it, first + i, keeps);
-        to[i] = x.mean, to[columns + i] = deviation, to[2 * columns + i] = deviation * its.weight, to[3 * columns + i] = its.bias;
-        if (keeps && first + i < it.width) keep_moments(it, first + i, its, x, deviation);
-    });
-    __syncthreads();
-    return {to, columns};
-}
-
-// The same in backward, where `parts` are sums over `num_rows` rows and the moments are known. With `keeps` it stores the gradients of the
-// norm's weight and bias.
-__device__ __forceinline__ Columns load_grad_columns(const LayerEnd& it, int first, int columns, int stride, int num_rows, real* to, real* scratch, bool keeps) {
-    load_known_columns(it, first, columns, to);
-    if (it.parts != nullptr) {
-        const real count = static_cast<real>(max(num_rows, 1));
-        merge_sums(it, first, min(columns, stride - first), scratch, [&](int i, const NormSums& x) {
-            to[4 * columns + i] = x.grad / count, to[5 * columns + i] = x.slope / count;
-            if (keeps && first + i < it.width) it.grad_bias[first + i] = x.grad, it.grad_weight[first + i] = x.slope;
-        });
+    // Merges the parts that the previous kernel left. `stride` is the distance between two rows, `num_rows` their number.
+    __device__ __forceinline__ Columns merged(int stride, int num_rows, real* scratch) {
+        const int columns = min(to.count, stride - first);
+        if (it.parts != nullptr && backward) {
+            const real count = static_cast<real>(max(num_rows, 1));
+            merge_sums(it, first, columns, scratch, [&](int i, const NormSums& x) {
+                to.at[4 * to.count + i] = x.grad / count, to.at[5 * to.count + i] = x.slope / count;
+                if (keeps && first + i < it.width) it.grad_bias[first + i] = x.grad, it.grad_weight[first + i] = x.slope;
+            });
+        } else if (it.parts != nullptr) {
+            merge_moments(it, first, columns, scratch, [&](int i, const ColumnMoments& x) {
+                const real deviation = inverse_deviation(it, x.squares / (x.count > real(0) ? x.count : real(1)));
+                if (i != static_cast<int>(threadIdx.x)) mine = OfColumn(it, first + i, keeps);
+                put(i, mine, x.mean, deviation);
+                if (keeps && first + i < it.width) keep_moments(it, first + i, mine, x, deviation);
+            });
+        }
         __syncthreads();
+        return to;
     }
-    return {to, columns};
-}
+
+private:
+    __device__ __forceinline__ void load_known() {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < to.count; i += blockDim.x) {
+            const int column = first + i;
+            const bool there = column < it.width, batch = it.moments != nullptr;
+            const OfColumn its(it, column, !batch);
+            const real mean = !there ? real(0) : batch ? it.moments[column] : its.mean;
+            put(i, its, mean, !there ? real(0) : batch ? it.moments[it.width + column] : inverse_deviation(it, its.variance));
+        }
+    }
+    __device__ __forceinline__ void put(int i, const OfColumn& its, real mean, real deviation) {
+        to.at[i] = mean, to.at[to.count + i] = deviation, to.at[2 * to.count + i] = deviation * its.weight, to.at[3 * to.count + i] = its.bias;
+    }
+};

@@ -148,7 +148,7 @@ struct Shared {
     static constexpr int group = scales + (source_numbers > middle_numbers ? source_numbers : middle_numbers);
 };
 
-extern "C" __global__ void __launch_bounds__(GROUPS* threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);
     const int group = threadIdx.x / threads, thread = threadIdx.x % threads;
@@ -171,14 +171,18 @@ extern "C" __global__ void __launch_bounds__(GROUPS* threads, MIN_BLOCKS) produc
     before.row = product.row = 0;  // every group has a tile of its own
     const auto start = [&] { product.start(last_weight, 0, chunks, chunks, out_chunks); };
     if (!RESIDENT) start();
-    wait_for_previous();
-    copy_rows(p, thread, tiles, first, left());
-    Columns columns;
-    if (has_norm)
-        columns = BEFORE == BEFORE_GRAD ? load_grad_columns(p.before, 0, in_columns, in_columns, num_rows, of_norm, scratch, blockIdx.x == 0)
-                                        : load_columns(p.before, 0, in_columns, in_columns, of_norm, scratch, blockIdx.x == 0);
+#if BEFORE && BEFORE_NORM
+    LoadColumns loaded(p.before, 0, in_columns, of_norm, BEFORE == BEFORE_GRAD, blockIdx.x == 0);
+#endif
 #if MOMENTS || SUMS
     Part part(p, product);
+#endif
+    wait_for_previous();
+    copy_rows(p, thread, tiles, first, left());
+#if BEFORE && BEFORE_NORM
+    const Columns columns = loaded.merged(in_columns, num_rows, scratch);
+#else
+    const Columns columns = {};
 #endif
     wait_for_copies();
     __syncthreads();  // the weights are there

@@ -21,8 +21,9 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_const
     unsigned char* room = memory;
     const Tile tile(p);
     const int num_atoms = atoms_of(p);
+    LoadNorm loaded(p, p.end, tile, room, false);
     wait_for_previous();
-    const Norm norm = load_norm(p, p.end, tile, room, false, num_atoms);
+    const Norm norm = loaded.merged(p, tile, num_atoms, room);
     Distances distances;
     if (!tile.idle)
 #pragma unroll 2

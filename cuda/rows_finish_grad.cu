@@ -8,9 +8,10 @@ extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_co
     unsigned char* room = memory;
     const Tile tile(p);
     const int num_atoms = atoms_of(p), quad = tile.quad;
+    LoadNorm next(p, p.next, tile, room, false);
     wait_for_previous();
     GradSums sums;
-    sums.norm = load_norm(p, p.next, tile, room, false, num_atoms);
+    sums.norm = next.merged(p, tile, num_atoms, room);
     if (!tile.idle)
 #pragma unroll 2
         for (int row = tile.first_row(); row < num_atoms; row += tile.step())
@@ -23,10 +24,11 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_
     unsigned char* room = memory;
     const Tile tile(p);
     const int num_atoms = atoms_of(p), quad = tile.quad;
-    wait_for_previous();
-    const Norm norm = load_norm(p, p.end, tile, room, true, num_atoms);
+    LoadNorm loaded(p, p.end, tile, room, true);
     GradSums sums;
-    if (LEAVES) sums.norm = load_norm(p, p.next, tile, room, false, num_atoms);
+    if (LEAVES) sums.norm = LoadNorm(p, p.next, tile, room, false).merged(p, tile, num_atoms, room);
+    wait_for_previous();
+    const Norm norm = loaded.merged(p, tile, num_atoms, room);
     const bool batch = p.end.moments != nullptr;
     if (!tile.idle)
 #pragma unroll(LEAVES ? 1 : 2)

@@ -16,9 +16,15 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
     const int num_atoms = atoms_of(p), quad = tile.quad, step = tile.step();
     int atom = tile.idle ? p.num_atoms : tile.first_row();
     Incoming bonds(p, p.code, atom, num_atoms);
+#if ENDS
+    LoadNorm loaded(p, p.end, tile, room, false);
     wait_for_previous();
+    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+#else
+    wait_for_previous();
+    const Norm norm;
+#endif
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
-    const Norm norm = ENDS ? load_norm(p, p.end, tile, room, false, num_atoms) : Norm();
     Distances distances;
     const auto load_row = [&](int row) {
         Quad x = load(p.source + place(p, row, quad));

@@ -48,6 +48,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
     Sum eps_sum = {};
     int j = tile.idle ? p.num_atoms : tile.first_row();
     Incoming bonds(p, p.paired, j, num_atoms);
+    GradSums left;
+    if (LEAVES) left.norm = LoadNorm(p, p.next, tile, of_norm, false).merged(p, tile, num_atoms, of_norm);
     wait_for_previous();
     for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
@@ -59,8 +61,6 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
         if (BONDS) it.other = load(p.bonds + place(p, row, quad));
         return it;
     };
-    GradSums left;
-    if (LEAVES) left.norm = load_norm(p, p.next, tile, of_norm, false, num_atoms);
     for (const int step = tile.step(); j < p.num_atoms; j += step) {
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));

@@ -47,13 +47,19 @@ __device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerE
     return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 
-// Brings a norm's columns that a block's tile needs into `memory`. What follows them there may be used again.
-__device__ __forceinline__ Norm load_norm(const Parameters& p, const LayerEnd& it, const Tile& tile, unsigned char*& memory, bool backward, int num_atoms) {
-    const int count = 4 * p.lanes, first = tile.chunk * count;
-    if (it.weight == nullptr) return {};
-    real *shared = reinterpret_cast<real*>(memory), *scratch = shared + 6 * count;
-    memory = reinterpret_cast<unsigned char*>(scratch);
-    const Columns columns = backward ? load_grad_columns(it, first, count, p.stride, num_atoms, shared, scratch, tile.part == 0)
-                                     : load_columns(it, first, count, p.stride, shared, scratch, tile.part == 0);
-    return {columns, 4 * tile.lane};
-}
+// Brings a norm's columns that a block's tile needs to `room` in shared memory, as LoadColumns does. What follows them there may be used
+// again.
+struct LoadNorm {
+    LoadColumns columns;
+    bool is_there;
+
+    __device__ __forceinline__ LoadNorm(const Parameters& p, const LayerEnd& it, const Tile& tile, unsigned char*& room, bool backward)
+        : columns(it, tile.chunk * 4 * p.lanes, it.weight == nullptr ? 0 : 4 * p.lanes, reinterpret_cast<real*>(room), backward, tile.part == 0),
+          is_there(it.weight != nullptr) {
+        if (is_there) room += 6 * 4 * p.lanes * sizeof(real);
+    }
+    __device__ __forceinline__ Norm merged(const Parameters& p, const Tile& tile, int num_atoms, unsigned char* room) {
+        if (!is_there) return {};
+        return {columns.merged(p.stride, num_atoms, reinterpret_cast<real*>(room)), 4 * tile.lane};
+    }
+};

@@ -86,7 +86,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         return False
     if isinstance(following, Linear):
         one = not any(isinstance(other, Linear) for other in together[:-1])
-        return one and fits_pair(Widths(*(_width(run, value) for value in (step.source, step.out, following.out))), gpu)
+        return one and _are_pair(run, gpu, step.source, step.out, following.out)
     return isinstance(following, Finish) and following.norm is None and not step.relu
 
 
@@ -103,6 +103,15 @@ def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_
 
 def _width(run: Pass, value: int) -> int:
     return run.program.values[value].width
+
+
+def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
+    """Return whether two products can be one launch.
+
+    In large batches a wide middle costs more registers than the launch is worth: 9.8 ms instead of 9.1 for GIN+ of width 80 on an H200.
+    """
+    widths = Widths(_width(run, source), _width(run, middle), _width(run, out))
+    return fits_pair(widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
 
 
 def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
@@ -140,7 +149,7 @@ def _grad_joins(
         plain = step.source.mask is None and (step.step.norm is None or uses_batch(step.step, run))
         return plain and _width(run, step.step.source) <= _MAX_WIDTH
     one = not any(isinstance(other, InputGrad) for other in together)
-    return one and fits_pair(Widths(*(_width(run, value) for value in (step.step.out, step.source.value, following.source.value))), gpu)
+    return one and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
 
 
 def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep], tensor_cores: bool) -> FinishGrad | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
+from molgcn.ops.layer_network.layer_ends_cuda import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
@@ -13,7 +14,7 @@ from molgcn.ops.layer_network.steps import Finish
 _LINE_THREADS = 512  # threads of a block that sums columns and reads whole rows
 _LINE_BLOCKS = 2  # such blocks per multiprocessor
 _LINE_BYTES = 96 << 10  # the most shared memory for the sums of such a block
-_ROWS = 2  # rows of a thread
+_ROWS, _GRAD_ROWS = 2, 4  # rows of a thread, in forward and in backward; in batches of few atoms at most 2
 _LEAVING_BLOCKS = 8  # blocks per multiprocessor that leave parts
 
 
@@ -62,7 +63,7 @@ class FinishLaunches:
         it.of_source = self._launches.gradient(step.source)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), self.run.rows(leaves.step.source).address
-        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, tile, _ROWS, None if leaves is None else leaves.step)
+        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, tile, _GRAD_ROWS, None if leaves is None else leaves.step)
 
     def leave_sums(self, step: FinishGrad) -> None:
         """Leave the sums for the norm of a step, unless it has none or the launch before has left them."""
@@ -70,7 +71,7 @@ class FinishLaunches:
             return
         it, tile = self._grad_arguments(step)
         it.next = it.end
-        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, tile, _ROWS, step.step)
+        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, tile, _GRAD_ROWS, step.step)
 
     def _grad_arguments(self, step: FinishGrad) -> tuple[Any, Tile]:
         source = self.run.rows(step.step.source)
@@ -81,7 +82,7 @@ class FinishLaunches:
 
     def _launch(self, file: str, name: str, it: Any, tile: Tile, rows: int, leaves: Finish | None) -> None:
         """Launch a kernel whose threads have `rows` rows, or more if it leaves parts for the norm of a step."""
-        parts = tile.parts(self._num_atoms, rows)
+        parts = tile.parts(self._num_atoms, min(rows, 2) if self._num_atoms <= FEW_ATOMS else rows)
         if leaves is not None:
             parts = self._launches.parts_left(min(parts, self._launches.resident(tile.chunks, _LEAVING_BLOCKS)))
             it.left = self._ends.room(leaves, parts)

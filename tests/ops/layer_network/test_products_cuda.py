@@ -58,6 +58,13 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     assert 1e-5 < worst_backward(call)["weights"] < 3 * bound
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, BONDS], ids=["gin", "gine"])
+def test_barriers_order_all_accesses_to_shared_memory(emulate, options):
+    emulate.find_races = True
+    launch_all(call_of(11, 20, 90, num_layers=1, **options))
+
+
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
