@@ -72,14 +72,14 @@ def worst_forward(call: LayerNetworkCall) -> float:
         products.linear(launch)
         expected, size = _linear(run, first, last if then is None else first, source)
         if then is not None:
-            if first.out in run.kept:
+            if is_read_later(run, first.out):
                 worst = max(worst, _error(run, run.rows(first.out), expected, size, kind))
                 expected = run.rows(first.out).values[: len(expected)].double()
             expected, size = _linear(run, then, last, expected)
         if residual is not None:
             expected, size = expected + residual, size + residual.abs()
         worst = max(worst, _error(run, out, expected, size, kind))
-        if before is not None and is_read_later(run, launch):
+        if before is not None and is_read_later(run, before.out):
             worst = max(worst, _error(run, run.rows(before.out), source, source.abs() + 1, kind))
         if leaves is not None:
             rows.finish(leaves, None)

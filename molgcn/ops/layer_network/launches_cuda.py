@@ -166,10 +166,8 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep], tensor_cor
     return following if able and step.source is not None and step.source.out == following.grad else None
 
 
-def is_read_later(run: Pass, launch: Launch) -> bool:
-    """Return whether anything but a launch itself reads the rows to which it applies the end of a layer first."""
-    assert launch.before is not None
-    value = launch.before.out
+def is_read_later(run: Pass, value: int) -> bool:
+    """Return whether anything but the next step reads a value, so that a launch of both has to write it."""
     return value in run.kept or value == run.program.out or sum(value in _read(step) for step in run.program.steps) > 1
 
 

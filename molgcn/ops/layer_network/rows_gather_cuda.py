@@ -60,7 +60,7 @@ class GatherLaunches:
         rows = {"source": source, "out": run.rows(step.out), "bonds": None if step.bonds is None else run.rows(step.bonds)}
         if before is not None:
             rows |= {"add": None if before.add is None else run.rows(before.add)}
-            rows |= {"written": run.rows(before.out) if is_read_later(run, launch) else None}
+            rows |= {"written": run.rows(before.out) if is_read_later(run, before.out) else None}
         it = launches.arguments(source.width, source.stride, tile, **rows)
         it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
         if step.aggr.startswith("gcn"):
