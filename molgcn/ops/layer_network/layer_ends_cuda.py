@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.layer_network.passes import Pass, stride_of
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.workspace import Workspace
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
@@ -46,11 +46,6 @@ class Rows(NamedTuple):
     def values(self) -> Tensor:
         """The rows [num_rows, width]."""
         return self.tensor[:, : self.width]
-
-
-def stride_of(width: int) -> int:
-    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
-    return -(-width // 4) * 4
 
 
 class Sizes(NamedTuple):

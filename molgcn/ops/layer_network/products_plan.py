@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.layer_ends_cuda import merge_numbers, part_numbers
-from molgcn.ops.layer_network.passes import stride_of
+from molgcn.ops.layer_network.memory import stride_of
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor
