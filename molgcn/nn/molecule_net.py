@@ -20,7 +20,7 @@ from molgcn.nn.hooks import has_hooks
 from molgcn.nn.init import draw_layer
 from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
-from molgcn.nn.options import check_network, is_stack, settings_of
+from molgcn.nn.options import check_network, runs_message_network, settings_of
 from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective, loss_of
 
@@ -270,9 +270,9 @@ class MoleculeNet(nn.Module):
         return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
 
     @property
-    def is_stack(self) -> bool:
-        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.is_stack`."""
-        return is_stack(self.conv, self.feed_forward, self.rwse, self.pool)
+    def runs_message_network(self) -> bool:
+        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
+        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool)
 
     @property
     def linears(self) -> list[nn.Linear] | None:
