@@ -30,6 +30,10 @@ inline void expect(uint64* count, uint32 bytes) {
     it.turn();
 }
 template <class T>
+void store_to_peer(T* at, int rank, T x) {
+    *at_peer(at, rank) = x;
+}
+template <class T>
 void store_to_peer(float* at, int rank, const T& x, uint64* count) {
     *reinterpret_cast<T*>(at_peer(at, rank)) = x;
     Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));

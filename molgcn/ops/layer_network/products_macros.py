@@ -10,7 +10,7 @@ from molgcn.ops.layer_network.backward import InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, row_blocks, weight_blocks
-from molgcn.ops.layer_network.rows_finish_cuda import fit_a_block
+from molgcn.ops.layer_network.rows_finish_cuda import Cluster
 from molgcn.ops.layer_network.steps import Finish, Linear, Step
 from molgcn.ops.message_network import PRECISIONS
 
@@ -48,7 +48,7 @@ class Follows(NamedTuple):
 
 def norm_after(run: Pass, step: Linear, following: Step | None) -> str | None:
     """Return the norm of the next step if it reads this step's value and its moments would otherwise need another launch."""
-    if not isinstance(following, Finish) or following.source != step.out or fit_a_block(run):
+    if not isinstance(following, Finish) or following.source != step.out or Cluster.of(run) is not None:
         return None
     return following.norm
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
 
-_MOST_THREADS = 1024  # threads of a block that reads all atoms
+_MOST_THREADS = 1024  # threads of a block that has some columns of all atoms, alone or in a cluster
+_CLUSTER, _LANES = 8, 4  # blocks of such a cluster, and threads side by side on a row; both 1 on a GPU without clusters
 _SUM_THREADS = 1024  # threads of a block that sums columns; fewer blocks merge their sums sooner
 _SUM_BLOCKS = 1  # such blocks per multiprocessor
 _LINE_THREADS = 512  # threads of a block that sums columns and reads whole rows
@@ -21,10 +23,34 @@ _SUM_ROWS = 4  # the fewest rows of a thread that sums columns
 _ROWS, _GRAD_ROWS = 2, 4  # rows of a thread that does not sum, in forward and in backward
 
 
-def fit_a_block(run: Pass) -> bool:
-    """Return whether one block can read some columns of all atoms, so that their moments need no other launch."""
-    rows_of_thread = 2 if run.graph.x.element_size() == 8 else 4  # `rows` in cuda/rows_finish_block.cu
-    return run.graph.num_nodes <= rows_of_thread * _MOST_THREADS
+class Cluster(NamedTuple):
+    """How the threads of a cluster share some columns of all atoms; see cuda/rows_finish_block.cu.
+
+    Attributes:
+        blocks: The number of blocks, 1 for few atoms and on GPUs without clusters.
+        lanes: The number of threads side by side, each with four columns of the same rows.
+        rows: The number of rows of a thread.
+        threads: The number of threads of a block.
+    """
+
+    blocks: int
+    lanes: int
+    rows: int
+    threads: int
+
+    @classmethod
+    def of(cls, run: Pass) -> Cluster | None:
+        """Return how a cluster reads the atoms of a pass, or None if they are too many for the registers of its threads.
+
+        One block reads a row per thread sooner than several blocks meet.
+        """
+        num_atoms = run.graph.num_nodes
+        shared = num_atoms > _MOST_THREADS and gpu(run.graph.x.device).has_clusters
+        blocks, lanes = (_CLUSTER, _LANES) if shared else (1, 1)
+        needed = -(-num_atoms * lanes // blocks)
+        rows = 1 << (max(1, -(-needed // _MOST_THREADS)) - 1).bit_length()
+        most = 2 if run.graph.x.element_size() == 8 else 4
+        return cls(blocks, lanes, rows, 32 * max(1, -(-needed // (32 * rows)))) if rows <= most else None
 
 
 class FinishLaunches:
@@ -53,8 +79,9 @@ class FinishLaunches:
             moments = run.moments(step.norm).data_ptr()
             it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
             it.new_moments = it.moments = moments
-            if not has_moments and fit_a_block(run):
-                return self._launch_block("rows_finish_block", it, source)
+            cluster = None if has_moments else Cluster.of(run)
+            if cluster is not None:
+                return self._launch_cluster("rows_finish_block", it, source, cluster)
             if not has_moments:
                 self._launch_sums("rows_finish.cu", "rows_moments", it, 3)
         self._launches.launch("rows_finish.cu", "rows_finish", it, self._grid(tile, _ROWS))
@@ -73,9 +100,10 @@ class FinishLaunches:
             self._grad_parameters(it, forward)
         if statistics and forward.norm is not None:
             it.moments = run.moments(forward.norm).data_ptr()
-            if fit_a_block(run):
+            cluster = Cluster.of(run)
+            if cluster is not None:
                 it.of_source = gradient
-                return self._launch_block("rows_finish_grad_block", it, source)
+                return self._launch_cluster("rows_finish_grad_block", it, source, cluster)
         if kind is not None:
             it.of_source = type(gradient)() if statistics else gradient
             self._launch_sums("rows_finish_grad.cu", "rows_finish_grad", it, 2, {"SUMS": 1})
@@ -118,12 +146,13 @@ class FinishLaunches:
     def _grad_parameters(self, it: Any, step: Finish) -> None:
         it.grad_weight, it.grad_bias = (self.run.grad_parameters[f"{step.norm}.{name}"].data_ptr() for name in ("weight", "bias"))
 
-    def _launch_block(self, name: str, it: Any, source: Rows) -> None:
-        """Launch one block for every four columns."""
-        rows = 1 << (max(1, -(-self._num_atoms // _MOST_THREADS)) - 1).bit_length()
-        threads = 32 * max(1, -(-self._num_atoms // (32 * rows)))
-        shared = 8 * 33 * self._launches.number_bytes
-        self._launches.launch("rows_finish_block.cu", name, it, source.stride // 4, block=threads, shared=shared, defines={"ROWS": rows})
+    def _launch_cluster(self, name: str, it: Any, source: Rows, cluster: Cluster) -> None:
+        """Launch a cluster for every `4 * cluster.lanes` columns."""
+        blocks, lanes, rows, threads = cluster
+        grid = blocks * -(-source.stride // (4 * lanes))
+        shared = (32 + blocks) * lanes * 8 * self._launches.number_bytes
+        defines = {"ROWS": rows, "LANES": lanes, "CLUSTER": blocks}
+        self._launches.launch("rows_finish_block.cu", name, it, grid, block=threads, shared=shared, defines=defines, cluster=blocks)
 
     def _launch_sums(self, file: str, name: str, it: Any, record_numbers: int, defines: dict[str, int] | None = None) -> None:
         """Launch a kernel whose blocks merge a record of `record_numbers` numbers for every column."""

@@ -171,11 +171,20 @@ class RowLaunches:
         self._overlap = False
 
     def launch(
-        self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
+        self,
+        file: str,
+        name: str,
+        it: Any,
+        grid: int,
+        *,
+        block: int = THREADS,
+        shared: int = 0,
+        defines: Mapping[str, int] | None = None,
+        cluster: int = 1,
     ) -> None:
         """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
         function = kernel(file, name, {"DOUBLE": int(self.double), **(defines or {})}, self.device)
-        function.launch(grid, block, shared, it, overlap=self._overlap)
+        function.launch(grid, block, shared, it, overlap=self._overlap, cluster=cluster)
         self._overlap = True
