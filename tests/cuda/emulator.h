@@ -63,6 +63,7 @@ struct Fiber {
     unsigned cluster_phase = 0;
 };
 
+constexpr int cluster_barrier = -1;  // among a block's barriers, for the race finder
 constexpr size_t stack_bytes = 256 << 10;
 inline Fiber* current;
 inline Index block_dim, grid_dim;

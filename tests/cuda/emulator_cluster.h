@@ -12,10 +12,14 @@ inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
 inline void cluster_arrive() {
     emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
     emulator::current->cluster_phase = it.phase;
+    emulator::Barrier& own = emulator::current->block->barriers[emulator::cluster_barrier];
+    races_arrive(emulator::cluster_barrier);
+    if (++own.arrived == blockDim.x) own.arrived = 0, races_open(emulator::cluster_barrier);
     if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
 }
 inline void cluster_wait() {
     while (emulator::clusters[blockIdx.x / emulator::cluster].phase == emulator::current->cluster_phase) emulator::yield();
+    races_leave(emulator::cluster_barrier);
 }
 template <class T>
 T* at_peer(T* at, int rank) {
