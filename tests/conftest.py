@@ -124,7 +124,10 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs a command in this process in `tmp_path`, and returns exit code, output and error output."""
+    """Return a function that runs a command in this process in `tmp_path`, and returns exit code, output and error output.
+
+    Another process, see `run_cli`, takes five seconds to import what it needs.
+    """
     from hydra.core.global_hydra import GlobalHydra
 
     from molgcn.cli import main as main_of_train
