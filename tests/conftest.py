@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +26,10 @@ SMALL: dict[str, dict[str, Any]] = {
 # Threads that wait spin by default, for as long as a small step takes: on a machine that does other work too, tests then take ten times
 # as long. PyTorch reads this when it is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("molgcn", deadline=None)
+settings.load_profile("molgcn")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
