@@ -5,9 +5,9 @@
 #include "races.h"
 #include "standard.h"
 
-#define __device__
+#define __device__ inline  // functions that a kernel does not call are not compiled
 #define __global__
-#define __forceinline__ inline
+#define __forceinline__
 #define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)

@@ -50,7 +50,7 @@ def test_uncommon_graphs(case, graph, device):
 
 
 @each_once
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(num_nodes=st.integers(1, 30), degree=st.floats(0, 5), seed=st.integers(0, 2**20))
 def test_random_graphs(case, num_nodes, degree, seed):
     fused, pyg = pair(case)
