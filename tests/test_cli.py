@@ -186,6 +186,16 @@ def test_a_link_to_a_folder_that_is_not_there(tmp_path, cli):
     assert "Traceback" not in err
 
 
+def test_the_garbage_collector_rests_only_while_modules_are_imported(tmp_path):
+    (tmp_path / "slow.py").write_text("import gc\nprint(gc.isenabled())\n")
+    body = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    (tmp_path / "job.py").write_text(
+        f"from molgcn.cli import run_app\ndef job(config):\n    {body}\nrun_app('predict', job, imports=['slow'])\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
 @pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])
 def test_an_interrupt_ends_with_130(tmp_path, body):
     """This also holds for an interrupt while Python executes a string, as dataclasses do when they are made."""
