@@ -219,7 +219,8 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
         return _search(config, overrides, presets, folder)
     if context.mode == RunMode.MULTIRUN and context.runtime.choices["hydra/launcher"] == "joblib":
         end_with_parent()
-        take_gpus(context.job.num, config.trainer.devices)
+        if config.trainer.accelerator != "cpu":
+            take_gpus(context.job.num, config.trainer.devices, context.launcher.n_jobs)
     try:
         return _train(config, overrides, folder, train)
     except (KeyboardInterrupt, Terminated) as end:
