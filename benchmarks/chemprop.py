@@ -148,7 +148,8 @@ def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
 
 def score(metric: str, validation: list[float], test: list[float]) -> Row:
     """Return the row's scores: the means over the targets for which the metric is defined."""
-    val, of_test = (float(np.nanmean(values)) if len(values) else math.nan for values in (validation, test))
+    # in result.json an undefined value is null
+    val, of_test = (float(np.nanmean(np.array(values, float))) if len(values) else math.nan for values in (validation, test))
     return {"metric": metric, "rising": int(metric != "rmse"), "validation": val, "test": of_test}
 
 
