@@ -65,7 +65,7 @@ class FinishLaunches:
         self._num_atoms = self.run.graph.num_nodes
 
     def forward(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute a step's value. `has_moments` tells whether its norm's batch moments have been computed."""
+        """Compute a step's value. `has_moments` says whether its norm's batch moments have been computed."""
         run, source = self.run, self.run.rows(step.source)
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         kind, statistics = self._kind(step)
