@@ -12,7 +12,7 @@ from torch.nn import Parameter
 _Outputs = tuple[Tensor, ...]
 _Gradients = Sequence[Tensor | None]
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
-_LEADING = 3  # the arguments of _Function before the tensors
+_LEADING = 3  # the number of arguments of _Function before the tensors
 
 
 class _Calls(NamedTuple):
@@ -100,7 +100,7 @@ class Operator:
         indices = [index for index, want in zip(self.indices, wanted, strict=True) if want]
         views = {inputs._fields[index]: inputs[index].view_as(inputs[index]) for index in indices}
         for view in views.values():
-            if not view.requires_grad:  # `kept` has put a tensor in its place that has only the shape
+            if not view.requires_grad:  # `kept` may have replaced the tensor by one that has only its shape
                 view.requires_grad_()
         out = self._reference()(inputs._replace(**views))
         found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))

@@ -11,7 +11,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
 
-_MAX_BUFFERS = 128  # of one launch, whose arguments have at most 4 KB
+_MAX_BUFFERS = 128  # the most buffers of one launch, whose arguments have at most 4 KB
 _THREADS = 128
 _HEADER = Header(
     "running_statistics_structs.h",

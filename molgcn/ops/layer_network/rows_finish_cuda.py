@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
     def of(cls, run: Pass) -> Cluster | None:
         """Return how a cluster reads the atoms of a pass, or None if they are too many for the registers of its threads.
 
-        One block reads a row per thread sooner than several blocks meet.
+        One block with a row per thread is faster than several blocks that have to wait for each other.
         """
         num_atoms = run.graph.num_nodes
         shared = num_atoms > _MOST_THREADS and gpu(run.graph.x.device).has_clusters
