@@ -1,4 +1,4 @@
-// Gradients of the maps that encode rows. Inputs get none, so that sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
+// Gradients of the maps that encode rows. Inputs get none, so two sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
 // the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
 //
 // Macros: those of encode.cuh, LANES (tiles of a block), ROWS (in its shared memory).
@@ -12,7 +12,7 @@ constexpr int partial_size = (in_stride + 1) * out_stride;  // of a block: S and
 
 struct Tile {
     int in_quad, out_quad;
-    bool sums_columns;  // of G
+    bool sums_columns;  // whether the lane also sums the columns of G
 
     __device__ __forceinline__ explicit Tile(int number) {
         const bool more = number >= x_tiles;
@@ -90,7 +90,7 @@ __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
     return shared[0];
 }
 
-// Adds up the blocks' sums of a place in order. All threads call it, and those of the first team get the sum of their column.
+// Adds up the blocks' sums of one entry in order. All threads call it, and those of the first team get the sum of their column.
 __device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int place, bool wanted, int side) {
     const int team = threadIdx.x / side, num_teams = blockDim.x / side, end = wanted && team < num_teams ? p.num_partial : 0;
     float total = 0.0f;

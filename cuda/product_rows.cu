@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) product_rows(c
         const int begin = first, count = left();
         wait_for_copies();
         convert_rows(tile, row_scales, count);
-        __syncthreads();  // also waits until all are done with the tile before
+        __syncthreads();  // also waits until all are done with the previous tile
         first += step;
         if (first < num_rows) copy_rows(p, tiles + (turn ^ 1) * rows * stride, first, left());
         product.zero();

@@ -23,7 +23,7 @@ struct Span {
     __device__ __forceinline__ int row(int i) const { return (i * CLUSTER + rank) * (blockDim.x / lanes) + threadIdx.x / lanes; }
 };
 
-// Tells the other blocks of the cluster that this one has started, before they send it anything.
+// Signals to the other blocks of the cluster that this one has started, before they send it anything.
 __device__ __forceinline__ void begin() {
 #if CLUSTER > 1
     cluster_arrive();

@@ -1,4 +1,4 @@
-"""Compare steps of networks of all layers on the fused backend with PyG's, as written and compiled."""
+"""Compare training steps of networks with the different layers on the fused backend with PyG's, as written and compiled."""
 
 from __future__ import annotations
 

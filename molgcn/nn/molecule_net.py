@@ -1,4 +1,4 @@
-"""The network of the family: encoders, message-passing layers of one kind, pooling and a head."""
+"""The network of every model: encoders, message-passing layers of one kind, pooling and a head."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from molgcn.ops.operator import Operator
 
 MAX_IN = 256  # columns of features and walks together
 MAX_NORMED = 128  # columns of walks with a norm
-MAX_OUT = 512
+MAX_OUT = 512  # columns of states
 
 
 class EncodeInputs(NamedTuple):

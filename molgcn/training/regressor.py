@@ -212,7 +212,7 @@ class MoleculeRegressor(TaskModule):
             self.ema.update(self.model)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the predictions of an evaluation that was interrupted."""
+        """Drop the predictions of an evaluation that was interrupted, before a test begins."""
         self.evaluated = []
 
     on_test_epoch_start = on_validation_epoch_start
@@ -251,7 +251,11 @@ class MoleculeRegressor(TaskModule):
         self.test_results = self._errors(*self._evaluated(), self.task.all_metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
-        """Send values to every logger at the current optimiser step."""
+        """Send values to every logger at the current optimiser step.
+
+        Args:
+            metrics: the values by their names, such as "val/loss".
+        """
         for logger in self.trainer.loggers:
             logger.log_metrics({"epoch": self.current_epoch, **metrics}, step=self.global_step)
 

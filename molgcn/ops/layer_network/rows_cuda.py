@@ -37,7 +37,7 @@ class RowKernels:
         self._gather.backward(step)
 
     def finish(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute the value of a layer's end. `has_moments` tells whether its norm's batch moments have been computed."""
+        """Compute the value of a layer's end. `has_moments` says whether its norm's batch moments have been computed."""
         self._finish.forward(step, has_moments=has_moments)
 
     def finish_grad(self, step: FinishGrad) -> None:

@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
     def of(cls, run: Pass) -> Cluster | None:
         """Return how a cluster reads the atoms of a pass, or None if they are too many for the registers of its threads.
 
-        One block reads a row per thread sooner than several blocks meet.
+        One block with a row per thread is faster than several blocks that have to wait for each other.
         """
         num_atoms = run.graph.num_nodes
         shared = num_atoms > _MOST_THREADS and gpu(run.graph.x.device).has_clusters
@@ -65,7 +65,7 @@ class FinishLaunches:
         self._num_atoms = self.run.graph.num_nodes
 
     def forward(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute a step's value. `has_moments` tells whether its norm's batch moments have been computed."""
+        """Compute a step's value. `has_moments` says whether its norm's batch moments have been computed."""
         run, source = self.run, self.run.rows(step.source)
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         kind, statistics = self._kind(step)
