@@ -70,7 +70,7 @@ class MoleculeNet(nn.Module):
         head_layers: number of hidden layers of the head. The first is half as wide as the layers, and each next one half as wide as the
             one before.
         head_channels: widths of the head's hidden layers, in place of `head_layers`.
-        descriptor_limit: largest distance of a standardised descriptor from 0, see :class:`Descriptors`; None is no limit.
+        descriptor_limit: largest distance of a molecule's standardised descriptors from 0, see :class:`Descriptors`; None is no limit.
         init: rule that draws the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None, which draws
             each layer as PyG does.
         **settings: the layer's own options, such as `heads`, see :attr:`molgcn.nn.layers.base.LayerKind.settings`.
