@@ -93,8 +93,7 @@ def measure(
 
 def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
     device, model = torch.device(key["device"]), network(key["network"], molecules)
-    batch = random_batch(molecules, key["batch_size"], device)
-    batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
+    batch = _batch(molecules, key["batch_size"], device)
     made = {name: _Candidate(name, model, batch) for name in candidates}
     if check:
         _check(made, model, batch, _BOUNDS[key["precision"]])
@@ -107,6 +106,24 @@ def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ..
             if one is not None:
                 row[f"{side}_mb"] = round(_peak_memory(one.call(key["work"]), device) / 2**20, 1)
     return row
+
+
+def fused_step(molecules: PackedMolecules, name: str, batch_size: int, device: torch.device) -> Callable[[], object]:
+    """Return a function that does one training step of a network on the fused backend: forward, backward and AdamW.
+
+    Args:
+        molecules: the set, from which the batch is drawn.
+        name: one of :data:`NETWORKS`.
+        batch_size: number of molecules.
+        device: device that computes.
+    """
+    return _Candidate("fused", network(name, molecules), _batch(molecules, batch_size, device)).call("step")
+
+
+def _batch(molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphBatch:
+    batch = random_batch(molecules, batch_size, device)
+    batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
+    return batch
 
 
 class _Candidate:
