@@ -50,6 +50,14 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     assert 1e-5 < worst_backward(call)["weights"] < 3 * bound
 
 
+@pytest.mark.slow
+def test_no_races(emulate):
+    emulate.find_races = True
+    call = call_of(11, 20, 40, num_layers=1)
+    worst_forward(call)
+    worst_backward(call)
+
+
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
