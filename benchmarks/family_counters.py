@@ -1,4 +1,7 @@
-"""Say from counters what bounds each kernel of the family's training steps: `python benchmarks/family_counters.py --packed FOLDER`."""
+"""Say from counters what bounds each kernel of the family's training steps: `python benchmarks/family_counters.py --packed FOLDER`.
+
+The networks have three layers: a first one, a last one, and one that stands for all between.
+"""
 
 import argparse
 import sys
@@ -15,6 +18,8 @@ from molgcn.benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
+DEPTH = 3
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -28,7 +33,7 @@ def main() -> None:
     if arguments.profiled:
         torch.set_float32_matmul_precision(arguments.precision)
         molecules, device = PackedMolecules.load(arguments.packed), torch.device("cuda")
-        call_between_marks(fused_step(molecules, arguments.networks[0], arguments.batch_sizes[0], device))
+        call_between_marks(fused_step(molecules, arguments.networks[0], DEPTH, arguments.batch_sizes[0], device))
         return
     table = Table(arguments.output, KEY)
     for name, size in product(arguments.networks, arguments.batch_sizes):

@@ -44,7 +44,7 @@ def test_rows_are_measured_once(molecules, tmp_path, work):
 
 @needs_extension
 def test_a_fused_step_runs_again_and_again(molecules):
-    step = fused_step(molecules, "GIN+ 12 x 80", 8, torch.device("cpu"))
+    step = fused_step(molecules, "GIN+ 12 x 80", 2, 8, torch.device("cpu"))
     assert [step() for _ in range(2)] == [None, None]
 
 
