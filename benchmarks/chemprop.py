@@ -1,24 +1,29 @@
 """Compare with Chemprop on MoleculeNet: `python benchmarks/chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
 
-Both programs train on the same molecules and splits, from the same seeds, one after the other. Chemprop has its defaults. For each seed
-this project draws the split once. Rows that are in the table are not measured again.
+Both programs train on the same molecules and splits, from the same seeds. Chemprop has its defaults. For each seed this project draws the
+split once. Runs follow each other, or with `--workers N` go side by side. Rows that are in the table are not measured again.
 """
 
 import argparse
 import csv
+import hashlib
+import itertools
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
 
 from molgcn.benchmark.machine import machine
-from molgcn.benchmark.paired import KEY, sheet
+from molgcn.benchmark.paired import KEY, mean_standardised_difference, sheet
 from molgcn.benchmark.results import Row, Table
 from molgcn.metrics import errors_of
 from molgcn.metrics.classes import class_metrics
@@ -26,7 +31,7 @@ from molgcn.metrics.classes import class_metrics
 TIMED = Path(__file__).with_name("timed_fit.py")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
 TARGETS = {"bace": ["Class"]}  # targets of files that also have columns that are not to be learnt
-SETS = ("bbbp", "bace", "clintox", "tox21", "sider", *REGRESSION)
+SETS = ("tox21", "lipophilicity", "bbbp", "bace", "clintox", "sider", "esol", "freesolv")  # the largest first, so that workers end together
 PART = "split"
 
 ABOUT = """\
@@ -34,7 +39,8 @@ Both train on the same molecules and in the same parts, from the same seeds; Che
 with `dataset=csv` and the words over its column. ROC-AUC is the mean over the targets, RMSE is in the file's units.
 "Better by" is the mean of the paired differences, beside it that mean in its own standard errors. Seconds are medians:
 of the training alone, on the clock or with `--time processor` on processors, which other work on the machine changes
-little, and of the rest of the command on the clock (imports, features, evaluation)."""
+little, and of the rest of the command on the clock (imports, features, evaluation). The mean standardised difference
+is that over the sets and splits of "better by" in standard deviations of the paired differences."""
 
 
 def main() -> None:
@@ -45,31 +51,40 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--splits", nargs="*", default=["random", "scaffold"])
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--only", choices=("molgcn", "chemprop"), help="run one program; chemprop takes the splits of molgcn's runs")
+    parser.add_argument("--workers", type=int, default=1, help="runs side by side, whose times then depend on each other")
     parser.add_argument("--accelerator", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--folder", type=Path, default=Path("runs/chemprop"), help="where the runs are")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/chemprop_cpu.md"), help="a CSV file beside it has the rows")
-    parser.add_argument("--time", choices=("clock", "processor"), default="clock", help="the seconds of training that the table shows")
+    parser.add_argument("--time", choices=("clock", "processor", "none"), default="clock", help="the seconds that the table shows")
     arguments = parser.parse_args()
-    seconds = {"clock": "fit_seconds", "processor": "fit_processor_seconds"}[arguments.time]
+    seconds = {"clock": "fit_seconds", "processor": "fit_processor_seconds", "none": None}[arguments.time]
     ask = "from importlib.metadata import version; print(version('chemprop'))"
     theirs = f"chemprop {subprocess.run([arguments.chemprop, '-c', ask], capture_output=True, text=True, check=True).stdout.strip()}"
     ours = f"molgcn {arguments.recipe}".strip()
     table = Table(arguments.output.with_suffix(".csv"), KEY)
-    for seed in arguments.seeds:
-        for data in arguments.sets:
-            for split in arguments.splits:
-                source, run = arguments.data / f"{data}.csv", arguments.folder / f"{data}_{split}_{seed}"
-                key = {"data": data, "split": split, "seed": seed}
-                mine = key | {"program": ours}
-                run = run / ours.replace(" ", "_").replace("/", "_")
-                if table.find(**mine) is None:
-                    table.add(mine | train_ours(source, data, split, seed, arguments.recipe.split(), arguments.accelerator, run))
-                if table.find(**key, program=theirs) is None:
-                    folder = run.with_name("chemprop")
-                    table.add(key | {"program": theirs} | train_theirs(source, data, seed, arguments, run / "splits.json", folder))
-                write(arguments.output, table, ours, theirs, seconds)
-                rows = [row for row in table.rows if all(row[name] == key[name] for name in key)]
-                print("\n".join(sheet(rows, ours, theirs, seconds)[2:]), flush=True)
+    lock = Lock()
+
+    def measure(data: str, seed: int, split: str) -> None:
+        source, run = arguments.data / f"{data}.csv", arguments.folder / f"{data}_{split}_{seed}"
+        key = {"data": data, "split": split, "seed": seed}
+        own, other = run / ours.replace(" ", "_").replace("/", "_"), run / "chemprop"
+        if arguments.only != "chemprop" and table.find(**key, program=ours) is None:
+            add(key | {"program": ours} | train_ours(source, data, split, seed, arguments.recipe.split(), arguments.accelerator, own))
+        if arguments.only != "molgcn" and table.find(**key, program=theirs) is None:
+            add(key | {"program": theirs} | train_theirs(source, data, seed, arguments, own / "splits.json", other))
+
+    def add(row: Row) -> None:
+        with lock:
+            table.add(row)
+            write(arguments.output, table, ours, theirs, seconds)
+        print(f"{row['data']}, {row['split']}, {row['seed']}, {row['program']}: {row['metric']} {row['test']:.3f}", flush=True)
+
+    write(arguments.output, table, ours, theirs, seconds)  # again, where the table has all rows already
+    with ThreadPoolExecutor(arguments.workers) as pool:
+        runs = [pool.submit(measure, *job) for job in itertools.product(arguments.sets, arguments.seeds, arguments.splits)]
+    for run in runs:
+        run.result()  # the first failure, after all other runs
 
 
 def train_ours(source: Path, data: str, split: str, seed: int, recipe: list[str], accelerator: str, run: Path) -> Row:
@@ -87,7 +102,7 @@ def train_ours(source: Path, data: str, split: str, seed: int, recipe: list[str]
     result = json.loads((run / "result.json").read_text())["metrics"]
     metric = "rmse" if data in REGRESSION else "roc_auc"
     found = {part: [result[f"{part}/{metric}/{name}"] for name in targets_of(source, data)] for part in ("val", "test")}
-    return score(metric, found["val"], found["test"]) | times
+    return score(metric, found["val"], found["test"]) | {"splits": digest(run / "splits.json")} | times
 
 
 def train_theirs(source: Path, data: str, seed: int, arguments: argparse.Namespace, splits: Path, folder: Path) -> Row:
@@ -102,8 +117,10 @@ def train_theirs(source: Path, data: str, seed: int, arguments: argparse.Namespa
     true = numbers([row for row in rows if row[PART] == "test"], targets)
     given = numbers(read(folder / "model_0" / "test_predictions.csv"), targets)
     if data in REGRESSION:
-        return score("rmse", [], errors_of(given, true)["rmse"]) | times
-    return score("roc_auc", [], [class_metrics(*pair)["roc_auc"] for pair in zip(true.T, given.T, strict=True)]) | times
+        scores = score("rmse", [], errors_of(given, true)["rmse"])
+    else:
+        scores = score("roc_auc", [], [class_metrics(*pair)["roc_auc"] for pair in zip(true.T, given.T, strict=True)])
+    return scores | {"splits": digest(splits)} | times
 
 
 def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
@@ -120,17 +137,25 @@ def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
         )
     fit = json.loads(output.read_text())
     rest = time.perf_counter() - start - fit["seconds"]
+    later = fit["epoch_seconds"][1:]
     return {
         "fit_seconds": round(fit["seconds"], 2),
         "fit_processor_seconds": round(fit["processor_seconds"], 2),
+        "epoch_seconds": round(statistics.median(later), 4) if later else None,
         "other_seconds": round(rest, 2),
     }
 
 
 def score(metric: str, validation: list[float], test: list[float]) -> Row:
     """Return the row's scores: the means over the targets for which the metric is defined."""
-    val, of_test = (float(np.nanmean(values)) if len(values) else math.nan for values in (validation, test))
+    # in result.json an undefined value is null
+    val, of_test = (float(np.nanmean(np.array(values, float))) if len(values) else math.nan for values in (validation, test))
     return {"metric": metric, "rising": int(metric != "rmse"), "validation": val, "test": of_test}
+
+
+def digest(path: Path) -> str:
+    """Return a short hash of a file, by which rows show that they have the same splits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def targets_of(source: Path, data: str) -> list[str]:
@@ -161,10 +186,11 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def write(path: Path, table: Table, ours: str, theirs: str, seconds: str) -> None:
+def write(path: Path, table: Table, ours: str, theirs: str, seconds: str | None) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
     lines = ["# Chemprop beside this project", "", f"{facts}.", "", ABOUT, "", *sheet(table.rows, ours, theirs, seconds)]
+    lines += ["", f"Mean standardised difference: {mean_standardised_difference(table.rows, ours, theirs):+.2f}."]
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Compare networks of all layers with PyG's: `python benchmarks/family.py --device cuda --packed FOLDER`."""
+"""Compare networks with the different layers with PyG's: `python benchmarks/family.py --device cuda --packed FOLDER`."""
 
 import argparse
 import sys

@@ -22,7 +22,7 @@ PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Lo
 HEADLINES = (("h100", "whole step", "B = 4,096"), ("h100", "epoch", "B = 4,096"), ("cpu", "epoch", "B = 1,024"))
 FAMILY_HEADLINE = "GINE 12 x 64, B = 128"
 FAMILY = (
-    "The family's networks on an H100, 2026-11-26: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
+    "The other networks on an H100, 2026-11-26: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
     "encodings (`benchmarks/results/family_cuda.md` has forward and backward alone, `family_cpu.md` two CPU cores):"
 )
 MACHINES = {"h100": "H100", "cpu": "2 CPU cores"}
@@ -98,7 +98,7 @@ def lines_of(one: Results) -> list[str]:
 
 
 def family_lines() -> list[str]:
-    """Return the rows of the family's networks on a GPU."""
+    """Return the rows of the other networks on a GPU."""
     rows = [row for row in Table(RESULTS / "family_cuda.csv", family.KEY).rows if row["work"] == "step"]
     return [line(f"{row['network']}, B = {row['batch_size']:,}", row["pyg_us"] / 1e3, row["fused_captured_us"] / 1e3) for row in rows]
 

@@ -28,7 +28,7 @@ struct States {
     }
 };
 
-// Brings `rows` rows of inputs from `first` on into shared memory, with zeros from `end` on. `norm` has a mean, a factor and what is added
+// Copies `rows` rows of inputs from `first` on to shared memory, with zeros from `end` on. `norm` has a mean, a factor and what is added
 // for each column of the walks. Loads are without branches, so that several are under way at a time.
 __device__ __forceinline__ void bring_rows(const Parameters& p, float* tile, const float* norm, int first, int rows, int end) {
 #pragma unroll 8

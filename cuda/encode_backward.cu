@@ -1,4 +1,4 @@
-// Gradients of the maps that encode rows. Inputs get none, so that sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
+// Gradients of the maps that encode rows. Inputs get none, so two sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
 // the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
 //
 // Macros: those of encode.cuh, LANES (tiles of a block), ROWS (in its shared memory).
@@ -12,7 +12,7 @@ constexpr int partial_size = (in_stride + 1) * out_stride;  // of a block: S and
 
 struct Tile {
     int in_quad, out_quad;
-    bool sums_columns;  // of G
+    bool sums_columns;  // whether the lane also sums the columns of G
 
     __device__ __forceinline__ explicit Tile(int number) {
         const bool more = number >= x_tiles;
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __gri
     }
 }
 
-// Adds up the values of `size` lanes in a fixed order; all threads call it, and lane 0 of the first team gets the sum.
+// Adds up the values of `size` lanes in a fixed order. All threads call it, and thread 0 gets the sum.
 __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
     __syncthreads();
     shared[threadIdx.x] = x;
@@ -87,10 +87,10 @@ __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
         __syncthreads();
         if (threadIdx.x < half && threadIdx.x + half < size) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    return shared[0];
+    return threadIdx.x == 0 ? shared[0] : 0.0f;  // others would read while it is still being added up
 }
 
-// Adds up the blocks' sums of a place in order. All threads call it, and those of the first team get the sum of their column.
+// Adds up the blocks' sums of one entry in order. All threads call it, and those of the first team get the sum of their column.
 __device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int place, bool wanted, int side) {
     const int team = threadIdx.x / side, num_teams = blockDim.x / side, end = wanted && team < num_teams ? p.num_partial : 0;
     float total = 0.0f;

@@ -39,7 +39,7 @@ struct Shared {
     float* scales;     // [rows]: of the tile
     uint64* arrived;   // bytes of the weight
     uint64* offered;   // bytes of the exchange
-    uint64* told;      // bytes of the columns
+    uint64* sent;      // bytes of the columns
     int* halo_count;
     int* num_far;      // atoms that have neighbours without a row
     int* halo;         // [halo_rows]: atoms
@@ -57,16 +57,16 @@ struct Shared {
         scales = exchange + CLUSTER * 2 * slice;
         arrived = reinterpret_cast<uint64*>(scales + rows);
         offered = arrived + 1;
-        told = offered + 1;
-        halo_count = reinterpret_cast<int*>(told + 1), num_far = halo_count + 1, halo = halo_count + 2;
+        sent = offered + 1;
+        halo_count = reinterpret_cast<int*>(sent + 1), num_far = halo_count + 1, halo = halo_count + 2;
     }
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
 
-struct Place {  // of a block among the atoms
+struct AtomRange {  // the atoms of a block
     int num_nodes, first, count;
 
-    __device__ explicit Place(const Parameters& p) {
+    __device__ explicit AtomRange(const Parameters& p) {
         num_nodes = __ldg(p.ptr + p.num_graphs), first = blockIdx.x * rows;
         count = max(0, min(rows, num_nodes - first));
     }
@@ -86,24 +86,24 @@ __device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& 
 __device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) { wait_for_phase(shared.arrived, turn & 1); }
 
 // Finds the atoms' bonds, as rows of `near`.
-__device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
+__device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const AtomRange& atoms) {
     if (threadIdx.x == 0) {
         *shared.halo_count = *shared.num_far = 0;
-        start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.told);
+        start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.sent);
     }
     for (int i = threadIdx.x; i < stride; i += threads) shared.near[no_row * stride + i] = 0.0f;
     __syncthreads();
     const auto row_of = [&](int node, float factor) {
-        const int other = node - place.first;
+        const int other = node - atoms.first;
         if (factor == 0.0f) return no_row;
-        if (other >= 0 && other < place.count) return other;
+        if (other >= 0 && other < atoms.count) return other;
         const int slot = atomicAdd(shared.halo_count, 1);
         if (slot >= halo_rows) return -1;
         shared.halo[slot] = node;
         return rows + slot;
     };
-    for (int row = threadIdx.x; row < place.count; row += threads) {
-        const int node = place.first + row;
+    for (int row = threadIdx.x; row < atoms.count; row += threads) {
+        const int node = atoms.first + row;
         const int4 source = __ldg(p.sources + node);
         const float4 factor = __ldg(p.factors + node);
         const int begin = __ldg(p.rowptr + node) + 4, end = __ldg(p.rowptr + node + 1);
@@ -140,24 +140,24 @@ __device__ __forceinline__ void take_offers(const Shared& shared, int turn, Comb
     combine(first + column, offers);
 }
 
-// Sends a number of a column to all blocks of the cluster, from the block that handles the column. The lanes of half a warp tell half of
+// Sends a number of a column to all blocks of the cluster, from the block that handles the column. The lanes of half a warp send to half of
 // the blocks.
-__device__ __forceinline__ void tell(const Shared& shared, int which, int column, int half, float x) {
+__device__ __forceinline__ void send_to_cluster(const Shared& shared, int which, int column, int half, float x) {
 #pragma unroll
-    for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.told);
+    for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.sent);
 }
 // Waits until all columns have got `numbers` numbers.
 __device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int turn) {
-    if (threadIdx.x == 0) expect(shared.told, 4 * width * numbers);
-    wait_for_phase(shared.told, turn & 1);
+    if (threadIdx.x == 0) expect(shared.sent, 4 * width * numbers);
+    wait_for_phase(shared.sent, turn & 1);
 }
 // Returns the column whose sums the lane reads; two lanes share a column. Other warps get `width` or more.
-__device__ __forceinline__ int column_to_see_to() {
+__device__ __forceinline__ int own_column() {
     const int warp = threadIdx.x / 32, first = cluster_rank() * slice;
     return 16 * warp < slice ? first + 16 * warp + threadIdx.x % 16 : width;
 }
 
-__device__ __forceinline__ int parts(const Place& place) { return parts_of(place.num_nodes, rows * CLUSTER); }
+__device__ __forceinline__ int parts(const AtomRange& atoms) { return parts_of(atoms.num_nodes, rows * CLUSTER); }
 __device__ __forceinline__ float* sums_of(const Parameters& p, int layer) {
     return p.sums + size_t(layer % 2) * parts_of(gridDim.x / CLUSTER, 2 * batch) * 2 * batch * 2 * width;
 }
@@ -165,9 +165,9 @@ __device__ __forceinline__ float* sums_of(const Parameters& p, int layer) {
 // Adds up a layer's sums: calls add(first, second, atoms) with each cluster's. The lanes of half a warp take every other cluster; beyond
 // the last one the sums are zeros of no atoms. All loads are under way together.
 template <class Add>
-__device__ __forceinline__ void add_parts(const Parameters& p, const Place& place, int layer, int column, int half, Add add) {
+__device__ __forceinline__ void add_parts(const Parameters& p, const AtomRange& atoms, int layer, int column, int half, Add add) {
     const float* sums = sums_of(p, layer) + half * 2 * width + column;
-    const int count = parts(place);
+    const int count = parts(atoms);
 #pragma unroll 1
     for (int base = half; base < count; base += 2 * batch, sums += 2 * batch * 2 * width) {
         float first[batch], second[batch];
@@ -177,7 +177,7 @@ __device__ __forceinline__ void add_parts(const Parameters& p, const Place& plac
         }
 #pragma unroll
         for (int i = 0; i < batch; i++)  // no branches: the compiler would move the loads into them
-            add(first[i], second[i], static_cast<float>(max(part_size(place.num_nodes, rows * CLUSTER, base + 2 * i), 0)));
+            add(first[i], second[i], static_cast<float>(max(part_size(atoms.num_nodes, rows * CLUSTER, base + 2 * i), 0)));
     }
 }
 

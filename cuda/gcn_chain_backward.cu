@@ -23,14 +23,14 @@ struct Columns {  // how a layer's norm maps the lane's two columns
 };
 
 // Starts to copy a layer's norm inputs into `near`, for the block's atoms and their halo.
-__device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+__device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
     if (layer >= p.num_norms) return;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
     const float* raw = p.raw + layer * plane(p) + 4 * quad;
     float* near = shared.near + top * stride + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++)
-        if (top + step * i < place.count) copy16(near + i * step * stride, raw + at_row(place.first + top + step * i), true);
+        if (top + step * i < atoms.count) copy16(near + i * step * stride, raw + at_row(atoms.first + top + step * i), true);
 #pragma unroll
     for (int i = 0; i < halo_items; i++) {
         const int slot = top + step * i;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void through(float d, float raw, float mean, float fa
 // Writes the gradient of a layer's output: the product's result (in the last layer the gradient from pooling) plus the residual's part.
 // Adds up the column sums: of the gradient through dropout and relu, and of that times the norm's output. Without a norm, the sums are of
 // the gradient itself.
-__device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+__device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const AtomRange& atoms, const Product& product, const float2& scale,
                                              const Columns& columns, int layer) {
     const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && adds_input(p, layer + 1);
     float* output = p.outputs + layer % 2 * plane(p);
@@ -74,16 +74,16 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
             for (int i = 0; i < 2; i++) {
                 const int row = product.row(m, i);
                 d[m][i] = make_float2(0.0f, 0.0f);
-                if (row >= place.count) continue;
+                if (row >= atoms.count) continue;
                 float2& it = d[m][i];
-                it = is_last ? unpool(p, place.first + row, product.column) : product.get(shared, scale, m, i);
+                it = is_last ? unpool(p, atoms.first + row, product.column) : product.get(shared, scale, m, i);
                 if (adds) {
                     const float2 more = two(shared.held + row * stride + product.column);
                     it.x += more.x, it.y += more.y;
                 }
                 if (on) {
                     const float2 raw = two(shared.near + row * stride + product.column);
-                    const uint32 mask = DROPOUT ? *mask_of(p, place.first + row, product.column / 4, layer) >> product.column % 4 : 3u;
+                    const uint32 mask = DROPOUT ? *mask_of(p, atoms.first + row, product.column / 4, layer) >> product.column % 4 : 3u;
                     through(it.x, raw.x, columns.mean.x, columns.factor.x, columns.bias.x, columns.deviation.x, mask & 1, p.dropout_scale, sum.x, slope.x);
                     through(it.y, raw.y, columns.mean.y, columns.factor.y, columns.bias.y, columns.deviation.y, mask & 2, p.dropout_scale, sum.y, slope.y);
                 } else {
@@ -95,9 +95,9 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = product.row(m, i);
-                if (row >= place.count) continue;
+                if (row >= atoms.count) continue;
                 two(shared.held + row * stride + product.column) = d[m][i];
-                two(output + at_row(place.first + row) + product.column) = d[m][i];
+                two(output + at_row(atoms.first + row) + product.column) = d[m][i];
             }
         sum = over_atoms(sum), slope = over_atoms(slope);
         if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
@@ -113,14 +113,14 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
 }
 
 // Computes the means of a layer's column sums. The first cluster writes them as gradients.
-__device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const Place& place, int layer) {
-    const int half = threadIdx.x / 16 % 2, column = column_to_see_to();
+__device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
+    const int half = threadIdx.x / 16 % 2, column = own_column();
     if (column >= width) return;
     float sum = 0.0f, slope = 0.0f;
-    add_parts(p, place, layer, column, half, [&](float first, float second, float) { sum += first, slope += second; });
+    add_parts(p, atoms, layer, column, half, [&](float first, float second, float) { sum += first, slope += second; });
     sum += shuffle_xor(sum, 16), slope += shuffle_xor(slope, 16);
-    tell(shared, 4, column, half, sum / static_cast<float>(place.num_nodes));
-    tell(shared, 5, column, half, slope / static_cast<float>(place.num_nodes));
+    send_to_cluster(shared, 4, column, half, sum / static_cast<float>(atoms.num_nodes));
+    send_to_cluster(shared, 5, column, half, slope / static_cast<float>(atoms.num_nodes));
     if (blockIdx.x >= CLUSTER || half == 0 || column >= HIDDEN) return;
     const bool on = layer < p.num_norms;
     p.layers[layer].grad_bias[column] = on ? 0.0f : sum;
@@ -142,7 +142,7 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
 }
 
 // Writes dZ of the block's atoms and their halo into `near`.
-__device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+__device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
     const bool on = layer < p.num_norms;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
     const float* output = p.outputs + layer % 2 * plane(p) + 4 * quad;
@@ -153,7 +153,7 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
 #pragma unroll
     for (int i = 0; i < items; i++) {
         const int row = top + step * i;
-        mask[i] = DROPOUT && on && row < place.count ? *mask_of(p, place.first + row, quad, layer) : 15u;
+        mask[i] = DROPOUT && on && row < atoms.count ? *mask_of(p, atoms.first + row, quad, layer) : 15u;
         if (row < rows) d[i] = *reinterpret_cast<const float4*>(held + i * step * stride), z[i] = four(own + i * step * stride);
     }
     wait_for_all(p, p.num_layers - layer);
@@ -162,16 +162,16 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
         const int slot = top + step * i;
         halo[i] = slot < halo_count ? load4_past_l1(output + at_row(shared.halo[slot])) : nothing();
     }
-    find_means(p, shared, place, layer);
+    find_means(p, shared, atoms, layer);
     wait_for_columns(shared, 2, p.num_layers - 1 - layer);
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        if (top + step * i >= place.count) break;
+        if (top + step * i >= atoms.count) break;
         z[i] = on ? before_norm(p, shared, d[i], z[i], quad, mask[i]) : d[i];
     }
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        if (top + step * i >= place.count) break;
+        if (top + step * i >= atoms.count) break;
         four(own + i * step * stride) = z[i];
     }
 #pragma unroll
@@ -183,7 +183,7 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
     }
 }
 
-__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
     const bool on = layer < p.num_norms;
     const float* raw = p.raw + layer * plane(p);
     const float* output = p.outputs + layer % 2 * plane(p);
@@ -192,22 +192,22 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         const float4 d = load4_past_l1(output + at_row(node) + 4 * quad);
         return on ? before_norm(p, shared, d, load4(raw + at_row(node) + 4 * quad), quad, DROPOUT ? *mask_of(p, node, quad, layer) : 15u) : d;
     };
-    gather(p, shared, place, quads, far, [&](int row, int quad, const float4& sum) { four(gradients + at_row(place.first + row) + 4 * quad) = sum; });
+    gather(p, shared, atoms, quads, far, [&](int row, int quad, const float4& sum) { four(gradients + at_row(atoms.first + row) + 4 * quad) = sum; });
 }
 
-__device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale) {
+__device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, const AtomRange& atoms, const Product& product, const float2& scale) {
     if (product.warp >= p.in_width / 16) return;
 #pragma unroll
     for (int m = 0; m < TILES; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row = product.row(m, i);
-            if (row >= place.count) continue;
+            if (row >= atoms.count) continue;
             const float2 d = product.get(shared, scale, m, i);
             for (int e = 0; e < 2; e++)
                 if (product.column + e < p.num_features) {
                     const float more = p.first_residual ? shared.held[row * stride + product.column + e] : 0.0f;
-                    p.grad_x[size_t(place.first + row) * p.num_features + product.column + e] = (e == 0 ? d.x : d.y) + more;
+                    p.grad_x[size_t(atoms.first + row) * p.num_features + product.column + e] = (e == 0 ? d.x : d.y) + more;
                 }
         }
 }
@@ -215,29 +215,29 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
 extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
-    const Place place(p);
+    const AtomRange atoms(p);
     if (p.grad_x != nullptr) {
-        const size_t from = size_t(max(place.first, place.num_nodes)) * p.num_features, to = size_t(min(place.first + rows, p.num_nodes)) * p.num_features;
+        const size_t from = size_t(max(atoms.first, atoms.num_nodes)) * p.num_features, to = size_t(min(atoms.first + rows, p.num_nodes)) * p.num_features;
         for (size_t i = from + threadIdx.x; i < to; i += threads) p.grad_x[i] = 0.0f;
     }
-    start(p, shared, place);
+    start(p, shared, atoms);
     Product product;
     Columns columns = {};
     float2 scale = {};
-    fetch_raw(p, shared, place, p.num_layers - 1);
+    fetch_raw(p, shared, atoms, p.num_layers - 1);
     if (product.warp < chunks && p.num_norms == p.num_layers) columns.load(p, p.num_layers - 1, product.column);
     wait_for_copies();
     __syncthreads();
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
-        put_gradient(p, shared, place, product, scale, columns, layer);
+        put_gradient(p, shared, atoms, product, scale, columns, layer);
         arrive(p);
         const bool goes_on = layer > 0 || p.grad_x != nullptr;
         const int across = layer > 0 ? chunks : p.in_width / 16;
         if (goes_on) fetch_weight(p, shared, layer, across, chunks);
-        make_gradients(p, shared, place, layer);
+        make_gradients(p, shared, atoms, layer);
         __syncthreads();
-        pull(p, shared, place, layer);
+        pull(p, shared, atoms, layer);
         if (!goes_on) break;
         if (product.warp < across) {
             scale = *reinterpret_cast<const float2*>(p.scales + layer * width + product.column);
@@ -245,10 +245,10 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(cons
         }
         wait_for_weight(shared, p.num_layers - 1 - layer);
         __syncthreads();
-        if (layer > 0) fetch_raw(p, shared, place, layer - 1);
+        if (layer > 0) fetch_raw(p, shared, atoms, layer - 1);
         product.multiply(shared, chunks, across);
         if (layer == 0) {
-            input_gradient(p, shared, place, product, scale);
+            input_gradient(p, shared, atoms, product, scale);
             break;
         }
         wait_for_copies();

@@ -27,30 +27,30 @@ struct Norm {  // of a thread's column; loaded while the block waits for the oth
 
 // Computes a layer's statistics from the clusters' sums. The first cluster stores them and updates the running ones as torch does: the
 // biased variance normalises, the running one is unbiased.
-__device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, int column, const Norm& norm) {
+__device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer, int column, const Norm& norm) {
     if (column >= width) return;
     const int half = threadIdx.x / 16 % 2;
-    Distances all = {place.num_nodes > 0 ? load_past_l1(sums_of(p, layer) + column) : 0.0f};
-    add_parts(p, place, layer, column, half, [&](float mean, float squares, float atoms) { all.add(mean, squares, atoms); });
+    Distances all = {atoms.num_nodes > 0 ? load_past_l1(sums_of(p, layer) + column) : 0.0f};
+    add_parts(p, atoms, layer, column, half, [&](float mean, float squares, float count) { all.add(mean, squares, count); });
     all.sum += shuffle_xor(all.sum, 16), all.squares += shuffle_xor(all.squares, 16);
-    const Moments moments = all.moments(place.num_nodes);
-    const float variance = moments.squares / static_cast<float>(max(place.num_nodes, 1)), deviation = 1.0f / sqrtf(variance + p.eps);
-    tell(shared, 0, column, half, moments.mean);
-    tell(shared, 1, column, half, deviation * norm.weight);
-    tell(shared, 2, column, half, norm.bias);
+    const Moments moments = all.moments(atoms.num_nodes);
+    const float variance = moments.squares / static_cast<float>(max(atoms.num_nodes, 1)), deviation = 1.0f / sqrtf(variance + p.eps);
+    send_to_cluster(shared, 0, column, half, moments.mean);
+    send_to_cluster(shared, 1, column, half, deviation * norm.weight);
+    send_to_cluster(shared, 2, column, half, norm.bias);
     if (blockIdx.x >= CLUSTER || half == 0) return;
     float* kept = p.moments + size_t(layer) * 2 * width + column;
     kept[0] = deviation, kept[width] = moments.mean;
     if (column >= HIDDEN) return;
-    const float unbiased = moments.squares / static_cast<float>(max(place.num_nodes - 1, 1));
-    p.new_mean[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
-    p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
+    const float unbiased = moments.squares / static_cast<float>(max(atoms.num_nodes - 1, 1));
+    p.new_mean[layer * HIDDEN + column] = atoms.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
+    p.new_variance[layer * HIDDEN + column] = atoms.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
 }
 
 // Writes the next layer's input of the block's atoms and their halo into `near`.
-__device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
+__device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer, uint32 masks) {
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, halo_count = *shared.halo_count;
-    const int column = column_to_see_to();
+    const int column = own_column();
     const Norm norm(p.layers[layer], column);
     float* own = shared.near + top * stride + 4 * quad;
     const float* held = shared.held + top * stride + 4 * quad;
@@ -65,17 +65,17 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
         const int slot = top + step * i;
         halo[i] = slot < halo_count ? load4_past_l1(raw + at_row(shared.halo[slot])) : nothing();
     }
-    find_statistics(p, shared, place, layer, column, norm);
+    find_statistics(p, shared, atoms, layer, column, norm);
     wait_for_columns(shared, 3, layer);
-    float* features = p.features + layer * plane(p) + at_row(place.first + top) + 4 * quad;
+    float* features = p.features + layer * plane(p) + at_row(atoms.first + top) + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        if (top + step * i >= place.count) break;
+        if (top + step * i >= atoms.count) break;
         x[i] = activated(p, shared, x[i], input[i], layer, quad, masks >> 4 * i);
     }
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        if (top + step * i >= place.count) break;
+        if (top + step * i >= atoms.count) break;
         four(own + i * step * stride) = x[i];
         four(features + i * step * width) = x[i];
     }
@@ -88,20 +88,20 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
     }
 }
 
-__device__ __forceinline__ void read_input(const Parameters& p, const Shared& shared, const Place& place) {
+__device__ __forceinline__ void read_input(const Parameters& p, const Shared& shared, const AtomRange& atoms) {
     const int in_quads = p.in_width / 4;
     for (int item = threadIdx.x; item < (rows + *shared.halo_count) * in_quads; item += threads) {
         const int row = item / in_quads, quad = item % in_quads;
-        if (row >= place.count && row < rows) continue;
-        const int node = row < rows ? place.first + row : shared.halo[row - rows];
+        if (row >= atoms.count && row < rows) continue;
+        const int node = row < rows ? atoms.first + row : shared.halo[row - rows];
         four(shared.near + row * stride + 4 * quad) = load4(p.x + size_t(node) * p.in_width + 4 * quad);
     }
 }
 
-__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
     const auto nobody = [](int, int, const float4&) {};
     if (layer == 0) {
-        gather(p, shared, place, p.in_width / 4, [&](int node, int quad) { return load4(p.x + size_t(node) * p.in_width + 4 * quad); }, nobody);
+        gather(p, shared, atoms, p.in_width / 4, [&](int node, int quad) { return load4(p.x + size_t(node) * p.in_width + 4 * quad); }, nobody);
         return;
     }
     const float* raw = p.raw + (layer - 1) * plane(p);
@@ -111,11 +111,11 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         const float4 more = adds_input(p, layer - 1) ? load4_past_l1(input + at_row(node) + 4 * quad) : nothing();
         return activated(p, shared, load4_past_l1(raw + at_row(node) + 4 * quad), more, layer - 1, quad, mask);
     };
-    gather(p, shared, place, quads, far, nobody);
+    gather(p, shared, atoms, quads, far, nobody);
 }
 
 // Writes the output of the last layer where nothing follows its product.
-__device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+__device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const AtomRange& atoms, const Product& product, const float2& scale,
                                         const float2& bias) {
     const int layer = p.num_layers - 1;
     if (product.warp >= chunks) return;
@@ -124,19 +124,19 @@ __device__ __forceinline__ void put_out(const Parameters& p, const Shared& share
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row = product.row(m, i);
-            if (row >= place.count) continue;
+            if (row >= atoms.count) continue;
             float2 v = product.get(shared, scale, m, i);
             v.x += bias.x, v.y += bias.y;
             if (adds_input(p, layer)) {
                 const float2 more = two(shared.near + row * stride + product.column);
                 v.x += more.x, v.y += more.y;
             }
-            two(p.features + layer * plane(p) + at_row(place.first + row) + product.column) = v;
+            two(p.features + layer * plane(p) + at_row(atoms.first + row) + product.column) = v;
         }
 }
 
 // Writes the norm's input, and the block's mean and squared distances of every column. Merges a slice of them over the cluster's blocks.
-__device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+__device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const AtomRange& atoms, const Product& product, const float2& scale,
                                         const float2& bias, int layer) {
     float2 v[TILES][2];
     if (product.warp < chunks) {
@@ -147,25 +147,25 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
             for (int i = 0; i < 2; i++) {
                 v[m][i] = product.get(shared, scale, m, i);
                 v[m][i].x += bias.x, v[m][i].y += bias.y;
-                if (product.row(m, i) < place.count) mean.x += v[m][i].x, mean.y += v[m][i].y;
+                if (product.row(m, i) < atoms.count) mean.x += v[m][i].x, mean.y += v[m][i].y;
             }
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = product.row(m, i);
-                if (row >= place.count) continue;
+                if (row >= atoms.count) continue;
                 two(shared.held + row * stride + product.column) = v[m][i];
-                two(p.raw + layer * plane(p) + at_row(place.first + row) + product.column) = v[m][i];
+                two(p.raw + layer * plane(p) + at_row(atoms.first + row) + product.column) = v[m][i];
             }
         mean = over_atoms(mean);
-        const float share = 1.0f / static_cast<float>(max(place.count, 1));
+        const float share = 1.0f / static_cast<float>(max(atoms.count, 1));
         mean.x *= share, mean.y *= share;
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                if (product.row(m, i) < place.count) {
+                if (product.row(m, i) < atoms.count) {
                     const float x = v[m][i].x - mean.x, y = v[m][i].y - mean.y;
                     squares.x = fmaf(x, x, squares.x), squares.y = fmaf(y, y, squares.y);
                 }
@@ -177,10 +177,10 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
         Distances all = {offers[0].x};
 #pragma unroll
         for (int i = 0; i < CLUSTER; i++) {
-            const int count = min(rows, place.num_nodes - first - i * rows);
+            const int count = min(rows, atoms.num_nodes - first - i * rows);
             if (count > 0) all.add(offers[i].x, offers[i].y, static_cast<float>(count));
         }
-        const Moments moments = all.moments(min(CLUSTER * rows, place.num_nodes - first));
+        const Moments moments = all.moments(min(CLUSTER * rows, atoms.num_nodes - first));
         float* to = sums_of(p, layer) + cluster * 2 * width + column;
         to[0] = moments.mean, to[width] = moments.squares;
     });
@@ -189,37 +189,37 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
 extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
-    const Place place(p);
-    start(p, shared, place);
+    const AtomRange atoms(p);
+    start(p, shared, atoms);
     fetch_weight(p, shared, 0, chunks, p.in_width / 16);
-    read_input(p, shared, place);
+    read_input(p, shared, atoms);
     Product product;
     uint32 masks = ~0u;
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
-        if (layer > 0) activate(p, shared, place, layer - 1, masks);
+        if (layer > 0) activate(p, shared, atoms, layer - 1, masks);
         const float2 bias = parameter2(p.layers[layer].bias, product.column);
         const float2 scale = product.warp < chunks ? *reinterpret_cast<const float2*>(p.scales + layer * width + product.column) : bias;
         __syncthreads();
-        pull(p, shared, place, layer);
+        pull(p, shared, atoms, layer);
         wait_for_weight(shared, layer);
         __syncthreads();
         product.multiply(shared, layer > 0 ? chunks : p.in_width / 16, chunks);
         if (layer >= p.num_norms) {
-            put_out(p, shared, place, product, scale, bias);
+            put_out(p, shared, atoms, product, scale, bias);
             break;
         }
-        put_raw(p, shared, place, product, scale, bias, layer);
+        put_raw(p, shared, atoms, product, scale, bias, layer);
         if (layer + 1 < p.num_layers) arrive(p), fetch_weight(p, shared, layer + 1, chunks, chunks);
         if (!DROPOUT) continue;
         masks = 0;
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int row = threadIdx.x / quads + step * i, quad = threadIdx.x % quads;
-            if (row >= place.count) break;
-            const uint32 mask = drawn(p, place.first + row, quad, layer);
+            if (row >= atoms.count) break;
+            const uint32 mask = drawn(p, atoms.first + row, quad, layer);
             masks |= mask << 4 * i;
-            *mask_of(p, place.first + row, quad, layer) = static_cast<unsigned char>(mask);
+            *mask_of(p, atoms.first + row, quad, layer) = static_cast<unsigned char>(mask);
         }
     }
 }

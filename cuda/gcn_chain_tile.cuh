@@ -5,26 +5,26 @@
 // tile = Â near, which has `count_quads` quads of columns. far(node, quad) returns the row of an atom that is not in `near`. done(row,
 // quad, sum) receives each result.
 template <class Far, class Done>
-__device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const Place& place, int count_quads, Far far, Done done) {
+__device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const AtomRange& atoms, int count_quads, Far far, Done done) {
     constexpr int passes = (rows + teams - 1) / teams;
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     const int team_of_warp = threadIdx.x / 32 * (32 / lanes);  // the first team of the warp; all lanes of a warp continue together
     if (*shared.num_far > 0) {
 #pragma unroll 1
-        for (int row = team; row < place.count; row += teams) {
+        for (int row = team; row < atoms.count; row += teams) {
             if (shared.sources[row].w >= 0) continue;
-            const int node = place.first + row, end = __ldg(p.rowptr + node + 1);
+            const int node = atoms.first + row, end = __ldg(p.rowptr + node + 1);
 #pragma unroll 1
             for (int quad = lane; quad < count_quads; quad += lanes) {
                 float4 sum = nothing();
                 if (SELF_LOOPS) add(sum, shared.own[row], four(shared.near + row * stride + 4 * quad));
 #pragma unroll 1
                 for (int bond = __ldg(p.rowptr + node); bond < end; bond++) {
-                    const int neighbour = __ldg(p.col + bond), other = neighbour - place.first;
+                    const int neighbour = __ldg(p.col + bond), other = neighbour - atoms.first;
                     if (SELF_LOOPS && other == row) continue;
                     const float factor = __ldg(p.scale + node) * __ldg(p.scale + neighbour);
                     if (factor == 0.0f) continue;
-                    add(sum, factor, other >= 0 && other < place.count ? four(shared.near + other * stride + 4 * quad) : far(neighbour, quad));
+                    add(sum, factor, other >= 0 && other < atoms.count ? four(shared.near + other * stride + 4 * quad) : far(neighbour, quad));
                 }
                 four(shared.tile + row * stride + 4 * quad) = sum;
             }
@@ -33,7 +33,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
 #pragma unroll 1
     for (int pass = 0; pass < passes && team_of_warp + teams * pass < rows; pass++) {
         const int row = team + teams * pass;
-        const bool there = row < place.count;
+        const bool there = row < atoms.count;
         const float4 factor = there ? shared.factors[row] : nothing();
         const int4 source = there ? shared.sources[row] : make_int4(no_row, no_row, no_row, no_row);
         const float self = SELF_LOOPS && there ? shared.own[row] : 0.0f;

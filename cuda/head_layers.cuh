@@ -38,7 +38,7 @@ __device__ __forceinline__ void copy_last(float* to, int stride, const float* fr
     }
 }
 
-// The molecules that a block takes at a time.
+// Some of the molecules, which a block takes at a time.
 struct Rows {
     int first, count;
 };

@@ -14,7 +14,7 @@ constexpr bool gcn = AGGR == AGGR_GCN || AGGR == AGGR_GCN_LOOPS;
 constexpr int near = 4;      // bonds that are read ahead: all bonds of most atoms
 constexpr int together = 2;  // bonds whose rows are loaded together
 
-// Where an atom's bonds lead. This is read before the kernel before has written its rows. `rows` has the rows of bonds, or is null where
+// Where an atom's bonds lead. This is read before the previous kernel has written its rows. `rows` has the rows of bonds, or is null where
 // bond i has row i.
 struct Incoming {
     int begin = 0, end = 0, source[near], row[near];

@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) tile_network(c
                 case op_fetch: fetch(tile, it.rows, it.width); break;
                 case op_linear:
                     wait_for_copies();
-                    __syncthreads();  // also waits until all warps are done with the product before
+                    __syncthreads();  // also waits until all warps are done with the previous product
                     bring(p.instructions[it.next], buffers + (turn ^ 1) * BUFFER);
                     multiply(x, tile, it, buffers + turn * BUFFER);
                     turn ^= 1;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import shutil
@@ -73,8 +74,7 @@ def run_app(
 
     def guarded(config: DictConfig) -> Any:
         try:
-            for module in imports:
-                import_module(module)
+            _import_all(imports)
             raise_on_interrupt()
             return job(config)
         except BrokenPipeError as error:
@@ -130,6 +130,22 @@ def run_app(
         raise_on_interrupt()
     if failures:
         sys.exit(MISTAKE)
+
+
+def _import_all(modules: Sequence[str]) -> None:
+    """Import modules while the garbage collector rests. It would take a sixth of a short run's time, and finds next to nothing.
+
+    What the modules consist of stays until the process ends, so later collections leave it out too.
+    """
+    if all(module in sys.modules for module in modules):  # a later job of the same process
+        return
+    gc.disable()
+    try:
+        for module in modules:
+            import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _told(how: str, end: BaseException) -> str:
@@ -203,7 +219,8 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
         return _search(config, overrides, presets, folder)
     if context.mode == RunMode.MULTIRUN and context.runtime.choices["hydra/launcher"] == "joblib":
         end_with_parent()
-        take_gpus(context.job.num, config.trainer.devices)
+        if config.trainer.accelerator != "cpu":
+            take_gpus(context.job.num, config.trainer.devices, context.launcher.n_jobs)
     try:
         return _train(config, overrides, folder, train)
     except (KeyboardInterrupt, Terminated) as end:

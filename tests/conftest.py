@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +26,10 @@ SMALL: dict[str, dict[str, Any]] = {
 # Threads that wait spin by default, for as long as a small step takes: on a machine that does other work too, tests then take ten times
 # as long. PyTorch reads this when it is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("molgcn", deadline=None)
+settings.load_profile("molgcn")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,7 +129,10 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs a command in this process in `tmp_path`, and returns exit code, output and error output."""
+    """Return a function that runs a command in this process in `tmp_path`, and returns exit code, output and error output.
+
+    Another process, see `run_cli`, takes five seconds to import what it needs.
+    """
     from hydra.core.global_hydra import GlobalHydra
 
     from molgcn.cli import main as main_of_train

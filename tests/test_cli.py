@@ -31,30 +31,30 @@ FAST = [
 ]
 
 
-def test_train_then_resume_for_longer(tmp_path, run_cli):
+def test_train_then_resume_for_longer(tmp_path, run_cli, cli):
     first = run_cli(*FAST)
     assert first.returncode == 0, first.stderr
     assert "test MAE" in first.stdout
     (folder,) = (tmp_path / "runs").iterdir()
-    again = run_cli("resume=last", "trainer.max_epochs=3")
-    assert again.returncode == 0, again.stderr
+    code, _, err = cli("resume=last", "trainer.max_epochs=3")
+    assert code == 0, err
     assert list((tmp_path / "runs").iterdir()) == [folder]
     with open(folder / "metrics.csv", newline="") as file:
         assert {row["epoch"] for row in csv.DictReader(file)} == {"0", "1", "2"}
     assert json.loads((folder / "result.json").read_text())["overrides"] == [*FAST, "trainer.max_epochs=3"]
 
 
-def test_multirun_keeps_going_and_tabulates(tmp_path, run_cli):
-    done = run_cli("--multirun", "model.num_layers=2,0,3", *FAST[:3], *FAST[4:])
-    assert done.returncode == 2
-    assert "model.num_layers=0" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_multirun_keeps_going_and_tabulates(tmp_path, cli):
+    code, out, err = cli("--multirun", "model.num_layers=2,0,3", *FAST[:3], *FAST[4:])
+    assert code == 2
+    assert "model.num_layers=0" in err
+    assert "Traceback" not in err
     (sweep,) = (tmp_path / "multirun").iterdir()
     with open(sweep / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["job"]: row["state"] for row in rows} == {"0": "complete", "1": "failed", "2": "complete"}
     assert "model.num_layers=0: expected at least 1" in rows[-1]["overrides"]
-    assert "molecules packed" not in done.stdout.split("#1", 1)[1]  # loaded once in the process
+    assert "molecules packed" not in out.split("#1", 1)[1]  # loaded once in the process
 
 
 def test_an_error_of_ours_or_a_full_gpu_ends_only_its_job(tmp_path, cli):
@@ -178,12 +178,22 @@ def test_a_log_that_cannot_be_written(files, cli):
     assert re.search(r"Writing failed at \S*run/train\.log: ", err) and "Traceback" not in err
 
 
-def test_a_link_to_a_folder_that_is_not_there(tmp_path, run_cli):
+def test_a_link_to_a_folder_that_is_not_there(tmp_path, cli):
     (tmp_path / "runs").symlink_to(tmp_path / "scratch" / "runs")
-    done = run_cli("logger=csv")
-    assert done.returncode == 2
-    assert "Writing failed at runs: it links to a folder that is not there." in done.stderr
-    assert "Traceback" not in done.stderr
+    code, _, err = cli("logger=csv")
+    assert code == 2
+    assert "Writing failed at runs: it links to a folder that is not there." in err
+    assert "Traceback" not in err
+
+
+def test_the_garbage_collector_rests_only_while_modules_are_imported(tmp_path):
+    (tmp_path / "slow.py").write_text("import gc\nprint(gc.isenabled())\n")
+    body = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    (tmp_path / "job.py").write_text(
+        f"from molgcn.cli import run_app\ndef job(config):\n    {body}\nrun_app('predict', job, imports=['slow'])\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
 
 
 @pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])

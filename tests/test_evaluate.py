@@ -11,7 +11,7 @@ from rdkit import Chem
 from molgcn.comparison.forest import forest_predictions
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
+from molgcn.evaluate import EvaluateConfig, evaluate, main, spell_out_dataset
 from molgcn.metrics.comparison import without_nan
 from molgcn.resources import resource
 from molgcn.training.train import train
@@ -277,16 +277,16 @@ def test_how_a_data_set_is_named(run):
         evaluate(config(ckpt=str(run), dataset={"name": "zinc"}))
 
 
-def test_the_command(run, run_cli, tmp_path):
+def test_the_command(run, cli, tmp_path):
     before = {*tmp_path.iterdir()}
-    done = run_cli("ckpt=run", "dataset.batch_size=50", module="molgcn.evaluate")
-    assert done.returncode == 0, done.stderr
-    assert "train 160, val 20, test 20 molecules" in done.stdout
-    assert "test R2" in done.stdout
+    code, out, err = cli("ckpt=run", "dataset.batch_size=50", main=main)
+    assert code == 0, err
+    assert "train 160, val 20, test 20 molecules" in out
+    assert "test R2" in out
     assert {*tmp_path.iterdir()} == before
-    done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
-    assert done.returncode == 2
-    assert "Did you mean dataset.batch_size?" in done.stderr
+    code, _, err = cli("ckpt=run", "dataset.batchsize=50", main=main)
+    assert code == 2
+    assert "Did you mean dataset.batch_size?" in err
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from molgcn.config import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.export import BOUND, METADATA, ExportConfig, export, largest_difference, random_molecules
+from molgcn.export import BOUND, METADATA, ExportConfig, export, largest_difference, main, random_molecules
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
@@ -153,8 +153,8 @@ def test_without_onnx_s_packages(trained_run, tmp_path, monkeypatch):
         export(ExportConfig(str(trained_run.folder), str(tmp_path / "m.onnx")))
 
 
-def test_the_command(trained_run, run_cli, tmp_path):
-    done = run_cli(f"ckpt={trained_run.folder}", "output=my model.pt2", module="molgcn.export")
-    assert done.returncode == 0, done.stderr
-    assert "my model.pt2 predicts logp, tpsa in A^2; largest relative difference from the checkpoint" in done.stdout
+def test_the_command(trained_run, cli, tmp_path):
+    code, out, err = cli(f"ckpt={trained_run.folder}", "output=my model.pt2", main=main)
+    assert code == 0, err
+    assert "my model.pt2 predicts logp, tpsa in A^2; largest relative difference from the checkpoint" in out
     assert [path.name for path in tmp_path.iterdir()] == ["my model.pt2"]

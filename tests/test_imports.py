@@ -1,4 +1,4 @@
-"""Imports go one way: there are no cycles among modules, and no package imports one above it."""
+"""Imports go one way: there are no cycles among modules, and no package imports one above it. What is slow is imported where it is used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+from compiler import needs_extension
 
 PACKAGE = Path(__file__).parents[1] / "molgcn"
 
@@ -41,6 +42,17 @@ RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in 
 
 # Imports within functions still close these cycles.
 CIRCLES = {"molgcn.data", "molgcn.ops"}
+
+FUSED = """
+import numpy as np
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+
+count, bond = np.array([2]), np.array([[0, 1], [1, 0]])
+packed = PackedMolecules.from_arrays(count, count, bond, x=np.ones((2, 3), np.float32))
+GCN(3, 8, 2, 1, backend="fused")(packed.batch(slice(None))).sum().backward()
+"""
+TRAINING = "import molgcn.replicates.run"  # what train.py imports before it trains
 
 
 @cache
@@ -92,6 +104,13 @@ def circle(names: Iterable[str], within_functions: bool) -> list[str]:
     return []
 
 
+def imported_by(code: str, *packages: str) -> set[str]:
+    """Return those of the packages that a new process has imported after the code."""
+    program = f"import sys\n{code}\nprint(*{{{', '.join(map(repr, packages))}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_no_module_imports_itself_by_way_of_others():
     assert circle(modules(), within_functions=False) == []
 
@@ -125,9 +144,22 @@ def test_documented_names_are_where_they_are_documented():
     assert packages == ["molgcn.data", "molgcn.nn", "molgcn.training"]
 
 
-@pytest.mark.parametrize("module", ["molgcn.config", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare"])
+@pytest.mark.parametrize("module", ["molgcn.config", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare", "molgcn.search.sweep"])
 def test_what_starts_often_imports_no_torch(module):
-    """This concerns a command that only checks its arguments, and worker processes that read molecules."""
-    code = f"import sys, {module}; print({{'torch', 'lightning'}} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    """This concerns a command that only checks its arguments or starts other jobs, and worker processes that read molecules."""
+    assert imported_by(f"import {module}", "torch", "lightning", "matplotlib", "pandas") == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "packages"),
+    [
+        ("import molgcn", ["torch", "numpy", "lightning", "hydra"]),
+        pytest.param(FUSED, ["torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"], marks=needs_extension),
+        (TRAINING, ["torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"]),
+        ("import molgcn.screening.pipeline", ["torch_geometric", "rdkit.Chem.Draw"]),  # the latter needs X11
+    ],
+    ids=["molgcn", "fused operators", "training", "prediction"],
+)
+def test_only_what_is_used_is_imported(code, packages):
+    """Each of these packages takes a tenth of a second or more to import; torch._dynamo, torch.compile's, takes one."""
+    assert imported_by(code, *packages) == set()

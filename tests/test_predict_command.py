@@ -13,27 +13,27 @@ import pytest
 from predictions import config, expected
 
 from molgcn.errors import UserError
-from molgcn.predict import predict
+from molgcn.predict import main, predict
 
 
-def test_the_command(trained_run, run_cli, tmp_path):
+def test_the_command(trained_run, cli, tmp_path):
     folder = tmp_path / "a run, with (odd) = name"
     shutil.copytree(trained_run.folder, folder)
     (tmp_path / "new molecules.csv").write_text("smiles\nCCO\nC1CC\n")
     arguments = [f"ckpt={folder.name}/checkpoints/best.ckpt", "input=new molecules.csv", "output=my predictions.csv"]
     before = {*tmp_path.iterdir()}
-    done = run_cli(*arguments, module="molgcn.predict")
-    assert done.returncode == 2
-    assert "Row 1 of new molecules.csv" in done.stderr
-    assert "Traceback" not in done.stderr
-    done = run_cli(*arguments, "on_error=nan", module="molgcn.predict")
-    assert done.returncode == 0, done.stderr
-    assert "1 predictions (logp, tpsa in A^2) are in my predictions.csv" in done.stderr
-    assert done.stdout == ""
+    code, _, err = cli(*arguments, main=main)
+    assert code == 2
+    assert "Row 1 of new molecules.csv" in err
+    assert "Traceback" not in err
+    code, out, err = cli(*arguments, "on_error=nan", main=main)
+    assert code == 0, err
+    assert "1 predictions (logp, tpsa in A^2) are in my predictions.csv" in err
+    assert out == ""
     assert {*tmp_path.iterdir()} - before == {tmp_path / "my predictions.csv"}  # and no folders or logs of Hydra's
-    done = run_cli("ckpt_path=x", module="molgcn.predict")
-    assert done.returncode == 2
-    assert "Did you mean ckpt?" in done.stderr
+    code, _, err = cli("ckpt_path=x", main=main)
+    assert code == 2
+    assert "Did you mean ckpt?" in err
 
 
 def command(*arguments):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -73,9 +73,9 @@ def test_commands_run_in_order(tmp_path, run_cli):
     assert (tmp_path / "model.onnx").is_file()
 
 
-def test_the_table_is_what_the_script_makes_of_the_results():
-    script = ROOT / "benchmarks" / "readme_table.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_the_table_is_what_the_script_makes_of_the_results(monkeypatch):
+    script = str(ROOT / "benchmarks" / "readme_table.py")
+    monkeypatch.setattr(sys, "argv", [script, "--check"])
+    runpy.run_path(script, run_name="__main__")  # exits where they differ
     for document in (README, (ROOT / "docs" / "speed.md").read_text()):
         assert "<!-- made by benchmarks/readme_table.py -->\n" in document

@@ -78,7 +78,7 @@ def test_a_target_in_a_checkpoint_is_not_called(trained_run, tmp_path, trap, sec
 
 
 @pytest.mark.parametrize("what", [*(pytest.param(what, marks=pytest.mark.slow) for what in ("target", "trainer target")), "resolver"])
-def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, run_cli, tmp_path, trap, what):
+def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, cli, tmp_path, trap, what, monkeypatch):
     shutil.copytree(trained_run.folder, tmp_path / "run")
     path = tmp_path / "run" / "config.yaml"
     config = yaml.safe_load(path.read_text())
@@ -88,23 +88,24 @@ def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, run_cli, tmp_p
         section = config["trainer" if what == "trainer target" else "model"]
         section.update({"_target_": "os.system", "_args_": [f"touch '{trap}'"]})
     path.write_text(yaml.safe_dump(config))
-    done = run_cli("resume=run", "trainer.max_epochs=3", SECRET="the secret")
+    monkeypatch.setenv("SECRET", "the secret")
+    code, out, err = cli("resume=run", "trainer.max_epochs=3")
     if what == "resolver":
-        assert done.returncode == 0, done.stderr
+        assert code == 0, err
         texts = [file.read_text(errors="replace") for file in (tmp_path / "run").rglob("*") if file.is_file()]
-        assert not any("the secret" in text for text in [*texts, done.stdout, done.stderr])
+        assert not any("the secret" in text for text in [*texts, out, err])
     else:
-        assert done.returncode == 2
-        assert "_args_ is not a" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert code == 2
+        assert "_args_ is not a" in err
+        assert "Traceback" not in err
     assert not trap.exists()
 
 
 @pytest.mark.parametrize("key", ["+model._target_", "+dataset._target_", "++optimizer._target_", "+trainer._target_"])
-def test_a_target_on_the_command_line(run_cli, trap, key):
-    done = run_cli(f"{key}=os.system", f"{key.replace('_target_', '_args_')}=[\"touch '{trap}'\"]", "logger=csv")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+def test_a_target_on_the_command_line(cli, trap, key):
+    code, _, err = cli(f"{key}=os.system", f"{key.replace('_target_', '_args_')}=[\"touch '{trap}'\"]", "logger=csv")
+    assert code == 2
+    assert "Traceback" not in err
     assert not trap.exists()
 
 

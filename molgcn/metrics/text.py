@@ -8,7 +8,11 @@ _SPELLED = {"pearson": "Pearson", "spearman": "Spearman"}
 
 
 def metric_title(metric: str) -> str:
-    """Return a metric's name as tables show it: "MAE", "ROC AUC", "Pearson"."""
+    """Return a metric's name as tables show it: "MAE", "ROC AUC", "Pearson".
+
+    Args:
+        metric: The metric's name in files, such as "mae", "roc_auc" or "pearson".
+    """
     return _SPELLED.get(metric, metric.replace("_", " ").upper())
 
 

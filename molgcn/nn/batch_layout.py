@@ -13,7 +13,7 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.nn.options import is_stack
+from molgcn.nn.options import runs_message_network
 from molgcn.ops.gcn_tile_plan import FEW_TILES
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
@@ -82,7 +82,7 @@ def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConf
         strategy: strategy of the operator, "auto" or a name.
         device: the device that the operator runs on.
     """
-    if not is_stack(model.name, model.feed_forward, model.encodings.rwse, model.pool):
+    if not runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool):
         return False
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else known_strategy(strategy)
     if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:

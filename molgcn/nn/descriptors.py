@@ -17,11 +17,12 @@ class Descriptors(nn.Module):
         Z = [P \;|\; (D - \mu) / \sigma]
 
     :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them. A limit keeps a molecule whose
-    descriptor is far from all that training saw from a prediction that is as far away.
+    descriptors are far from all that training saw from a prediction that is as far away. It scales all of a molecule's descriptors alike,
+    since the head may weigh differences of descriptors that say nearly the same, such as masses and numbers of atoms.
 
     Args:
         channels: descriptors per molecule, K.
-        limit: largest absolute value of a standardised descriptor, to which larger ones are set; None is no limit.
+        limit: largest absolute value of a molecule's standardised descriptors, to which they are scaled down; None is no limit.
 
     Shapes:
         - **pooled:** [B, H]
@@ -68,5 +69,5 @@ class Descriptors(nn.Module):
             )
         scaled = (rows.to(self.mean.dtype) - self.mean) / self.std
         if self.limit is not None:
-            scaled = scaled.clamp(-self.limit, self.limit)
+            scaled = scaled * (self.limit / scaled.abs().amax(dim=1, keepdim=True)).clamp(max=1)
         return torch.cat([pooled, scaled.to(pooled.dtype)], dim=1)

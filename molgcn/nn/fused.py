@@ -53,7 +53,7 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
-    if not model.is_stack:
+    if not model.runs_message_network:
         return model.head(_pooled_by_layers(model, batch))
     call = network_call(model, batch)
     inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
@@ -74,7 +74,7 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     Raises:
         UserError: for the reasons that :func:`predictions` names.
     """
-    if not model.is_stack:
+    if not model.runs_message_network:
         return _head_loss(model, _pooled_by_layers(model, batch), objective)
     call = network_call(model, batch)
     head = _free_head(model, call.graph.x)

@@ -1,4 +1,4 @@
-"""The network of the family: encoders, message-passing layers of one kind, pooling and a head."""
+"""The network of every model: encoders, message-passing layers of one kind, pooling and a head."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from molgcn.nn.hooks import has_hooks
 from molgcn.nn.init import draw_layer
 from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
-from molgcn.nn.options import check_network, is_stack, settings_of
+from molgcn.nn.options import check_network, runs_message_network, settings_of
 from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective, loss_of
 
@@ -70,7 +70,7 @@ class MoleculeNet(nn.Module):
         head_layers: number of hidden layers of the head. The first is half as wide as the layers, and each next one half as wide as the
             one before.
         head_channels: widths of the head's hidden layers, in place of `head_layers`.
-        descriptor_limit: largest distance of a standardised descriptor from 0, see :class:`Descriptors`; None is no limit.
+        descriptor_limit: largest distance of a molecule's standardised descriptors from 0, see :class:`Descriptors`; None is no limit.
         init: rule that draws the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None, which draws
             each layer as PyG does.
         **settings: the layer's own options, such as `heads`, see :attr:`molgcn.nn.layers.base.LayerKind.settings`.
@@ -270,9 +270,9 @@ class MoleculeNet(nn.Module):
         return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
 
     @property
-    def is_stack(self) -> bool:
-        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.is_stack`."""
-        return is_stack(self.conv, self.feed_forward, self.rwse, self.pool)
+    def runs_message_network(self) -> bool:
+        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
+        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool)
 
     @property
     def linears(self) -> list[nn.Linear] | None:

@@ -144,8 +144,8 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kind.own_settings, **given}
 
 
-def is_stack(conv: str, feed_forward: bool, rwse: int, pool: str) -> bool:
-    """Return whether the operator `molgcn::message_network` computes all layers and the pooling on backend=fused.
+def runs_message_network(conv: str, feed_forward: bool, rwse: int, pool: str) -> bool:
+    """Return whether `molgcn::message_network` computes all layers and the pooling on backend=fused.
 
     It computes networks of graph convolutions and nothing else. The arguments are the network's options of these names.
     """

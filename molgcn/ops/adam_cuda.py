@@ -46,11 +46,11 @@ class Parameter(NamedTuple):
     """A parameter with its gradient and state, all contiguous in float32 on one device.
 
     Attributes:
-        parameter: The parameter. Changed in place.
+        parameter: The parameter. Changed in index.
         gradient: Its gradient, in the same shape.
-        mean: The moving average of the gradient. Changed in place.
-        square: The moving average of the gradient's square. Changed in place.
-        step: The number of steps, a scalar. Changed in place.
+        mean: The moving average of the gradient. Changed in index.
+        square: The moving average of the gradient's square. Changed in index.
+        step: The number of steps, a scalar. Changed in index.
     """
 
     parameter: Tensor
@@ -75,13 +75,13 @@ def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], m
     count = sum(len(parameters) for _, parameters in groups)
     macros: dict[str, int] = {"MAX_TENSORS": next(size for size in _SIZES if count <= size), "MAX_GROUPS": MOST_GROUPS}
     it = _HEADER.ctype("Parameters", **macros)()
-    place = blocks = 0
+    index = blocks = 0
     for number, (options, parameters) in enumerate(groups):
         _set_options(it.groups[number], options)
         for one in parameters:
             size = one.parameter.numel()
-            it.tensors[place] = (*(tensor.data_ptr() for tensor in one), size, blocks, number)
-            place, blocks = place + 1, blocks + max(-(-size // _ELEMENTS), 1)
+            it.tensors[index] = (*(tensor.data_ptr() for tensor in one), size, blocks, number)
+            index, blocks = index + 1, blocks + max(-(-size // _ELEMENTS), 1)
     device = next(one.parameter.device for _, parameters in groups for one in parameters)
     squares = torch.empty(blocks, dtype=torch.float64, device=device)
     it.squares, it.max_norm, it.num_tensors = squares.data_ptr(), max_norm or 0.0, count

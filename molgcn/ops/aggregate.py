@@ -14,6 +14,7 @@ from torch import Tensor
 
 from molgcn.ops.edge_graph import EdgeGraph
 from molgcn.ops.expect import expect
+from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
 REDUCTIONS = ("sum", "mean", "max")
@@ -216,14 +217,14 @@ def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None
         expect("aggregate_backward", "out", out, shape, inputs.x)
 
 
-@torch.library.register_fake("molgcn::aggregate")
+@register_fake("molgcn::aggregate")
 def empty_output(*args: Any) -> Tensor:
     """Return an uninitialised output [N, D]."""
     inputs = AggregateInputs(*args)
     return inputs.x.new_empty(inputs.num_dst, inputs.x.shape[1])
 
 
-@torch.library.register_fake("molgcn::aggregate_backward")
+@register_fake("molgcn::aggregate_backward")
 def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return uninitialised gradients of x, edge_weight and own_weight, each empty if it is not wanted."""
     inputs = AggregateInputs(*args)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.expect import expect
+from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
@@ -148,7 +149,7 @@ def check(inputs: AttentionInputs) -> None:
         expect("attention", "seed", inputs.seed, (1,), source, torch.int64)
 
 
-@torch.library.register_fake("molgcn::attention")
+@register_fake("molgcn::attention")
 def empty_outputs(*args: Any) -> tuple[Tensor, Tensor]:
     """Return uninitialised sums [N, H * C], and each softmax's largest score and the reciprocal of its sum [N, H, 2]."""
     inputs = AttentionInputs(*args)
@@ -156,7 +157,7 @@ def empty_outputs(*args: Any) -> tuple[Tensor, Tensor]:
     return source.new_empty(rows, inputs.width), source.new_empty(rows, inputs.heads, 2)
 
 
-@torch.library.register_fake("molgcn::attention_backward")
+@register_fake("molgcn::attention_backward")
 def empty_gradients(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return uninitialised gradients of source, targets, edges and att, each empty if its input is None."""
     inputs = AttentionInputs(*args)

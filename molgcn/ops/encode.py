@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.expect import expect
+from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
 MAX_IN = 256  # columns of features and walks together
 MAX_NORMED = 128  # columns of walks with a norm
-MAX_OUT = 512
+MAX_OUT = 512  # columns of states
 
 
 class EncodeInputs(NamedTuple):
@@ -187,7 +188,7 @@ def check(inputs: EncodeInputs) -> None:
         )
 
 
-@torch.library.register_fake("molgcn::encode")
+@register_fake("molgcn::encode")
 def empty_outputs(*args: Any) -> Encoded:
     """Return uninitialised outputs."""
     inputs = EncodeInputs(*args)
@@ -197,7 +198,7 @@ def empty_outputs(*args: Any) -> Encoded:
     return Encoded(states, statistics, inputs.x.new_empty(3, inputs.num_normed))
 
 
-@torch.library.register_fake("molgcn::encode_backward")
+@register_fake("molgcn::encode_backward")
 def empty_gradients(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """Return uninitialised gradients of weights and biases, [0] for those that there are not."""
     inputs = EncodeInputs(*args)

@@ -17,12 +17,12 @@ from molgcn.ops.encode import OPERATOR, Encoded, EncodeInputs, check, empty_grad
 from molgcn.ops.expect import expect
 from molgcn.ops.row_walk import aligned
 
-SUM_THREADS = 1024  # threads of a block that adds up what other blocks, or rows, have
+SUM_THREADS = 1024  # threads of a block that adds up the sums of other blocks, or rows
 _THREADS = 256
 _BACKWARD_THREADS = 512
-_SHARED_NUMBERS = 12288  # of rows in a block's shared memory in backward: 48 KB
-MANY_ROWS = 16384  # from here on a thread computes several rows at a time
-_MOST_SUMS = 128  # blocks that share the sums of a norm
+_SHARED_NUMBERS = 12288  # the most numbers of rows that a block of backward has in shared memory: 48 KB
+MANY_ROWS = 16384  # from this many rows on a thread computes several at a time
+_MOST_SUMS = 128  # the most blocks that share the sums of a norm
 _HEADER = Header(
     "encode_structs.h",
     Parameters=[

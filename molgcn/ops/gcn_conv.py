@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
@@ -109,14 +110,14 @@ def check(inputs: ConvInputs) -> None:
             raise ValueError(f"gcn_conv: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
 
 
-@torch.library.register_fake("molgcn::gcn_conv")
+@register_fake("molgcn::gcn_conv")
 def empty_output(*args: Any) -> Tensor:
     """Return an uninitialised output [N, C]."""
     inputs = ConvInputs(*args)
     return inputs.x.new_empty(inputs.x.shape[0], inputs.out_channels)
 
 
-@torch.library.register_fake("molgcn::gcn_conv_backward")
+@register_fake("molgcn::gcn_conv_backward")
 def empty_gradients(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return uninitialised gradients of x, weight, bias and edge_weight, each empty if it is not wanted."""
     inputs = ConvInputs(*args)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.expect import expect
+from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
 DTYPES = (torch.float32, torch.float64)
@@ -77,14 +78,14 @@ def check(inputs: GineInputs) -> None:
     expect("gine_aggregate", "edges", inputs.edges, (edge_index.shape[1], x.shape[1]), x)
 
 
-@torch.library.register_fake("molgcn::gine_aggregate")
+@register_fake("molgcn::gine_aggregate")
 def empty_output(*args: Any) -> Tensor:
     """Return an uninitialised output [N, D]."""
     inputs = GineInputs(*args)
     return inputs.x.new_empty(inputs.num_targets, inputs.x.shape[1])
 
 
-@torch.library.register_fake("molgcn::gine_aggregate_backward")
+@register_fake("molgcn::gine_aggregate_backward")
 def empty_gradients(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     """Return uninitialised gradients of x and edges."""
     inputs = GineInputs(*args)

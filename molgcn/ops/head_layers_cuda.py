@@ -1,6 +1,7 @@
 """The hidden layers, the last layer and the loss of a head on CUDA, by `cuda/head_layers_*.cu`.
 
-Forward and backward are a launch each where one block takes all molecules; otherwise each has a second one, which adds up the blocks' sums.
+Forward and backward take one launch each if one block takes all molecules. Otherwise each takes a second one, which adds up the sums of
+all blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.head_layers_plan import HeadPlan, plan_head, quads
 
-_SUM_QUADS, _SUM_LANES = 32, 8  # of a block that adds up parts; lanes share a quad
+_SUM_QUADS, _SUM_LANES = 32, 8  # a block that adds up parts has so many quads, and threads that share each
 
 HEADER = Header(
     "head_layers_structs.h",

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from molgcn.cuda_runtime.launch import Gpu
 
 MAX_LAYERS = 8
-MAX_HIDDEN_WEIGHTS = 2**14  # numbers of the hidden layers, biases included; with more PyTorch is as fast
-MAX_MULTIPLICATIONS = 2**27  # in the hidden layers, likewise
+MAX_HIDDEN_WEIGHTS = 2**14  # weights and biases of the hidden layers; with more PyTorch is as fast
+MAX_MULTIPLICATIONS = 2**27  # multiplications in the hidden layers; with more PyTorch is as fast
 THREADS = 512  # threads of a block, or half as many
 _FEW_WEIGHTS = 2**13  # up to this many, blocks wait rather than multiply, and half as many threads are faster
 _MOST_ROWS, _FEWEST_ROWS = 32, 16  # molecules of a block, if there are as many; with fewer, weights are read too often

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.expect import expect
+from molgcn.ops.fake import register_fake
 from molgcn.ops.masked_mean import masked_mean
 from molgcn.ops.precision import without_bfloat16
 
@@ -190,7 +191,7 @@ def _check_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> None:
         raise ValueError(f"head_loss: expected x of shape [B, H] in {names} on {x.device}, got {list(x.shape)} in {x.dtype}")
 
 
-@torch.library.register_fake("molgcn::head_loss")
+@register_fake("molgcn::head_loss")
 def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
     """Return uninitialised loss, sums, slopes and hidden. `hidden` has the outputs of all linear layers but the last, one after another."""
     num_targets = weights[-1].shape[0] if weights else x.shape[1]
@@ -198,7 +199,7 @@ def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], num_targets), x.new_empty(hidden)
 
 
-@torch.library.register_fake("molgcn::head_loss_backward")
+@register_fake("molgcn::head_loss_backward")
 def empty_gradients(
     grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.fake import register_fake
 from molgcn.ops.graph import Graph
 from molgcn.ops.spec import NetworkSpec, Parameters
 from molgcn.ops.transforms import refuse_transforms
@@ -217,7 +218,7 @@ def empty_outputs(call: NetworkCall) -> Outputs:
     return Outputs(x.new_empty(()), statistics, saved, [sums, slopes, head_sums])
 
 
-@torch.library.register_fake("molgcn::message_network")
+@register_fake("molgcn::message_network")
 def _fake(*args: Any) -> Outputs:
     from molgcn.ops.message_network_check import check  # imported late, since it imports this module
 
@@ -233,7 +234,7 @@ def empty_saved(call: NetworkCall) -> Tensor:
     return call.graph.x.new_empty(size, dtype=torch.uint8)
 
 
-@torch.library.register_fake("molgcn::message_network_backward")
+@register_fake("molgcn::message_network_backward")
 def _fake_backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool, *args: Any) -> Gradients:
     return empty_gradients(NetworkCall.of(*args), needs_grad_x, with_head=len(of_loss) > 0)
 

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 _Outputs = tuple[Tensor, ...]
 _Gradients = Sequence[Tensor | None]
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
-_LEADING = 3  # the arguments of _Function before the tensors
+_LEADING = 3  # the number of arguments of _Function before the tensors
 
 
 class _Calls(NamedTuple):
@@ -52,7 +52,7 @@ class Operator:
     ) -> None:
         self.name, self.inputs, self.num_tensors = name, inputs, num_tensors
         self.backward, self.kept = backward, kept
-        self.places = [inputs._fields.index(field) for field in differentiable]
+        self.indices = [inputs._fields.index(field) for field in differentiable]
         self._reference, self._direct = reference, dict[str, _Calls]()
         namespace, short = name.split("::")
         operators = getattr(torch.ops, namespace)
@@ -85,8 +85,8 @@ class Operator:
 
     def _differentiable(self, calls: _Calls, args: Sequence[Any]) -> Any:
         if torch.is_grad_enabled():
-            for place in self.places:
-                if args[place] is not None and args[place].requires_grad:
+            for index in self.indices:
+                if args[index] is not None and args[index].requires_grad:
                     outputs = _Function.apply(self, calls, args[self.num_tensors :], *args[: self.num_tensors])
                     return outputs if len(outputs) > 1 else outputs[0]
         return calls.forward(*args)
@@ -97,10 +97,10 @@ class Operator:
         They are taken with respect to views of the inputs. The inputs may have been computed from each other, and that dependence is not
         part of this operator's derivative.
         """
-        places = [place for place, want in zip(self.places, wanted, strict=True) if want]
-        views = {inputs._fields[place]: inputs[place].view_as(inputs[place]) for place in places}
+        indices = [index for index, want in zip(self.indices, wanted, strict=True) if want]
+        views = {inputs._fields[index]: inputs[index].view_as(inputs[index]) for index in indices}
         for view in views.values():
-            if not view.requires_grad:  # `kept` has put a tensor in its place that has only the shape
+            if not view.requires_grad:  # `kept` may have replaced the tensor by one that has only its shape
                 view.requires_grad_()
         out = self._reference()(inputs._replace(**views))
         found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))
@@ -133,13 +133,13 @@ class _Function(torch.autograd.Function):
             return tuple(given)
         saved = ctx.saved_tensors
         outputs, inputs = saved[: ctx.num_kept], operator.inputs(*saved[ctx.num_kept :], *ctx.options)
-        wanted = [needed[_LEADING + place] for place in operator.places]
+        wanted = [needed[_LEADING + index] for index in operator.indices]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: second derivatives are wanted
             found = operator.by_reference(inputs, wanted, grad_out)
         else:
             found = operator.backward(ctx.calls.backward, grad_out, outputs, wanted, inputs)
-        for place, want, gradient in zip(operator.places, wanted, found, strict=True):
-            given[_LEADING + place] = gradient if want else None
+        for index, want, gradient in zip(operator.indices, wanted, found, strict=True):
+            given[_LEADING + index] = gradient if want else None
         return tuple(given)
 
 

@@ -26,7 +26,6 @@ def without_autocast(device_type: str) -> AbstractContextManager[None]:
     return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
 
 
-@torch.compiler.assume_constant_result  # torch.compile compiles again when TF32 is turned on or off
 def _matmul_precision() -> str:
     if torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "float32"
@@ -34,6 +33,11 @@ def _matmul_precision() -> str:
         return "bf16" if torch.get_float32_matmul_precision() == "medium" else "tf32"
     except RuntimeError:  # TF32 was turned on by `torch.backends`, which torch.get_float32_matmul_precision does not support
         return "tf32"
+
+
+# torch.compile takes the result as constant, and compiles again when TF32 is turned on or off. It is what
+# `torch.compiler.assume_constant_result` sets, which imports the compiler: that takes a second, also where nothing is compiled.
+_matmul_precision._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def without_bfloat16(outputs: Tensor) -> Tensor:

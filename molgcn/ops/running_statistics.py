@@ -11,7 +11,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
 
-_MAX_BUFFERS = 128  # of one launch, whose arguments have at most 4 KB
+_MAX_BUFFERS = 128  # the most buffers of one launch, whose arguments have at most 4 KB
 _THREADS = 128
 _HEADER = Header(
     "running_statistics_structs.h",
@@ -25,7 +25,7 @@ _HEADER = Header(
 
 
 def copy_statistics(buffers: Sequence[Tensor], counts: Sequence[Tensor], statistics: Tensor) -> None:
-    """Copy statistics into buffers in place, and add 1 to counts. On CUDA float32 takes one launch.
+    """Copy statistics into buffers in index, and add 1 to counts. On CUDA float32 takes one launch.
 
     Args:
         buffers: 2 K tensors [C]: the running means, then the running variances.
@@ -45,10 +45,10 @@ def copy_statistics(buffers: Sequence[Tensor], counts: Sequence[Tensor], statist
 def copy_by_kernel(buffers: Sequence[Tensor], counts: Sequence[Tensor], rows: Tensor) -> None:
     """Do what :func:`copy_statistics` does, given contiguous tensors in float32 and the statistics as one row for each buffer."""
     it: Any = _HEADER.ctype(MAX_BUFFERS=_MAX_BUFFERS)(statistics=rows.data_ptr(), num_counts=len(counts), columns=rows.shape[1])
-    for place, buffer in enumerate(buffers):
-        it.buffers[place] = buffer.data_ptr()
-    for place, count in enumerate(counts):
-        it.counts[place] = count.data_ptr()
+    for index, buffer in enumerate(buffers):
+        it.buffers[index] = buffer.data_ptr()
+    for index, count in enumerate(counts):
+        it.counts[index] = count.data_ptr()
     function = kernel("running_statistics.cu", "copy_statistics", {"MAX_BUFFERS": _MAX_BUFFERS}, rows.device)
     function.launch(len(buffers), _THREADS, 0, it, overlap=True)
     torch.autograd.graph.increment_version([*buffers, *counts])

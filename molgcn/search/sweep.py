@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -15,9 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.json_file import read_json
-from molgcn.search.sweep_plot import Point, plot_sweep
 from molgcn.spreadsheet import Writer
 from molgcn.training.resume import NOTED, noted_overrides
+
+if TYPE_CHECKING:
+    from molgcn.search.sweep_plot import Point
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def show_sweep(folder: Path) -> bool:
     Returns:
         Whether every job has a result.
     """
+    from molgcn.search.sweep_plot import plot_sweep
+
     runs = _gather(folder)
     if not runs:
         return True
@@ -145,6 +149,8 @@ def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def point(run: SweepRun) -> Point:
     """Return a run as the plot takes it; overrides that are numbers become floats."""
+    from molgcn.search.sweep_plot import Point
+
     pairs = (override.lstrip("+").partition("=")[::2] for override in run.overrides)
     return Point(run.value, {key: _as_number(value) for key, value in pairs}, run.state)
 

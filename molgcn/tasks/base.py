@@ -157,7 +157,7 @@ class Task(ABC):
 
     @abstractmethod
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the best prediction from the statistics alone, float64 [1, P], which is the same for every molecule."""
+        """Return the best prediction from the targets' statistics alone, float64 [1, P], which is the same for every molecule."""
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:

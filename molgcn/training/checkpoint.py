@@ -23,7 +23,7 @@ from molgcn.training.stopping import stopped_early
 from molgcn.training.training_loss import check_weights
 
 log = logging.getLogger(__name__)
-_MIN_SECONDS = 1.0  # least time between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
+_MIN_SECONDS = 10.0  # least time between two epochs' checkpoints, which cost as much as tens of captured steps
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

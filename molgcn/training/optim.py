@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
+from molgcn.errors import UserError
 from molgcn.training.clipped_adam import ClippedAdam
 
 
@@ -62,6 +63,28 @@ def build_scheduler(
     shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else _constant
     start = config.start_lr / lr
     return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup, start) * shape(max(step - warmup, 0)))
+
+
+def total_steps(config: SchedulerConfig, steps_per_epoch: int, max_epochs: int | None, max_steps: int) -> int:
+    """Return the optimiser steps of a run, or of one epoch where nothing says when it ends.
+
+    Args:
+        config: names the schedule.
+        steps_per_epoch: optimiser steps per epoch.
+        max_epochs: `trainer.max_epochs`; None or -1 is no limit.
+        max_steps: `trainer.max_steps`; -1 is no limit.
+
+    Raises:
+        UserError: If the schedule ends with the training, and nothing says when that is.
+    """
+    limits = [steps_per_epoch * max_epochs] if max_epochs is not None and max_epochs >= 0 else []
+    limits += [max_steps] if max_steps >= 0 else []
+    if not limits and config.name in ("cosine", "exponential", "onecycle"):
+        raise UserError(
+            f"scheduler={config.name} ends with the training, whose length neither trainer.max_epochs nor trainer.max_steps gives. Set one "
+            "of them, or use scheduler=constant or plateau."
+        )
+    return max(min(limits, default=steps_per_epoch), 1)
 
 
 def warmup_factor(step: int, warmup: int, start: float = 0.0) -> float:

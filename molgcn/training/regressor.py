@@ -18,7 +18,6 @@ from molgcn.calibration.calibration import Calibration
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
-from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
@@ -29,7 +28,7 @@ from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.loss_sum import LossSum
 from molgcn.training.monitor import Monitor
-from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
+from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
@@ -212,7 +211,7 @@ class MoleculeRegressor(TaskModule):
             self.ema.update(self.model)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the predictions of an evaluation that was interrupted."""
+        """Drop the predictions of an evaluation that was interrupted, before a test begins."""
         self.evaluated = []
 
     on_test_epoch_start = on_validation_epoch_start
@@ -251,7 +250,11 @@ class MoleculeRegressor(TaskModule):
         self.test_results = self._errors(*self._evaluated(), self.task.all_metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
-        """Send values to every logger at the current optimiser step."""
+        """Send values to every logger at the current optimiser step.
+
+        Args:
+            metrics: the values by their names, such as "val/loss".
+        """
         for logger in self.trainer.loggers:
             logger.log_metrics({"epoch": self.current_epoch, **metrics}, step=self.global_step)
 
@@ -268,21 +271,9 @@ class MoleculeRegressor(TaskModule):
             self.trainer.fit_loop.setup_data()
             batches = self.trainer.num_training_batches
         steps_per_epoch = max(math.ceil(batches / self.config.training.accumulate_batches), 1)
-        limits = [steps_per_epoch * epochs for epochs in [self.trainer.max_epochs] if epochs is not None and epochs >= 0]
-        limits += [self.trainer.max_steps] if self.trainer.max_steps >= 0 else []
-        if not limits and self.config.scheduler.name in ("cosine", "exponential", "onecycle"):
-            raise UserError(
-                f"scheduler={self.config.scheduler.name} ends with the training, whose length neither trainer.max_epochs nor "
-                "trainer.max_steps gives. Set one of them, or use scheduler=constant or plateau."
-            )
-        scheduler = build_scheduler(
-            optimizer,
-            self.config.scheduler,
-            self.config.optimizer.lr,
-            steps_per_epoch,
-            max(min(limits, default=steps_per_epoch), 1),
-            self.monitor.mode,
-        )
+        total = total_steps(self.config.scheduler, steps_per_epoch, self.trainer.max_epochs, self.trainer.max_steps)
+        rate, mode = self.config.optimizer.lr, self.monitor.mode
+        scheduler = build_scheduler(optimizer, self.config.scheduler, rate, steps_per_epoch, total, mode)
         return [optimizer], [scheduler]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

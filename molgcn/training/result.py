@@ -64,7 +64,10 @@ class RunResult:
 
     @classmethod
     def load(cls, folder: Path) -> RunResult:
-        """Return what :meth:`save` wrote into a run's folder.
+        """Return the result that :meth:`save` wrote into a run's folder.
+
+        Args:
+            folder: the run's folder, which has a `result.json`.
 
         Raises:
             UserError: If the file is damaged.

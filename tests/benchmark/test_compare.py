@@ -7,6 +7,7 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from molgcn.benchmark.__main__ import main
 from molgcn.benchmark.compare import PARTS, compare, data_label, measurements, training_values
 from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.benchmark.results import Table
@@ -161,11 +162,11 @@ def test_training_is_of_the_network_that_is_timed():
     }  # fmt: skip
 
 
-def test_the_command_runs_and_says_what_it_measures(run_cli, tmp_path):
+def test_the_command_runs_and_says_what_it_measures(cli, tmp_path):
     small = ["dataset.subset=100", "dataset.features=zinc", "parts=[loaders]", "loaders.batch_sizes=[16]", "loaders.epochs=1", "output=out"]
-    done = run_cli(*small, module="molgcn.benchmark")
-    assert done.returncode == 0, done.stderr
-    assert "100 built-in molecules" in done.stdout and "packed, CPU, 1 thread" in done.stdout
+    code, out, err = cli(*small, main=main)
+    assert code == 0, err
+    assert "100 built-in molecules" in out and "packed, CPU, 1 thread" in out
     assert (tmp_path / "out" / "loaders.csv").exists()
-    wrong = run_cli("num_layer=[2]", module="molgcn.benchmark")
-    assert wrong.returncode == 2 and "Did you mean num_layers?" in wrong.stderr and "Traceback" not in wrong.stderr
+    code, _, err = cli("num_layer=[2]", main=main)
+    assert code == 2 and "Did you mean num_layers?" in err and "Traceback" not in err

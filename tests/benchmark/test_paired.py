@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from molgcn.benchmark.paired import KEY, paired_difference, sheet
+from molgcn.benchmark.paired import KEY, mean_standardised_difference, paired_difference, sheet
 
 
 def test_difference_and_its_standard_error():
@@ -35,3 +35,19 @@ def test_the_time_may_be_that_of_another_column():
 
 def test_sets_without_a_pair_have_no_line():
     assert len(sheet([row("us", 0, 0.5), row("them", 1, 0.6)], "us", "them")) == 2
+
+
+def test_the_table_may_have_no_times():
+    title, _, line = sheet([row("us", 0, 0.5), row("them", 0, 0.6)], "us", "them", None)
+    assert title == "| data | split | seeds | metric | `us` | `them` | better by | in standard errors |"
+    assert line == "| esol | random | 1 | rmse | 0.500 | 0.600 | +0.100 |  |"
+
+
+def test_the_mean_standardised_difference_is_in_deviations_of_the_differences():
+    errors = [row("us", seed, 0.5) for seed in (0, 1, 2)] + [row("them", seed, test) for seed, test in enumerate((0.6, 0.7, 0.8))]
+    areas = [row("us", seed, test, metric="roc_auc") | {"data": "bbbp"} for seed, test in ((0, 0.7), (1, 0.9))]
+    areas += [row("them", seed, 0.9, metric="roc_auc") | {"data": "bbbp"} for seed in (0, 1)]
+    alone = [row(program, 0, test) | {"data": "bace"} for program, test in (("us", 0.1), ("them", 0.9))]  # no deviation
+    expected = (0.2 / 0.1 - 0.1 / math.sqrt(0.02)) / 2
+    assert mean_standardised_difference([*errors, *areas, *alone], "us", "them") == pytest.approx(expected)
+    assert math.isnan(mean_standardised_difference(alone, "us", "them"))

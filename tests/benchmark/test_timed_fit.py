@@ -35,4 +35,4 @@ def test_the_command_gets_its_own_arguments(run, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     run(tmp_path / "o.json", "a_command:main", "train", "--epochs", 1, "-h")
     assert capsys.readouterr().out.strip() == "['a_command:main', 'train', '--epochs', '1', '-h']"
-    assert json.loads((tmp_path / "o.json").read_text()) == {"seconds": 0.0, "processor_seconds": 0.0}
+    assert json.loads((tmp_path / "o.json").read_text()) == {"seconds": 0.0, "processor_seconds": 0.0, "epoch_seconds": []}

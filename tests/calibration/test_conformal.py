@@ -24,7 +24,7 @@ def test_the_rank_is_that_of_the_decimals():
         assert [rank(n, float(alpha)) for n in range(1000)] == exact
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.floats(-1e6, 1e6), max_size=60), st.floats(0.001, 0.999))
 def test_at_least_the_promised_share_of_the_scores_is_taken(scores, alpha):
     found = threshold(np.array(scores), alpha)

@@ -20,7 +20,7 @@ def test_nll_is_scipy_s():
     assert nll(error, std) == pytest.approx(-norm.logpdf(error, scale=std).mean(), rel=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(0.1, 5)), min_size=1, max_size=30))
 def test_the_area_is_that_under_a_fine_grid_of_levels(pairs):
     error, std = np.array(pairs).T

@@ -5,9 +5,9 @@
 #include "races.h"
 #include "standard.h"
 
-#define __device__
+#define __device__ inline  // functions that a kernel does not call are not compiled
 #define __global__
-#define __forceinline__ inline
+#define __forceinline__
 #define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -63,6 +63,7 @@ struct Fiber {
     unsigned cluster_phase = 0;
 };
 
+constexpr int cluster_barrier = -1;  // among a block's barriers, for the race finder
 constexpr size_t stack_bytes = 256 << 10;
 inline Fiber* current;
 inline Index block_dim, grid_dim;

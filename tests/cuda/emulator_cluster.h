@@ -12,10 +12,14 @@ inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
 inline void cluster_arrive() {
     emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
     emulator::current->cluster_phase = it.phase;
+    emulator::Barrier& own = emulator::current->block->barriers[emulator::cluster_barrier];
+    races_arrive(emulator::cluster_barrier);
+    if (++own.arrived == blockDim.x) own.arrived = 0, races_open(emulator::cluster_barrier);
     if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
 }
 inline void cluster_wait() {
     while (emulator::clusters[blockIdx.x / emulator::cluster].phase == emulator::current->cluster_phase) emulator::yield();
+    races_leave(emulator::cluster_barrier);
 }
 template <class T>
 T* at_peer(T* at, int rank) {
@@ -28,6 +32,10 @@ inline void expect(uint64* count, uint32 bytes) {
     if (it.expects) emulator::fail("a phase expects bytes twice");
     it.expects = 1, it.bytes += bytes;
     it.turn();
+}
+template <class T>
+void store_to_peer(T* at, int rank, T x) {
+    *at_peer(at, rank) = x;
 }
 template <class T>
 void store_to_peer(float* at, int rank, const T& x, uint64* count) {

@@ -1,7 +1,7 @@
 // Finds accesses to a block's shared memory that nothing orders, by vector clocks as FastTrack does (Flanagan and Freund, PLDI 2009): of every
 // byte the last write and each thread's last read. Barriers, __syncwarp and a release that is acquired order; products, shuffles and votes
-// do not; what blocks of a cluster do to each other's memory is not known here. The kernel is compiled with -fsanitize=thread; this is not,
-// and takes the place of the sanitizer's library.
+// do not. A meeting of a cluster orders a block's threads; what other blocks store in its memory is not known here. The kernel is compiled
+// with -fsanitize=thread; this is not, and takes the place of the sanitizer's library.
 #define RACES
 #include "races.h"
 

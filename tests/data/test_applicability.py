@@ -31,7 +31,7 @@ def test_what_molecules_hold(written):
     assert held.mixtures == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.text(alphabet="CNOFcno()=#12[]+-H.*", min_size=1, max_size=14), min_size=1, max_size=12),
     st.sampled_from(sorted(FEATURIZERS)),

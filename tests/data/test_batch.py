@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import assert_collated, assert_tiles, molecule_lists, random_data
-from hypothesis import given, settings
+from hypothesis import given
 from torch_geometric.data import Batch, Data
 
 from molgcn.data import GraphBatch, PackedMolecules
@@ -25,7 +25,6 @@ def assert_equal(one, other):
     assert one.edge_attr is None or torch.equal(one.edge_attr, other.edge_attr)
 
 
-@settings(deadline=None)
 @given(molecule_lists())
 def test_from_a_pyg_batch(data):
     batch = GraphBatch.from_pyg(Batch.from_data_list(data))
@@ -33,7 +32,6 @@ def test_from_a_pyg_batch(data):
     assert_equal(batch, PackedMolecules.from_pyg(data).batch(slice(None)))
 
 
-@settings(deadline=None)
 @given(molecule_lists())
 def test_to_pyg_and_back(data):
     batch = PackedMolecules.from_pyg(data).batch(slice(None))
@@ -158,3 +156,11 @@ EDGE = torch.tensor([[0, 1], [1, 0]])
 def test_bad_pyg_batches(data, match):
     with pytest.raises(UserError, match=match):
         GraphBatch.from_pyg(data)
+
+
+def test_another_default_device(packed):
+    """Batches and PyG's data are on the CPU, wherever PyTorch makes new tensors."""
+    with torch.device("meta"):
+        batch, data = packed.batch(slice(None)), packed.to_pyg()
+    assert_equal(batch, packed.batch(slice(None)))
+    assert {tensor.device.type for item in data for tensor in item.to_dict().values()} == {"cpu"}

@@ -22,7 +22,7 @@ def random_set(seed, sizes, levels):
     return PackedMolecules.from_pyg([random_data(rng, n, levels=levels, num_edge_features=2, num_descriptors=1) for n in sizes])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.integers(1, 3).flatmap(
         lambda k: st.lists(st.lists(st.sampled_from([1, 2, 9, 63, 130]), min_size=k, max_size=k), min_size=1, max_size=6)

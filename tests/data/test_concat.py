@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from graphs import molecule_lists, random_data
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules
@@ -18,7 +18,6 @@ def make(seed=0, levels=2, num_features=3, count=10, num_edge_features=2, **meta
     return PackedMolecules.from_pyg(data, **metadata)
 
 
-@settings(deadline=None)
 @given(molecule_lists(max_size=15), st.integers(0, 15), st.integers(0, 15))
 def test_parts_join_to_the_whole(data, first, second):
     cuts = sorted({0, len(data), min(first, len(data)), min(second, len(data))})

@@ -44,7 +44,7 @@ def assert_near(actual: np.ndarray | Tensor | None, expected: Tensor, tolerance:
 
 
 @given(molecule_lists(max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_set_gets_the_powers_of_the_transition_matrix(data):
     molecules = with_encodings(PackedMolecules.from_pyg(data), rwse=5, bond_rw=7)
     rwse, bond_rw = defined(data, 5, 7)
@@ -55,7 +55,7 @@ def test_a_set_gets_the_powers_of_the_transition_matrix(data):
 
 @needs_extension
 @given(molecule_lists(max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_without_the_extension_a_set_gets_the_same(data):
     molecules = PackedMolecules.from_pyg(data)
     for fast, plain in zip(set_encodings(molecules, 6, 4), set_encodings(molecules, 6, 4, use_extension=False), strict=True):
@@ -63,7 +63,7 @@ def test_without_the_extension_a_set_gets_the_same(data):
 
 
 @given(molecule_lists(max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_batch_without_encodings_gets_them_from_its_graph(data):
     molecules = PackedMolecules.from_pyg(data)
     batch = molecules.batch(slice(None)).double()

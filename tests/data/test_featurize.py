@@ -275,7 +275,7 @@ def test_mols_are_taken_as_they_are():
         featurize_mols(["CCO"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text(alphabet="CNOFcno()=#123[]+-H@. ", max_size=12), min_size=1, max_size=20))
 def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
     try:

@@ -165,7 +165,7 @@ def test_every_atom_and_bond(name):
     assert check(SMILES, name) > 15
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text(alphabet="CNOFHScnop()=#12[]+-@/\\\\.*", max_size=14), max_size=12), st.sampled_from(sorted(ROWS)))
 def test_any_molecules(smiles, name):
     check(smiles, name)

@@ -73,7 +73,7 @@ def shuffled(data, rng):
     return Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], **kept)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(molecules=molecule_lists(max_size=8, sizes=st.integers(1, 12)), seed=st.integers(0, 2**31))
 def test_hashes_depend_on_no_order_of_atoms_and_on_no_other_molecule(molecules, seed):
     """Molecules without SMILES, with duplicate bonds and self-loops, each have a copy with atoms in another order."""

@@ -28,7 +28,7 @@ def poison(slots):
 
 
 @needs_extension
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(molecule_lists(), st.integers(1, 12), st.integers(0, 99), st.booleans(), st.integers(1, 3))
 def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num_threads):
     """Both slots are poisoned before each fill, so that remains of an earlier batch would show."""
@@ -51,7 +51,7 @@ def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num
 
 
 @needs_extension
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(molecule_lists(), st.integers(1, 12))
 def test_a_short_batch_keeps_its_shape(data, batch_size):
     packed = PackedMolecules.from_pyg(data)

@@ -22,7 +22,7 @@ pytestmark = needs_extension
 SIZES = [5, 9, 1, 2, 30, 3, 64, 7]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
     seed=st.integers(0, 2**16),

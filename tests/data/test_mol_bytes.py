@@ -47,7 +47,7 @@ def test_every_molecule_reads_the_same(kekulized):
             assert mol_bytes_reader()(one) == plain_mol_bytes(one)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet=r"CNOFHSBcnops()=#123[]+-@/\.*$:", max_size=16))
 def test_any_molecule_reads_the_same(smiles):
     with rdBase.BlockLogs():
@@ -83,7 +83,7 @@ def test_the_smallest_of_several_rings_counts():
 
 
 @needs_extension
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(ODD[:12]), st.data())
 def test_damaged_bytes_are_refused_or_read_as_a_molecule(smiles, data):
     """The reader never reads beyond the end, and never gives an atom that does not exist."""

@@ -65,7 +65,7 @@ def test_without_atom_maps_a_text_is_as_it_was(text):
     assert without_atom_maps(text) == text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.sampled_from(["CCO", "c1ccccc1", "[Na+].[Cl-]", "F/C=C/F", "C[C@H](F)O"]), min_size=2, max_size=3))
 def test_what_is_made_of_molecules_is_named_or_read(smiles):
     """Errors name InChIs and reactions; several molecules in one SMILES are read."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import assert_collated, molecule_lists, random_data
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules, select
@@ -19,7 +19,6 @@ def molecules():
     return PackedMolecules.from_pyg(data, smiles=[f"C{i}" for i in range(12)], target_names=["a", "b"], target_units=["eV", ""])
 
 
-@settings(deadline=None)
 @given(molecule_lists(), st.data())
 def test_a_batch_of_any_molecules_is_pygs(data, draw):
     packed = PackedMolecules.from_pyg(data)
@@ -27,7 +26,6 @@ def test_a_batch_of_any_molecules_is_pygs(data, draw):
     assert_collated(packed.batch(np.array(indices)), data, bonds=True)
 
 
-@settings(deadline=None)
 @given(molecule_lists(), st.data())
 def test_a_subset_is_the_set_of_these_molecules(data, draw):
     packed = PackedMolecules.from_pyg(data)

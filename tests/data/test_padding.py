@@ -12,7 +12,7 @@ from molgcn.data.loader import PackedLoader
 pytestmark = needs_extension
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(molecule_lists(), st.integers(1, 12))
 def test_a_padded_batch_is_its_batch_and_padding(data, batch_size):
     loader = PackedLoader(PackedMolecules.from_pyg(data), batch_size)

@@ -2,14 +2,13 @@ import numpy as np
 import pytest
 import torch
 from graphs import assert_same_bonds, molecule_lists, sorted_edges
-from hypothesis import given, settings
+from hypothesis import given
 from torch_geometric.data import Data
 
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
 
-@settings(deadline=None)
 @given(molecule_lists())
 def test_round_trip_is_exact_up_to_the_order_of_edges(data):
     back = PackedMolecules.from_pyg(data).to_pyg()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from architectures import EVERY_ARCHITECTURE
 from compiler import COMPILER, with_declared_headers
 from graphs import random_data
 from test_loader import poison
@@ -185,7 +186,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
 
 
 @pytest.mark.parametrize("staged", [0, 1])
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "targets in float64"])  # which the kernel does not handle
 def test_the_kernel_compiles(kind, arch, staged):
     molecules = random_set(**KINDS[kind])

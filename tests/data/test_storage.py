@@ -54,7 +54,7 @@ def test_round_trip(molecules, tmp_path):
     assert_same(loaded[2:5], molecules[2:5])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(molecule_lists(max_size=8))
 def test_round_trip_of_any_set(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("sets") / "set"

@@ -14,7 +14,7 @@ def draw(rng, count, share, bits=2048):
     return np.packbits(rng.random((count, bits)) < share * np.linspace(0, 2, bits) ** 4, axis=1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 99), st.integers(1, 200), st.floats(0, 0.3))
 def test_it_is_rdkit_s_largest(seed, count, share):
     rng = np.random.default_rng(seed)

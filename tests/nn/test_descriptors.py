@@ -27,10 +27,11 @@ def test_they_are_standardised_and_constant_ones_centred():
 
 
 def test_a_limit_holds_for_what_is_far_from_training():
-    module = Descriptors(1, limit=2.0)
-    module.fit(np.array([[0], [1]], np.float32))
-    out = module(torch.zeros(4, 0), torch.tensor([[0.0], [1.0], [50.0], [-50.0]]))
-    assert out.tolist() == [[-1], [1], [2], [-2]]
+    """All descriptors of a molecule are scaled alike."""
+    module = Descriptors(2, limit=2.0)
+    module.fit(np.array([[0, 0], [1, 1]], np.float32))
+    out = module(torch.zeros(4, 0), torch.tensor([[0.5, 0.5], [0.0, 1.0], [4.5, 2.5], [0.5, -49.5]]))
+    assert out.tolist() == [[0, 0], [-1, 1], [2, 1], [0, -2]]
 
 
 def test_a_limit_is_above_0():

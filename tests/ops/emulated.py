@@ -156,22 +156,22 @@ class Compiler(Launcher):
 
     Args:
         arch: the architecture.
-        only: the only file that is compiled; None compiles all.
+        only: how the names of the files that are compiled begin.
 
     Attributes:
         sources: files that were compiled.
     """
 
-    def __init__(self, arch: str, only: str | None = None) -> None:
+    def __init__(self, arch: str, only: str = "") -> None:
         self.sources, self._arch, self._only = set[str](), arch, only
         self._compiled: set[tuple] = set()
 
     def gpu(self, device: object) -> Gpu:
-        return Gpu(1, H100)
+        return Gpu(1, H100, has_clusters=int(self._arch.removeprefix("sm_")) >= 90)
 
     def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
         key = (source, *sorted(defines.items()))
-        if self._only in (None, source) and key not in self._compiled:
+        if source.startswith(self._only) and key not in self._compiled:
             self.sources.add(source)
             self._compiled.add(key)
             assert compile_source(source, defines, self._arch).startswith(b"\x7fELF")

@@ -45,7 +45,7 @@ def test_every_instruction_set(channels, weights, reduce, instruction_set):
 
 
 @needs_extension
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_src=st.integers(1, 40),
     num_dst=st.integers(0, 40),

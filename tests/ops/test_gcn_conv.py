@@ -75,7 +75,7 @@ def test_float64_and_float32(in_channels, out_channels, weighted, normalize, ins
         assert worst(run(gcn_conv, single), run(gcn_conv_reference, double(single))) < 1e-5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_nodes=st.integers(0, 200),
     degree=st.floats(0, 8),

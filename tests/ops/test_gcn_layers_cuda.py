@@ -36,7 +36,9 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
     assert max(found.values()) < gradient_bound, max(found, key=found.get)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "options", [pytest.param(one, marks=[pytest.mark.slow] if one in OPTIONS[1::4] else []) for one in OPTIONS], ids=str
+)
 def test_every_option(emulate, options):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, **options))
 

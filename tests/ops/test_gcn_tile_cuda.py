@@ -61,13 +61,21 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["tiles", "large"])
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        *((SIZES, options) for options in OPTIONS),
+        *(pytest.param(LARGE, options, marks=[pytest.mark.slow] if options in OPTIONS[1::2] else []) for options in OPTIONS),
+    ],
+    ids=str,
+)
 def test_every_option(emulate, sizes, options):
     check(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options))
 
 
-@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (50, 24), (20, 20), (5, 33), pytest.param(64, 64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("channels", "hidden"), [(3, 1), (50, 24), (5, 33), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((20, 20), (64, 64)))]
+)
 def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES, channels), hidden, 2, residual=True, norm="layer"))
 
@@ -99,7 +107,7 @@ def test_what_tensor_cores_cut_off_is_made_up_for(emulate, seed):
 
 
 @pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
-@pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 64), (32, 96)])
+@pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 96), pytest.param(32, 64, marks=pytest.mark.slow)])
 def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_nodes, precision, hopper):
     emulate.hopper = hopper
     inputs = random_inputs(random_batch([*SIZES, 70, 100], 11), hidden, 3, precision=precision, tile_nodes=tile_nodes)
@@ -110,8 +118,8 @@ def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_node
 NEIGHBOURLY = [
     {},
     {"precision": "bf16", "tile_nodes": 48},
-    {"norm": "layer", "residual": True, "pool": "max"},
     {"strategy": "vertex"},
+    pytest.param({"norm": "layer", "residual": True, "pool": "max"}, marks=pytest.mark.slow),
     {"strategy": "vertex", "norm": "layer", "residual": True, "precision": "bf16"},
 ]
 
@@ -236,7 +244,7 @@ def test_half_precision_is_an_error_in_words():
 @pytest.mark.parametrize("needs_grad_x", [True, False])
 def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
     """Exactly the kernels of forward and backward are compiled together with the first one."""
-    inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 2, strategy=strategy, **OPTIONS[2])
     inputs.graph.x.requires_grad_(needs_grad_x)
     emulated.run_emulated(inputs)
     assert emulate.prefetched

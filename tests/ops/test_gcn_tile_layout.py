@@ -11,11 +11,20 @@ from molgcn.ops.gcn_tile_plan import backward_plan, forward_plan, next_fit
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 SMALL = Gpu(1, H100)  # so that a block has several tiles
+TILES, STRIPS = [40] * 7, [40, 5, 9, 70] * 4  # without and with molecules that are larger than a tile
 
 
-@pytest.mark.parametrize("sizes", [[40] * 7, [40, 5, 9, 70] * 4], ids=["tiles", "large"])
 @pytest.mark.parametrize(
-    "options", [{}, {"dropout": 0.3, "training": True, "precision": "bf16"}, {"pool": "max", "last_activation": True}], ids=str
+    ("sizes", "options"),
+    [
+        (TILES, {}),
+        (STRIPS, {"dropout": 0.3, "training": True, "precision": "bf16"}),
+        (TILES, {"pool": "max", "last_activation": True}),
+        pytest.param(STRIPS, {}, marks=pytest.mark.slow),
+        pytest.param(TILES, {"dropout": 0.3, "training": True, "precision": "bf16"}, marks=pytest.mark.slow),
+        pytest.param(STRIPS, {"pool": "max", "last_activation": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_more_warps_a_tile_in_forward(emulate, sizes, options):
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options)

@@ -35,6 +35,14 @@ __global__ void exchange(const Parameters p) {
 """
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Return the path of the kernel, which is compiled once."""
+    path = tmp_path_factory.mktemp("source") / "exchange.cu"
+    path.write_text(KERNEL)
+    return path
+
+
 @pytest.fixture
 def find_races(emulate):
     emulate.find_races = True
@@ -54,9 +62,7 @@ def find_races(emulate):
         pytest.param(31, True, id="warps, __syncthreads"),
     ],
 )
-def test_what_orders(find_races, tmp_path, how, ordered):
-    source = tmp_path / "exchange.cu"
-    source.write_text(KERNEL)
+def test_what_orders(find_races, source, how, ordered):
     kernel = find_races.kernel(str(source), "exchange", {}, None)
     if ordered:
         kernel.launch(1, 64, 1024, Parameters(how))
@@ -94,7 +100,7 @@ def test_atoms(find_races, hidden, options, sizes):
     emulated.run_emulated(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options))
 
 
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("sizes", [pytest.param(SIZES, marks=pytest.mark.slow), LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("options", [{}, pytest.param({"precision": "bf16", "tile_nodes": 48}, marks=pytest.mark.slow)], ids=str)
 def test_rows(find_races, options, sizes):
     inputs = inputs_of([max(size, 2) for size in sizes], 11, 32, 3, **options)[0]

@@ -67,7 +67,7 @@ NARROW_LAYER_NORM = dict(OPTIONS[0], norm="layer")  # over two features it lets 
 ATOMS_ALIKE = dict(OPTIONS[0], norm="batch", residual=True, add_self_loops=True, last_activation=True, training=True)  # three of them
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 90), max_size=12),
     bonds=st.floats(0, 3),

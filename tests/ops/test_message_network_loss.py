@@ -122,7 +122,7 @@ def test_losses_and_targets(device, loss, num_targets):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 2), device, num_targets, loss)
 
 
-@pytest.mark.parametrize("pool", ["mean", "sum"])
+@pytest.mark.parametrize("pool", ["mean", pytest.param("sum", marks=pytest.mark.slow)])
 def test_merged_leaves(device, pool):
     merged, *atoms = inputs_of(SIZES, 11, 32, 3, pool=pool)
     check(merged, device, 2, merged_from=tuple(atoms))

@@ -1,7 +1,6 @@
 """An ensemble gives its members' predictions, their mean and deviation, with the right weights."""
 
 import math
-import subprocess
 import sys
 
 import numpy as np
@@ -70,14 +69,10 @@ def test_the_weights_of_the_moving_average_are_used(trained_config, tmp_path):
     np.testing.assert_allclose(predict_smiles(ensemble, SMILES).values, averaged.numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_prediction_needs_no_drawing_libraries(trained_run):
-    program = (
-        "import sys; sys.modules['rdkit.Chem.Draw'] = None; from molgcn.config import BackendConfig; "
-        "from molgcn.predict import predict_smiles; from molgcn.screening.ensemble import Ensemble; "
-        "print(len(predict_smiles(Ensemble.load([sys.argv[1]], BackendConfig(), 'cpu'), ['CCO', 'C']).values))"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(trained_run.folder)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "2"
+def test_prediction_needs_no_drawing_libraries(trained_run, monkeypatch):
+    """Nor do the imports, see test_imports.py."""
+    monkeypatch.setitem(sys.modules, "rdkit.Chem.Draw", None)
+    assert len(predict_smiles(Ensemble.load([trained_run.folder], BackendConfig(), "cpu"), ["CCO", "C"]).values) == 2
 
 
 @pytest.mark.gpu

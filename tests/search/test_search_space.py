@@ -2,7 +2,7 @@
 
 import optuna
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -80,7 +80,6 @@ def test_an_empty_space_is_refused():
         read_space({"model": {}, "optimizer": {"lr": None}})
 
 
-@settings(deadline=None)
 @given(st.one_of(st.none(), st.booleans(), st.integers(-(10**6), 10**6), st.floats(1e-9, 1e9), st.text(max_size=8)))
 @example("${")
 @example("a\\\\${b}'")

@@ -5,7 +5,7 @@ import torch
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
 from molgcn.errors import UserError
-from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
+from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 
 
 def rates(config: SchedulerConfig, steps: int, total: int, steps_per_epoch: int = 10) -> list[float]:
@@ -99,3 +99,17 @@ def test_equal_to_torch(name, cls):
 def test_ranges(cls, values, key):
     with pytest.raises(UserError, match=key):
         cls(**values)
+
+
+@pytest.mark.parametrize(
+    ("max_epochs", "max_steps", "expected"), [(3, -1, 30), (None, 7, 7), (3, 7, 7), (3, 70, 30), (-1, 7, 7), (0, -1, 1)]
+)
+def test_steps_of_a_run(max_epochs, max_steps, expected):
+    assert total_steps(SchedulerConfig(name="cosine"), 10, max_epochs, max_steps) == expected
+
+
+@pytest.mark.parametrize("max_epochs", [None, -1])
+def test_a_schedule_without_an_end(max_epochs):
+    assert total_steps(SchedulerConfig(name="constant"), 10, max_epochs, -1) == 10
+    with pytest.raises(UserError, match=r"scheduler=cosine ends with the training"):
+        total_steps(SchedulerConfig(name="cosine"), 10, max_epochs, -1)

@@ -115,7 +115,7 @@ def places(value, path=()):
         yield from places(item, (*path, key))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_absurd_description_is_read_or_refused_in_words(trained_run, tmp_path, data):
     checkpoint = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)

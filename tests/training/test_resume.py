@@ -58,6 +58,9 @@ def test_every_checkpoint_leads_to_the_same_end(variant, tmp_path, small_config)
         assert resumed.epochs == finished.epochs
 
 
+PACKED = {"loader": {"name": "packed"}, "training": {"ema_decay": 0.9}}
+
+
 class StopsAfter(Callback):
     """A callback that stops after a number of batches, as Lightning's timer of `trainer.max_time` does."""
 
@@ -69,8 +72,16 @@ class StopsAfter(Callback):
         trainer.should_stop = self.left == 0
 
 
-@pytest.mark.parametrize("stops", ["max_steps", "max_time"])
-@pytest.mark.parametrize("changes", [{}, {"loader": {"name": "packed"}, "training": {"ema_decay": 0.9}}], ids=["pyg", "packed"])
+@pytest.mark.parametrize(
+    ("stops", "changes"),
+    [
+        ("max_steps", PACKED),
+        ("max_time", {}),
+        pytest.param("max_steps", {}, marks=pytest.mark.slow),
+        pytest.param("max_time", PACKED, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_run_that_ended_within_an_epoch_goes_on_there(stops, changes, tmp_path, small_config):
     changes = {**changes, "model": {"dropout": 0.2}, "scheduler": {"name": "constant"}}
     longer = small_config(**changes, trainer={"max_steps": 30, "max_epochs": -1})

@@ -75,7 +75,7 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
     assert message.startswith(f"The training loss is not finite in optimiser {place}, taken at a learning rate of {rate:g}")
     assert all(remedy in message for remedy in ("optimizer.lr", "training.gradient_clip_norm", "outliers", "trainer.precision"))
     written = [path for path in (tmp_path / "checkpoints").iterdir() if f"with ckpt_path={path}." in message]
-    assert len(written) == 1 and good_checkpoint(tmp_path, written[0].name)  # last.ckpt too where the first epoch took a second
+    assert len(written) == 1 and good_checkpoint(tmp_path, written[0].name)  # last.ckpt too where the first epoch took long
     assert good_checkpoint(tmp_path, "best.ckpt")["epoch"] == 0
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert left <= {"config.yaml", "provenance.json", "splits.json", "training_molecules.npy", "metrics.csv", ".lock"}

@@ -54,7 +54,7 @@ class FusedGATConv(AttentionConv, GATConv):
     def forward(
         self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None, return_attention_weights: bool | None = None
     ) -> Any:
-        """Return the new node features; the shapes are in the class's docstring.
+        """Return the new node features, with the arguments and results of PyG's `GATConv`. The class's docstring has the shapes.
 
         Raises:
             IndexError: for an edge to or from a node that `x` does not have.

@@ -31,9 +31,17 @@ def max_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
 
 
 def softmax_incoming(scores: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return the softmax [E, K] of the scores [E, K] over the bonds that end at the same atom.
+    r"""Return the softmax [E, K] of the scores over the bonds that end at the same atom.
 
-    A bond with a score of -inf gets weight 0. Every atom needs at least one finite score.
+    .. math::
+        \alpha_{ek} = \exp(s_{ek}) \,/ \sum_{f: t_f = t_e} \exp(s_{fk})
+
+    A bond with a score of -inf gets weight 0. Every atom at which bonds end needs at least one finite score.
+
+    Args:
+        scores: The scores s, floating point [E, K]. The result has their dtype.
+        target: The atom t at which each bond ends, int64 [E].
+        num_atoms: The number of atoms.
     """
     highest = max_incoming(scores.detach(), target, num_atoms)
     weights = (scores - highest.index_select(0, target)).exp()

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.layer_network.memory import stride_of
+from molgcn.ops.layer_network.norm_parts import FEW_ATOMS, merge_numbers, part_numbers
+from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.workspace import Workspace
 
-MOST_PARTS = 160  # the most parts that a launch leaves in a batch of few atoms
-FEW_ATOMS = 8192  # up to so many, every block of the next launch merges the parts by itself
 _MERGE_THREADS = 64
 
 LAYER_END = Header(
@@ -33,16 +33,6 @@ _MERGE = Header(
     uses=LAYER_END,
     Parameters=[("LayerEnd", "from"), ("real*", "to"), ("int", "columns")],
 )
-
-
-def part_numbers(width: int) -> int:
-    """Return the numbers of a part: `part_numbers` in cuda/layer_end.cuh."""
-    return 2 * (-(-width // 16) * 16) + 4
-
-
-def merge_numbers(threads: int, columns: int) -> int:
-    """Return the numbers of shared memory in which a block merges parts: `merge_numbers` in cuda/layer_end.cuh."""
-    return 9 * max(threads, columns // 4) + columns
 
 
 class _Parts(NamedTuple):

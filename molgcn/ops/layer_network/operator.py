@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.fake import register_fake
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.check import check
 from molgcn.ops.layer_network.passes import saved_numbers
@@ -89,7 +90,7 @@ def empty_saved(call: LayerNetworkCall) -> Tensor:
     return call.graph.x.new_empty(_SAVED_NUMBERS.get(call.graph.x.device.type, saved_numbers)(call))
 
 
-@torch.library.register_fake("molgcn::layer_network")
+@register_fake("molgcn::layer_network")
 def _fake(*args: Any) -> Outputs:
     call = LayerNetworkCall.of(*args)
     check(call)
@@ -98,7 +99,7 @@ def _fake(*args: Any) -> Outputs:
     return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, empty_saved(call))
 
 
-@torch.library.register_fake("molgcn::layer_network_backward")
+@register_fake("molgcn::layer_network_backward")
 def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = LayerNetworkCall.of(*args)
     return empty_gradients(call, grad_x, grad_bonds)

@@ -10,8 +10,8 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.layer_ends_cuda import merge_numbers, part_numbers
 from molgcn.ops.layer_network.memory import stride_of
+from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor

@@ -6,7 +6,7 @@ from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
-from molgcn.ops.layer_network.layer_ends_cuda import FEW_ATOMS
+from molgcn.ops.layer_network.norm_parts import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish

@@ -19,13 +19,13 @@ from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, fo
 
 LAYERS_OF_LAUNCH = 4  # the number of layers that a launch of a backward pass takes, whose gradients are kept until then
 _FEW_ATOMS = 8192  # up to this many atoms, tiles leave multiprocessors idle
-_AGGREGATIONS = ("sum", "mean", "gcn", "gcn_loops")  # that cuda/tile_gather.cuh knows
-_MAX_INSTRUCTIONS = 320  # that fit into a kernel's arguments
-_MAX_TILE = 128  # atoms
-_MAX_WIDTH = 64  # columns of any value; wider tiles have not been measured
-_MAX_CODES = 16  # distinct bonds, whose gradients a warp sums in shared memory
+_AGGREGATIONS = ("sum", "mean", "gcn", "gcn_loops")  # the aggregations of cuda/tile_gather.cuh
+_MAX_INSTRUCTIONS = 320  # the most instructions that fit into a kernel's arguments
+_MAX_TILE = 128  # the most atoms of a tile
+_MAX_WIDTH = 64  # the most columns of a value; wider tiles have not been measured
+_MAX_CODES = 16  # the most distinct bonds, whose gradients a warp sums in shared memory
 _WARPS = 16  # warps that a multiprocessor has registers for
-_LISTED_BONDS = 4  # per row: `most_listed` in cuda/tile_gather.cuh
+_LISTED_BONDS = 4  # bonds of each row that are listed in shared memory: `most_listed` in cuda/tile_gather.cuh
 _ROOM = 64  # arguments have room for a multiple of this many instructions, so that networks of similar depth share a kernel
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 

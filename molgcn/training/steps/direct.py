@@ -49,7 +49,7 @@ class DirectStep:
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
             return "it needs backend=fused and a GraphBatch on a CPU"
-        if not model.is_stack:
+        if not model.runs_message_network:
             return "it needs graph convolutions without feed-forward blocks and encodings, model=gcn"
         descriptors = [] if batch.descriptors is None else [batch.descriptors]
         floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets, *descriptors]

@@ -29,7 +29,7 @@ def multisets(molecules):
     return Counter(atoms), Counter(zip(bonds, ends, strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(SMILES), st.randoms(use_true_random=False))
 def test_renumbered_atoms_have_the_same_rows(smiles, random):
     mol = Chem.MolFromSmiles(smiles)

@@ -88,7 +88,7 @@ def test_lists_of_smiles_and_numbers(tmp_path, name, header):
 VALUES = st.floats(-1e6, 1e6, width=32)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from(SMILES), st.none() | VALUES, st.none() | VALUES), min_size=1, max_size=8))
 def test_every_value_comes_back_in_its_record(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("sdf") / "a.sdf"

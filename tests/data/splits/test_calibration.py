@@ -11,7 +11,7 @@ from molgcn.data.splits.saved import load_split, save_split
 from molgcn.errors import UserError
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(100, 300), st.floats(0.2, 0.9), st.integers(0, 99), st.integers(0, 4))
 def test_it_comes_from_training_alone_and_keeps_copies_together(count, fraction, seed, copies):
     groups = np.random.default_rng(seed).integers(0, count, count) // (copies + 1)

@@ -41,7 +41,7 @@ def config(split, **options):
 
 
 @pytest.mark.parametrize("split", DRAWN)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chosen=st.lists(st.integers(0, len(SMILES) - 1), min_size=25, max_size=90),
     fractions=st.sampled_from(FRACTIONS),

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data.splits.groups import join_groups, place_groups
 
 
-@settings(deadline=None)  # the first call imports SciPy
 @given(labels=st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 9)), min_size=1, max_size=40))
 def test_groups_that_share_a_copy_are_joined(labels):
     group, copies = np.array(labels).T

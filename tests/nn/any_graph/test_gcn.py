@@ -15,7 +15,7 @@ from molgcn.nn import FusedGCNConv
 pytestmark = needs_extension
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     num_nodes=st.integers(1, 120),
     degree=st.floats(0, 6),

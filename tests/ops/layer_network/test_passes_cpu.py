@@ -153,7 +153,7 @@ def test_widths(width, message, instruction_set):
 MOLECULE = st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(MOLECULE, max_size=6), st.sampled_from(sorted(MESSAGES)), st.sampled_from(["layer", "blocks"]), st.booleans())
 def test_any_graph(molecules, message, options, coded):
     """Graphs have isolated atoms, loops and duplicates; molecules may have no atoms and batches no molecules."""

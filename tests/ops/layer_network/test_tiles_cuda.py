@@ -52,7 +52,7 @@ def test_a_row_for_each_bond(emulate, network):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("sage", 60), ("feed-forward, layer", 31)])
+@pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("feed-forward, layer", 1), ("sage", 60), ("feed-forward, layer", 31)])
 def test_widths(emulate, network, hidden):
     check(random_call(spec_of(network, hidden, in_channels=5), sizes=[5, 9, 1, 30], training=CASES[network]))
 
@@ -164,7 +164,7 @@ def test_what_tiles_cannot_compute(network, options, reason):
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     network = ("gine", "gin, layer norm, sum")[ARCHITECTURES.index(arch) % 2]
-    with launching_by(compiler := Compiler(arch)):
+    with launching_by(compiler := Compiler(arch, "tile_")):
         emulated(single(random_call(spec_of(network, 20), training=CASES[network], sizes=[5, 3])))
     assert "tile_network.cu" in compiler.sources
     assert network != "gine" or "tile_sums.cu" in compiler.sources

@@ -17,6 +17,16 @@ def call_of(network: str, hidden: int, **options):
     return random_call(spec_of(network, hidden, num_layers=3), training=CASES[network], device="cuda", **options)
 
 
+def narrowest(network: str) -> int:
+    """Return the smallest width at which gradients in float32 are meaningful.
+
+    The gradient through a layer norm of one column is zero, of which float32 leaves a rounding times 1 / sqrt(eps) at each layer: PyTorch's
+    own differ from float64 by up to 4e-2 then, and by up to 1e-3 with two columns.
+    """
+    spec = spec_of(network)
+    return 3 if "layer" in (spec.norm, spec.feed_forward_norm) else 1
+
+
 def check(network: str, hidden: int, **options) -> None:
     """Compare a network in float32 with PyTorch in float64.
 
@@ -35,7 +45,8 @@ def check(network: str, hidden: int, **options) -> None:
 @pytest.mark.parametrize("hidden", [1, 31, 64])
 @pytest.mark.parametrize("network", CASES)
 def test_every_option_at_every_width(network, hidden):
-    check(network, min(hidden, 32) if "feed" in network else hidden, sizes=SIZES, coded=hidden != 31)
+    hidden = max(narrowest(network), min(hidden, 32) if "feed" in network else hidden)
+    check(network, hidden, sizes=SIZES, coded=hidden != 31)
 
 
 @pytest.mark.parametrize("network", ["gine", "gcn_edge", "feed-forward"])

@@ -198,7 +198,7 @@ def test_validation_is_replayed_from_the_weights_of_the_moment(tmp_path, small_c
         return prediction
 
     monkeypatch.setattr(CapturedForward, "__call__", checked)
-    train(on_gpu(small_config, {"training": {"ema_decay": 0.5}, "dataset": {"batch_size": 8}}, True), tmp_path)
+    train(on_gpu(small_config, {"training": {"ema_decay": 0.5}, "dataset": {"batch_size": 8, "eval_batch_size": 8}}, True), tmp_path)
     assert sum(replayed) >= 6
 
 
