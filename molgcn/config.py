@@ -96,7 +96,7 @@ class ModelConfig(LayerSettings):
     shared_encoder: bool = True
     encodings: EncodingsConfig = field(default_factory=EncodingsConfig)
     last_activation: bool = True
-    head_layers: int = 1
+    head_layers: int | None = 1
     head_channels: tuple[int, ...] | None = None
     descriptor_limit: float | None = None
     init: Literal["glorot", "kaiming"] | None = "glorot"

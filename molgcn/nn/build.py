@@ -42,6 +42,8 @@ def build_network(
     for name in ("name", "bonds", "encodings"):
         del options[name]
     kind = get_kind(model.name)
+    if model.head_layers is None:  # the task, which may want more, is not known yet
+        options["head_layers"] = 1
     for one in fields(LayerSettings):
         if one.name not in kind.own_settings and options.pop(one.name) != one.default:
             settings_of(kind, {one.name: None})  # raises the error that names the option

@@ -62,6 +62,7 @@ class Task(ABC):
         in_units: the metrics that are in the target's unit.
         in_table: the metrics that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
+        hidden_head_layers: the number of hidden layers of the head where `model.head_layers` is null.
     """
 
     names: Sequence[str]
@@ -77,6 +78,7 @@ class Task(ABC):
     unordered: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
+    hidden_head_layers: ClassVar[int] = 1
 
     @classmethod
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:

@@ -100,7 +100,7 @@ def task_of(config: Config) -> Task:
 
 
 def settled(config: Config, task: Task) -> Config:
-    """Return the configuration in which every `auto` of the task has the value that it means for this task.
+    """Return the configuration in which what is left to the task, as `auto` or null, has the value that it means for this task.
 
     Raises:
         UserError: If an option belongs to another task.
@@ -108,4 +108,7 @@ def settled(config: Config, task: Task) -> Config:
     dataset = config.dataset
     if len(task.parts) > 1:
         dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))
-    return replace(config, task=cast(Any, task.name), dataset=dataset, training=task.settled(config.training))
+    model = config.model
+    if model.head_layers is None:
+        model = replace(model, head_layers=task.hidden_head_layers)
+    return replace(config, task=cast(Any, task.name), dataset=dataset, model=model, training=task.settled(config.training))

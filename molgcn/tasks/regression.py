@@ -47,6 +47,7 @@ class Regression(Task):
     rising, in_units = RISING, IN_UNITS
     in_table = ("mae", "rmse", "r2", "nll", "coverage")
     has_units = True
+    hidden_head_layers = 2
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` replaced by the loss that it means; see :meth:`Task.settled`."""

@@ -156,7 +156,7 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
 
 def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> None:
     """Raise ValueError where the description and the weights differ in size, before memory is allocated for what it describes."""
-    layers = config.model.head_layers + (config.model.num_layers if get_kind(config.model.name).stacked else 1)
+    layers = (config.model.head_layers or 0) + (config.model.num_layers if get_kind(config.model.name).stacked else 1)
     if layers > len(weights):
         raise ValueError(f"it has {layers} layers, and {len(weights)} weights")
     with torch.device("meta"):

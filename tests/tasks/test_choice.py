@@ -12,7 +12,7 @@ from molgcn.data.load import LoadedDataset
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.tasks.choice import check_options, choose_task
-from molgcn.tasks.registry import build_task
+from molgcn.tasks.registry import build_task, settled
 from molgcn.training_config import TrainingConfig
 
 COUNT = 12
@@ -89,6 +89,13 @@ def test_options_belong_to_a_task(task, loss):
     if task == "regression":
         with pytest.raises(UserError, match=r"class_weights=balanced does not go with task=regression"):
             learned.settled(TrainingConfig(class_weights="balanced"))
+
+
+@pytest.mark.parametrize(("task", "layers"), [("regression", 2), ("classification", 1), ("multiclass", 1)])
+def test_head_layers_are_left_to_the_task(task, layers, small_config):
+    learned = build_task(task, ("y",), ("",), 2)
+    assert settled(small_config(model={"head_layers": None}), learned).model.head_layers == layers
+    assert settled(small_config(model={"head_layers": 0}), learned).model.head_layers == 0
 
 
 TASKS = {"y0": "classification", "y1": "regression"}
