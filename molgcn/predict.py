@@ -15,7 +15,7 @@ from molgcn.cli import run_app
 from molgcn.config import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.digits import FLOAT32_DIGITS
-from molgcn.errors import UserError, require, row_of
+from molgcn.errors import UserError, counted, require, row_of
 from molgcn.screening.config import OnError, ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: Pred
         return
     passes = f"{ensemble.num_passes} {'passes with dropout' if ensemble.dropout_samples else 'models'}"
     models = f", mean and standard deviation of {passes}" if ensemble.num_passes > 1 else ""
-    where = "" if output is None else f" are in {output}"
-    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, summary.speed)
-    summary.warn_of_failures("prediction", config.on_error, output is not None)
+    where = "" if output is None else f" in {output}"
+    log.info("%s (%s%s)%s; %s", counted(summary.predicted, "prediction"), ensemble.task.described, models, where, summary.speed)
+    summary.warn_of_failures("prediction", config.on_error, output)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from molgcn.config import BackendConfig
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, counted, shown
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import explain_records, explainer
 from molgcn.explain.network import ExplainedNetwork
@@ -104,12 +104,12 @@ def _folder(config: ExplainConfig) -> Path:
 
 
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
-    log.info("%s explanations of %s are in %s; %s", f"{summary.predicted:,}", name, folder / PAGE_NAME, summary.speed)
+    log.info("%s of %s in %s; %s", counted(summary.predicted, "explanation"), name, folder / PAGE_NAME, summary.speed)
     log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
     if output.beyond:
         log.warning(
-            "The contributions of %s molecules miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
+            "The contributions of %s miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
             "or use method=masking, which always adds up.",
-            *(f"{output.beyond:,}", config.tolerance, config.steps),
+            *(counted(output.beyond, "molecule"), config.tolerance, config.steps),
         )
-    summary.warn_of_failures("explanation", config.on_error, listed=True)
+    summary.warn_of_failures("explanation", config.on_error, folder / f"{DEFAULT}.csv")

@@ -30,7 +30,10 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
     for name in columns:
         if name not in molecules.columns or molecules.kind != "smiles":
             hint = nearest(name, molecules.columns)
-            raise UserError(f"{molecules.name} has no column of SMILES '{shown(name)}', a component that the model was trained with.{hint}")
+            raise UserError(
+                f"{molecules.name} has no column of SMILES '{shown(name)}', a component that the model was trained with.{hint} Name "
+                f"the columns for {', '.join(components)} with smiles=[<column>,<column>]."
+            )
     places = [molecules.columns.index(name) for name in columns]
 
     def records() -> Iterator[Record]:

@@ -75,7 +75,8 @@ class RunCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the best validation by `training.monitor`.
 
     `last.ckpt` is written at the end of the first and the last epoch, at the end of other epochs at most once in ten seconds, and within
-    an epoch every `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation is due.
+    an epoch every `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation
+    is due.
 
     Args:
         folder: where the files go.

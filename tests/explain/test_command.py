@@ -56,7 +56,7 @@ def test_the_folder(trained_run, tmp_path, caplog, method, image):
 def test_what_does_not_add_up_is_said(trained_run, tmp_path, caplog):
     files = {"ckpt": str(trained_run.folder), "output": str(tmp_path / "why")}
     explain(config(**files, target="logp", molecule="CC(=O)N", steps=1, tolerance=1e-6))
-    assert "The contributions of 1 molecules miss that by more than tolerance=1e-06" in caplog.text
+    assert "The contributions of 1 molecule miss that by more than tolerance=1e-06" in caplog.text
 
 
 def test_folders_are_named_anew(trained_run, tmp_path, monkeypatch):

@@ -94,12 +94,15 @@ def test_columns_may_have_other_names(run, folder, tmp_path):
     [
         ({"smiles": "solute"}, r"expected 2 columns, for solute, solvent"),
         ({"smiles": ["solute", "Solvent"]}, "no column of SMILES 'Solvent'.* Did you mean 'solvent'"),
-        ({"input": "x.smi"}, "no column of SMILES 'solute'"),
+        ({"input": "x.smi"}, r"no column of SMILES 'solute'.* Name the columns for solute, solvent with smiles=\[<column>,<column>\]"),
+        ({"input": "other.csv"}, r"no column 'solute' or 'solvent' \(name it with smiles=<column>\)\. There are: id, smiles"),
+        ({"input": None, "molecule": "CCO"}, "molecule=CCO is a SMILES alone, and the model takes the columns solute, solvent"),
     ],
 )
 def test_inputs_that_do_not_fit(run, folder, tmp_path, changes, match):
     (tmp_path / "x.smi").write_text("CCO\n")
-    values = {key: str(tmp_path / value) if key == "input" else value for key, value in changes.items()}
+    (tmp_path / "other.csv").write_text("id,smiles\n1,CCO\n")
+    values = {key: str(tmp_path / value) if key == "input" and value else value for key, value in changes.items()}
     with pytest.raises(UserError, match=match):
         predict(options(run, folder, output=str(tmp_path / "p.csv"), **values))
 

@@ -109,8 +109,11 @@ def test_predict_takes_the_same_columns_file_and_generators(run, folder, tmp_pat
     values = predict_smiles(ensemble, [row["smiles"] for row in rows], descriptors=given, num_workers=0)
     np.testing.assert_allclose(values.values, expected, rtol=1e-5, atol=1e-5)
     assert not values.deviation.any()
-    with pytest.raises(UserError, match=r"shape \[1, 0\]; the model takes \[1, 4\]: temperature, ph, 2 of a file, maccs"):
-        predict_smiles(ensemble, ["CCO"])
+    for wrong, what in ((None, "no descriptors are given"), (np.zeros((1, 2)), r"descriptors has shape \[1, 2\]")):
+        with pytest.raises(
+            UserError, match=rf"takes an array of shape \[1, 4\] with temperature, ph, x_0, x_1 as descriptors=, and {what}"
+        ):
+            predict_smiles(ensemble, ["CCO"], descriptors=wrong)
 
 
 def test_missing_and_wrong_values_name_row_and_column(run, folder, tmp_path):
@@ -240,5 +243,5 @@ def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
     explain(parse(ExplainConfig, {**files, "output": str(tmp_path / "why"), "method": "masking", "orders": 1}))
     explained = predicted(tmp_path / "why" / "molecules.csv")
     np.testing.assert_allclose([float(row["y 2"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(UserError, match="has no column 'temperature', a descriptor"):
+    with pytest.raises(UserError, match="molecule=CCO is a SMILES alone, and the model takes the columns temperature"):
         predict(parse(PredictConfig, {"ckpt": str(run.folder), "molecule": "CCO", "device": "cpu"}))
