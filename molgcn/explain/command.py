@@ -36,11 +36,11 @@ def explain(config: ExplainConfig) -> Summary:
     checkpoint = find_checkpoint(paths[0])
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
-    column, name = explained_column(ensemble.task, config)
+    column, name, header = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
+    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
     with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
@@ -51,8 +51,8 @@ def explain(config: ExplainConfig) -> Summary:
     return summary
 
 
-def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
-    """Return the index of the column of predictions that is explained, and its name.
+def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str, str]:
+    """Return the index of the column of predictions that is explained, its name, and its header in a table.
 
     Args:
         task: the task of the network.
@@ -81,8 +81,9 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
         raise UserError(f"class_number={number} is for task=multiclass, and '{shown(target)}' has task={part.name}. Leave it out.")
     column = sum(len(columns) for columns in task.columns[:place]) + (number or 0)
     if part.has_units:
-        return column, task.labels[place]
-    return column, f"logit of {target}" + (f" class {number}" if many else "")
+        return column, task.labels[place], task.columns[place][0]
+    logit = f"logit of {target}" + (f" class {number}" if many else "")
+    return column, logit, logit
 
 
 def _folder(config: ExplainConfig) -> Path:

@@ -123,7 +123,7 @@ def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
     assert [part["atoms"] for part in parts if (part["row"], part["component"]) == ("1", "solvent") and part["part"] == "atom"] == [*"012"]
     predict(options(run, folder, input=str(tmp_path / "few.csv"), output=str(tmp_path / "p.csv")))
     for number, (row, predicted) in enumerate(zip(rows, rows_of(tmp_path / "p.csv"), strict=True)):
-        assert float(row["y"]) == pytest.approx(float(predicted["y predicted"]), rel=1e-5, abs=1e-5)
+        assert float(row["y predicted"]) == pytest.approx(float(predicted["y predicted"]), rel=1e-5, abs=1e-5)
         total = sum(float(part["contribution"]) for part in parts if part["row"] == str(number))
         assert total == pytest.approx(float(row["difference"]), rel=1e-5, abs=1e-6)
     assert {path.name for path in why.glob("*.png")} == {f"molecule_{row}_{number}.png" for row in (0, 1) for number in (0, 1)}

@@ -242,6 +242,6 @@ def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
     np.testing.assert_allclose(values[:, 0], expected, rtol=1e-4, atol=1e-4)
     explain(parse(ExplainConfig, {**files, "output": str(tmp_path / "why"), "method": "masking", "orders": 1}))
     explained = predicted(tmp_path / "why" / "molecules.csv")
-    np.testing.assert_allclose([float(row["y 2"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose([float(row["y predicted"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(UserError, match="molecule=CCO is a SMILES alone, and the model takes the columns temperature"):
         predict(parse(PredictConfig, {"ckpt": str(run.folder), "molecule": "CCO", "device": "cpu"}))
