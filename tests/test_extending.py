@@ -113,7 +113,9 @@ def test_installed_layers_that_cannot_be_used(install, name, code, message):
     with pytest.raises(UserError, match=message) as error:
         get_kind(name)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=f"model.name='gcnn' is not valid: expected one of gcn, .*, {name}"):
+    with pytest.raises(
+        UserError, match=rf"model.name='gcnn' is not valid: expected one of gcn, .*, {name}\. A layer of your own is found once"
+    ):
         get_kind("gcnn")
 
 
