@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from molgcn.config import BackendConfig
@@ -41,7 +43,7 @@ def explain(config: ExplainConfig) -> Summary:
     compute = explainer(network, config)
     folder = _folder(config)
     names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
-    with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
+    with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
             for chunk in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
@@ -102,6 +104,17 @@ def _folder(config: ExplainConfig) -> Path:
     if not os.access(folder, os.W_OK):
         raise UserError(f"output={folder} cannot be written: no permission. Give another folder.")
     return folder
+
+
+@contextmanager
+def _removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove the folder where the block fails before it has put anything into it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:

@@ -87,6 +87,7 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, options,
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match=what):
         explain(config(**{"ckpt": str(trained_run.folder), "molecule": "C", **options}))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_which_column_a_class_is():
