@@ -179,6 +179,7 @@ def test_inputs_that_do_not_fit(run, folder, tmp_path, changes, match):
 def test_evaluate_on_its_own_data_and_on_another_file(run, folder, tmp_path):
     own = evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", output=str(tmp_path / "own")))
     assert own.metrics["test/mae/y"] == pytest.approx(run.metrics["test/mae/y"], rel=1e-5)
+    assert "170, of temperature, ph, a file, maccs" in (tmp_path / "own" / "report.html").read_text()
     table(folder / "other.csv")
     other = EvaluationDataConfig(path=str(folder / "other.csv"), descriptors_path=str(folder / "x.npz"))
     everything = evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=other, output=str(tmp_path / "other")))
