@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from molgcn.config import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
-from molgcn.errors import UserError, counted, listed, row_of, shown
+from molgcn.errors import UserError, counted, listed, require, row_of, shown
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.components import with_components
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
@@ -112,7 +112,11 @@ class Screening:
         if self._on_error == "raise":
             if self.molecules.text is None:
                 raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Give the SMILES of a molecule.")
-            raise UserError(failure_message(row_of(self.molecules.name, row, self.molecules.kind), text, reason, self._done))
+            named = row_of(self.molecules.name, row, self.molecules.kind)
+            raise UserError(
+                f"{named}: '{shown(text)}' cannot be {self._done}: {reason}. Correct the row, leave such rows out with on_error=skip, or "
+                "keep them without values with on_error=nan."
+            )
         self._first = self._first or f"the first, row {row} ('{shown(text)}'): {reason}"
         if self._on_error == "nan":
             return
@@ -122,19 +126,13 @@ class Screening:
             self._failures.write([[str(row), text, reason]])
 
 
-def failure_message(row: str, text: str, reason: str, done: str = "predicted") -> str:
-    """Return the message of a UserError about a row without a result.
-
-    Args:
-        row: the name of the row, from :func:`molgcn.errors.row_of`.
-        text: the molecule of the row.
-        reason: why there is no result.
-        done: what is done with molecules, such as "predicted".
-    """
-    return (
-        f"{row}: '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave such rows out with on_error=skip, or keep them without "
-        "values with on_error=nan."
-    )
+def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:
+    """Raise UserError for the first SMILES of a list in memory that has no result, unless `on_error` is "nan"."""
+    require(on_error in ("raise", "nan"), "on_error", on_error, '"raise" or "nan"')
+    if chunk.errors and on_error == "raise":
+        place, reason = min(chunk.errors.items())
+        row, text = row_of("the list of SMILES", chunk.start + place), shown(shown_row(chunk, place))
+        raise UserError(f"{row}: '{text}' cannot be {done}: {reason}. Correct it, or keep such rows without values with on_error=\"nan\".")
 
 
 def shown_row(chunk: Chunk, place: int) -> str:
