@@ -27,6 +27,11 @@ def shown(text: str) -> str:
     return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things as text: "1 molecule", "1,200 molecules"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def row_of(source: str, number: int, kind: str = "smiles") -> str:
     """Return how a message names a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
     if kind == "sdf":

@@ -96,7 +96,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     own = config.dataset.path is None and config.dataset.name in (None, saved.name)
     if own and config.dataset.split_file is None:
         _check_same_split(trainings, checkpoint)
-    folder = _output_folder(config, own, run or checkpoint.parent)
     data = own_data(config.dataset, saved, next(iter(trainings), None)) if own else other_data(config.dataset, saved, names, units)
     parts = chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
@@ -113,6 +112,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
     task.check(data.molecules.targets, RowNames.of(data.molecules))
+    folder = _output_folder(config, own, run or checkpoint.parent)
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}

@@ -13,6 +13,7 @@ import numpy as np
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig
+from molgcn.errors import counted
 from molgcn.screening.config import ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def fingerprint(config: FingerprintConfig) -> Summary:
                 write(part)
             summary = screening.summary()
     if not config.prints:
-        where = "" if output is None else f" are in {output}"
-        log.info("%s fingerprints of %d numbers%s; %s", f"{summary.predicted:,}", len(fingerprints.columns), where, summary.speed)
-        summary.warn_of_failures("fingerprint", config.on_error, output is not None)
+        where = "" if output is None else f" in {output}"
+        log.info("%s of %d numbers%s; %s", counted(summary.predicted, "fingerprint"), len(fingerprints.columns), where, summary.speed)
+        summary.warn_of_failures("fingerprint", config.on_error, output)
     return summary
 
 

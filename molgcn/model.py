@@ -44,7 +44,8 @@ class Model:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
         Args:
-            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule.
+            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule. None and NaN count
+                as strings that are not molecules.
             on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN and says why in `errors`.
             num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
             descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.

@@ -8,14 +8,20 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 
-def new_folder(name: str) -> str:
+def new_folder(name: str, shared: str | None = None) -> str:
     """Make the folder `name`, or the first of `<name>_2`, `<name>_3`, ... that does not exist.
 
     Hydra's configuration asks for it as `${new_folder:<name>}`, and gets the same answer for the whole run.
 
+    Args:
+        name: the folder's name.
+        shared: a folder that several runs share, such as a search's, which takes the place of a new one; None where there is none.
+
     Returns:
-        The folder that was made. Where none can be made it is `name`, and the first write to it raises the error.
+        `shared`, or the folder that was made. Where none can be made it is `name`, and the first write to it raises the error.
     """
+    if shared is not None:
+        return shared
     folder = Path(name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
@@ -78,15 +79,17 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     """Parse the overrides and compare their keys with the configuration they are for.
 
     Args:
-        arguments: the command line. Flags in it are skipped.
+        arguments: the command line. Of its flags only those are looked at that Hydra does not know.
         conf: the folder of the configuration.
         config_name: the primary file, without its ending.
         presets: further folders in which options of groups are looked for.
 
     Raises:
-        UserError: for an override that cannot be parsed (with the way to quote it), and for a key or group option that does not exist
-            (with the nearest one that does).
+        UserError: for an override that cannot be parsed (with the way to quote it), for a flag that does not exist, and for a key or
+            group option that does not exist (with the nearest one that does).
     """
+    for flag in get_args_parser().parse_known_args(arguments)[1]:
+        raise UserError(f"{flag} is not understood. Keys are given as key=value, without dashes, as in the examples that `--help` shows.")
     typed = [argument for argument in arguments if not argument.startswith("-") and argument]
     overrides = [parse_override(argument) for argument in typed]
     for key in _NAMED_ONCE if config_name != "train" else ():
@@ -96,7 +99,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             raise UserError(
                 f"{' and '.join(given)} name {key} {len(given)} times, and one of them would be left out. Give it once.{several}"
             )
-    groups = {path.relative_to(conf).as_posix() for path in conf.rglob("*") if path.is_dir()}
+    groups = _groups_of(conf, config_name)
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:
         _check_options(override, [conf, *presets])
@@ -151,7 +154,7 @@ def parse_override(argument: str) -> Override:
     except HydraException:
         key, separator, value = argument.partition("=")
         if not separator:
-            raise UserError(f"'{argument}' is not understood. Expected key=value, for example dataset=qm9 or optimizer.lr=0.001.") from None
+            raise UserError(f"'{argument}' is not understood. Expected key=value, as in the examples that `--help` shows.") from None
         signs = "holds spaces, commas, parentheses, brackets, quotes, '=' or letters beyond ASCII."
         if value.startswith("["):
             example = ", ".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
@@ -163,6 +166,13 @@ def parse_override(argument: str) -> Override:
             f"The value of {key} is not understood: {value}. Quote it for both the shell and Hydra, as in \"{key}='{value}'\", when it "
             f"{signs}"
         ) from None
+
+
+def _groups_of(conf: Path, config_name: str) -> set[str]:
+    """Return the groups below `conf` that a primary file chooses from in its defaults list, such as "model"."""
+    defaults = OmegaConf.load(conf / f"{config_name}.yaml")["defaults"]  # type: ignore[index]
+    named = {str(key).rpartition(" ")[2] for choice in defaults if choice != "_self_" for key in choice}
+    return {name for name in named if (conf / name).is_dir()}
 
 
 def _first_choice(override: Override) -> Iterator[str]:

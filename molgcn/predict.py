@@ -15,7 +15,7 @@ from molgcn.cli import run_app
 from molgcn.config import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.digits import FLOAT32_DIGITS
-from molgcn.errors import UserError, require, row_of
+from molgcn.errors import counted, require
 from molgcn.screening.config import OnError, ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
@@ -146,15 +146,14 @@ def predict_smiles(
     from molgcn.screening.beside import names_beside
     from molgcn.screening.descriptors import smiles_records
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.run import failure_message, shown_row
+    from molgcn.screening.run import check_listed
 
     records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
     for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
-        for place, reason in sorted(part.errors.items()):
-            if on_error == "raise":
-                raise UserError(failure_message(row_of("the list of SMILES", part.start + place), shown_row(part, place), reason))
+        check_listed(part, on_error)
+        for place, reason in part.errors.items():
             errors[part.start + place] = reason
         values.append(part.values)
         for column in part.beside:
@@ -208,9 +207,9 @@ def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: Pred
         return
     passes = f"{ensemble.num_passes} {'passes with dropout' if ensemble.dropout_samples else 'models'}"
     models = f", mean and standard deviation of {passes}" if ensemble.num_passes > 1 else ""
-    where = "" if output is None else f" are in {output}"
-    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, summary.speed)
-    summary.warn_of_failures("prediction", config.on_error, output is not None)
+    where = "" if output is None else f" in {output}"
+    log.info("%s (%s%s)%s; %s", counted(summary.predicted, "prediction"), ensemble.task.described, models, where, summary.speed)
+    summary.warn_of_failures("prediction", config.on_error, output)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig
 from molgcn.fingerprint import FingerprintConfig
 from molgcn.nn.registry import get_kind
+from molgcn.overrides import compose_config
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
@@ -217,6 +218,15 @@ def test_the_search_holds_the_code_s_keys_and_defaults():
     defaults = {key: value for key, value in vars(SearchConfig()).items() if key not in ("params", "study")}
     assert {key: value for key, value in search.items() if key != "study"} == defaults
     parse(Config, values("train", as_overrides(first_values(read_space(space)))))
+
+
+@pytest.mark.parametrize("group", ["sweep", "launcher", "debug"])
+def test_a_preset_makes_no_folder_when_it_is_composed(group, tmp_path, monkeypatch):
+    """Where a preset replaced hydra.run.dir, each composition left an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for path in (CONF / group).glob("*.yaml"):
+        compose_config([f"{group}={path.stem}"], CONF, "train")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "sweep").glob("*.yaml") if path.stem != "optuna"))

@@ -246,6 +246,7 @@ def test_mistakes_are_one_paragraph(run, tmp_path, monkeypatch, options, what):
     with pytest.raises(UserError, match=what) as error:
         evaluate(config(**{"ckpt": str(run), **options}))
     assert "\n" not in str(error.value)
+    assert all(any(folder.iterdir()) for folder in run.glob("evaluation*"))
 
 
 @pytest.mark.parametrize("split", ["train", "test", "all"])

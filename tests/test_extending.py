@@ -4,6 +4,7 @@ import csv
 import re
 import shlex
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from molgcn.training.restore import load_regressor
 DOCS = Path(__file__).parents[1] / "docs"
 EXTENDING = (DOCS / "extending.md").read_text()
 LAYER, PROGRAM = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
-(POINTS,) = re.findall(r"```toml\n\[project\.entry-points\.\"molgcn\.layers\"\]\n(.*?)```", EXTENDING, re.DOTALL)
+(PACKAGE,) = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", EXTENDING, re.DOTALL))
+POINTS = "".join(f"{name} = {value}\n" for name, value in PACKAGE["project"]["entry-points"][ENTRY_POINTS].items())
 (PRESET,) = re.findall(r"```yaml\n(.*?)```", EXTENDING, re.DOTALL)
 (COMMANDS,) = re.findall(r"```bash\n(.*?)```", EXTENDING, re.DOTALL)
 SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N"]
@@ -54,6 +56,12 @@ def install(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     return install
+
+
+def test_the_module_is_installed_although_a_folder_lies_beside_it():
+    """Setuptools takes the folder of presets for the package, and leaves the module out, unless it is named."""
+    assert PACKAGE["tool"]["setuptools"]["py-modules"] == ["diffusion"]
+    assert PACKAGE["project"].keys() >= {"name", "version"}
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -105,7 +113,9 @@ def test_installed_layers_that_cannot_be_used(install, name, code, message):
     with pytest.raises(UserError, match=message) as error:
         get_kind(name)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=f"model.name='gcnn' is not valid: expected one of gcn, .*, {name}"):
+    with pytest.raises(
+        UserError, match=rf"model.name='gcnn' is not valid: expected one of gcn, .*, {name}\. A layer of your own is found once"
+    ):
         get_kind("gcnn")
 
 

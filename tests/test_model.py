@@ -31,8 +31,14 @@ def test_several_networks_predict_together(trained_run):
 def test_strings_that_are_no_molecules(trained_run):
     model = molgcn.load(trained_run.folder, device="cpu")
     for method in (model.predict, model.fingerprint):
-        with pytest.raises(UserError, match=r"Row 1 of the list of SMILES .*'C1CC'"):
+        with pytest.raises(UserError, match=r"Row 1 of the list of SMILES .*'C1CC' cannot be .*on_error=\"nan\"\.$"):
             method(["C", "C1CC"])
+        with pytest.raises(UserError, match='on_error=skip is not valid: expected "raise" or "nan"'):
+            method(["C", "C1CC"], on_error="skip")
+        with pytest.raises(UserError, match="3 is not a SMILES: expected text"):
+            method(["C", 3])
+    missing = model.predict(["C", None, float("nan")], on_error="nan")  # as a column of pandas has them
+    assert [bool(error) for error in missing.errors] == [False, True, True]
     predictions = model.predict(["C", "C1CC"], on_error="nan")
     assert np.isnan(predictions.values).tolist() == [[False, False], [True, True]]
     assert [bool(error) for error in predictions.errors] == [False, True]

@@ -24,3 +24,8 @@ def test_a_run_asks_once(tmp_path):
 def test_where_nothing_can_be_made_the_name_stays(tmp_path):
     (tmp_path / "file").touch()
     assert new_folder(str(tmp_path / "file" / "run")) == str(tmp_path / "file" / "run")
+
+
+def test_a_shared_folder_takes_the_place_of_a_new_one(tmp_path):
+    assert new_folder(str(tmp_path / "run"), "multirun/study") == "multirun/study"
+    assert not list(tmp_path.iterdir())

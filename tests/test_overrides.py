@@ -98,3 +98,22 @@ def test_a_list_is_quoted_text_by_text():
 @given(st.text(st.sampled_from(list(r"CNOFPSIBrcnosl[]()=#$:/\.@+-%0123456789*")), min_size=1).filter(re.compile("[A-Za-z*]").search))
 def test_a_smiles_needs_no_quotes_of_hydras(text):
     assert values_of("molecule", quote_paths([f"molecule={text}"])) == [text]
+
+
+@pytest.mark.parametrize(
+    ("app", "arguments", "what"),
+    [
+        ("predict", ["--ckpt=runs/first", "input=x.csv"], r"--ckpt=runs/first is not understood.* without dashes.*`--help`"),
+        ("predict", ["--ckpt", "runs/first"], r"--ckpt is not understood.* without dashes"),
+        ("predict", ["runs/first", "x.csv"], r"'runs/first' is not understood\. Expected key=value.*`--help`"),
+        ("predict", ["ckpt=a", "model=gine"], "model is not a key of the configuration"),
+        ("train", ["benchmark=epochs"], "benchmark is not a key of the configuration"),
+    ],
+)
+def test_words_of_other_programs_and_commands(app, arguments, what):
+    with pytest.raises(UserError, match=what):
+        check_overrides(arguments, resource("conf"), app)
+
+
+def test_flags_of_hydra_are_none_of_them():
+    check_overrides(["--multirun", "seed=0,1", "--cfg=job", "--info=all", "--config-dir=."], resource("conf"), "train")

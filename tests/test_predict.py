@@ -78,7 +78,7 @@ def test_how_checkpoints_are_named(tmp_path):
             checkpoint_paths(nothing)
 
 
-def test_rows_that_are_not_molecules(trained_run, tmp_path):
+def test_rows_that_are_not_molecules(trained_run, tmp_path, caplog):
     smiles = ["CCO", "C1CC", "CC", "", "[Pt]", "C"]
     (tmp_path / "new.csv").write_text("smiles,note\n" + "".join(f"{text},x\n" for text in smiles))
     values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv"), "output": str(tmp_path / "p.csv"), "batch_size": 2}
@@ -98,6 +98,7 @@ def test_rows_that_are_not_molecules(trained_run, tmp_path):
     assert [row["smiles"] for row in rows] == ["CCO", "CC", "C"]
     np.testing.assert_allclose(values_of(rows), good, rtol=1e-6)
     skipped = rows_of(tmp_path / "p_skipped.csv")
+    assert f"3 rows left out; {tmp_path / 'p_skipped.csv'} says why" in caplog.text
     assert [(row["row"], row["molecule"]) for row in skipped] == [("1", "C1CC"), ("3", ""), ("4", "[Pt]")]
 
 
@@ -120,7 +121,7 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
     ("content", "options", "what"),
     [
         (b"smiles\nC\n", {"ckpt": None}, "No checkpoint is named"),
-        (b"smiles\nC\n", {"ckpt": "nowhere.ckpt"}, "There is no checkpoint nowhere.ckpt"),
+        (b"smiles\nC\n", {"ckpt": "nowhere.ckpt"}, r"There is no checkpoint nowhere.ckpt\. Expected the folder of a run"),
         (b"smiles\nC\n", {"ckpt": "."}, "holds neither checkpoints/best.ckpt nor"),
         (b"smiles\nC\n", {"ckpt": "new.csv"}, "new.csv is not a readable checkpoint"),
         (b"smiles\nC\n", {"input": None}, "No molecules are named"),

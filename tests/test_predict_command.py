@@ -28,7 +28,7 @@ def test_the_command(trained_run, cli, tmp_path):
     assert "Traceback" not in err
     code, out, err = cli(*arguments, "on_error=nan", main=main)
     assert code == 0, err
-    assert "1 predictions (logp, tpsa in A^2) are in my predictions.csv" in err
+    assert "1 prediction (logp, tpsa in A^2) in my predictions.csv" in err
     assert out == ""
     assert {*tmp_path.iterdir()} - before == {tmp_path / "my predictions.csv"}  # and no folders or logs of Hydra's
     code, _, err = cli("ckpt_path=x", main=main)

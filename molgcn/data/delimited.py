@@ -35,13 +35,14 @@ class Delimited:
     header: list[str]
     rows: Iterator[list[str]]
 
-    def place(self, column: str, option: str, advice: str = "") -> int:
+    def place(self, column: str, option: str, advice: str = "", otherwise: Sequence[str] = ()) -> int:
         """Return the position of a column in a row.
 
         Args:
             column: the name of the column.
             option: key and value of the configuration that named the column, for messages.
             advice: more advice for a table that seems to have no header.
+            otherwise: further columns that would have done and are missing too, for messages.
 
         Raises:
             UserError: when there is no such column (the nearest is named) or several columns have the name.
@@ -50,11 +51,13 @@ class Delimited:
             return self.header.index(column)
         if column in self.header:
             raise UserError(f"{self.name} has {self.header.count(column)} columns named '{column}' ({option}). Rename all but one.")
-        hint = nearest(column, self.header)
+        missing = [column, *otherwise]
+        hint = nearest(missing[-1], self.header)
         if _is_row(self.header):
             first = shown(self.separator.join(self.header))
             hint = f" It seems to have no header: its first line is '{first}'. Put a line with the columns' names above it{advice}."
-        raise UserError(f"{self.name} has no column '{shown(column)}' ({option}).{hint}")
+        names = " or ".join(f"'{shown(name)}'" for name in missing)
+        raise UserError(f"{self.name} has no column {names} ({option}).{hint}")
 
     @property
     def decimal_comma(self) -> bool:

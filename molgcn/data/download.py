@@ -130,8 +130,8 @@ def _from_mirrors(remote: RemoteFile, folder: Path, accept: Callable[[Path], Non
             "itself as dataset.path."
         ) from error
     raise UserError(
-        f"{remote.name} could not be downloaded. Tried {'; '.join(failures)}. Without a network, give the data as dataset.path=<file>; "
-        "data/README.md says where to get it."
+        f"{remote.name} could not be downloaded. Tried {'; '.join(failures)}. Without internet access, give the data as "
+        "dataset.path=<file>; data/README.md says where to get it."
     )
 
 

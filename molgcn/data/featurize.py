@@ -135,6 +135,8 @@ def featurize_items(
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
         raise UserError(f"on_error={on_error} is not an option. Use raise or skip.")
+    if isinstance(items, str):  # otherwise a sequence of letters
+        raise UserError(f"'{shown(items)}' is a single text. Expected a list of SMILES, as in ['{shown(items)}'].")
     if label is not None and label not in LABELS:
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:

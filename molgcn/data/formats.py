@@ -114,9 +114,10 @@ def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, optio
     with open_text(path, option, max_record_mb) as text:
         table = read_delimited(text.lines, separator, smiles)
         table.say_separator(separator)
-        column = next((name for name in smiles if name in table.header), smiles[-1])
+        column, *others = [name for name in smiles if name in table.header] or smiles
         advice = ", or say format=smi if it is a list of SMILES" if len(table.header) == 1 else ""
-        place = table.place(column, f"smiles={column}", advice)
+        option = f"smiles={smiles[0]}" if len(smiles) == 1 else "name it with smiles=<column>"
+        place = table.place(column, option, advice, others)
         records = (Record(row, row[place]) for row in table.rows)
         yield Molecules(text.name, "smiles", table.header, records, text, table.decimal_comma)
 

@@ -37,7 +37,7 @@ from molgcn.data.splits.saved import load_split
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.spreadsheet import Writer
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
     ]
     smiles = PackedStrings.from_strings(result.smiles or (raw.items[i].strip() for i in result.kept.tolist()))
-    log.info("%s: %s molecules packed", source.title, f"{len(smiles):,}")
+    log.info("%s: %s packed", source.title, counted(len(smiles), "molecule"))
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
     molecules = result.packed.with_data(
         targets=targets,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from molgcn.config import BackendConfig
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, counted, shown
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import explain_records, explainer
 from molgcn.explain.network import ExplainedNetwork
@@ -36,12 +38,12 @@ def explain(config: ExplainConfig) -> Summary:
     checkpoint = find_checkpoint(paths[0])
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
-    column, name = explained_column(ensemble.task, config)
+    column, name, header = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
-    with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
+    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
+    with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
             for chunk in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
@@ -51,8 +53,8 @@ def explain(config: ExplainConfig) -> Summary:
     return summary
 
 
-def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
-    """Return the index of the column of predictions that is explained, and its name.
+def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str, str]:
+    """Return the index of the column of predictions that is explained, its name, and its header in a table.
 
     Args:
         task: the task of the network.
@@ -81,8 +83,9 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
         raise UserError(f"class_number={number} is for task=multiclass, and '{shown(target)}' has task={part.name}. Leave it out.")
     column = sum(len(columns) for columns in task.columns[:place]) + (number or 0)
     if part.has_units:
-        return column, task.labels[place]
-    return column, f"logit of {target}" + (f" class {number}" if many else "")
+        return column, task.labels[place], task.columns[place][0]
+    logit = f"logit of {target}" + (f" class {number}" if many else "")
+    return column, logit, logit
 
 
 def _folder(config: ExplainConfig) -> Path:
@@ -103,13 +106,24 @@ def _folder(config: ExplainConfig) -> Path:
     return folder
 
 
+@contextmanager
+def _removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove the folder where the block fails before it has put anything into it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
-    log.info("%s explanations of %s are in %s; %s", f"{summary.predicted:,}", name, folder / PAGE_NAME, summary.speed)
+    log.info("%s of %s in %s; %s", counted(summary.predicted, "explanation"), name, folder / PAGE_NAME, summary.speed)
     log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
     if output.beyond:
         log.warning(
-            "The contributions of %s molecules miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
+            "The contributions of %s miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
             "or use method=masking, which always adds up.",
-            *(f"{output.beyond:,}", config.tolerance, config.steps),
+            *(counted(output.beyond, "molecule"), config.tolerance, config.steps),
         )
-    summary.warn_of_failures("explanation", config.on_error, listed=True)
+    summary.warn_of_failures("explanation", config.on_error, folder / f"{DEFAULT}.csv")

@@ -28,6 +28,7 @@ class Names:
 
     Attributes:
         explained: the name of the explained output, with its unit.
+        column: the header of the predictions, as `predict` writes it; the logit's name for classes.
         features: the name of the featuriser.
         standardize: the standard form of molecules.
         checkpoint: the checkpoint with the weights.
@@ -35,6 +36,7 @@ class Names:
     """
 
     explained: str
+    column: str
     features: str
     standardize: str
     checkpoint: str
@@ -121,7 +123,7 @@ def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Mo
     Raises:
         UserError: when the tables cannot be written.
     """
-    results = [names.explained, "baseline", "difference", "completeness error"]
+    results = [names.column, "baseline", "difference", "completeness error"]
     with ExitStack() as stack:
         tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
         tables[0].write([header_of(molecules.columns, results, config.on_error)])

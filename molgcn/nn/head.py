@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.nn.hooks import has_hooks
 
 
@@ -41,9 +41,8 @@ def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
     parts: list[Any] = list(head) if isinstance(head, nn.Sequential) else [head]
     hidden = len(parts) // 2
     if not -1 <= layer <= hidden:
-        raise UserError(
-            f"layer={layer} does not exist: the head has {hidden} hidden layers. Expected 0 (before the head) to {hidden}, or -1."
-        )
+        there = counted(hidden, "hidden layer")
+        raise UserError(f"layer={layer} does not exist: the head has {there}. Expected 0 (before the head) to {hidden}, or -1.")
     place = 2 * (hidden if layer == -1 else layer)
     return nn.Sequential(*parts[:place]) if place else nn.Identity(), parts[place].in_features
 

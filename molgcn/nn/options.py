@@ -124,7 +124,9 @@ def _check_bonds(kind: LayerKind, edge_channels: int | None, embed_bonds: bool) 
     if kind.bonds == "never" and edge_channels is not None:
         raise UserError(f"model.bonds=true does not go with {kind.name}, which does not see bonds. Use false, or another network.")
     if kind.bonds == "always" and edge_channels is None:
-        raise UserError(f"model.bonds=false does not go with {kind.name}, which needs bonds. Use true, or another network.")
+        raise UserError(
+            f"model.bonds=false does not go with {kind.name}, which needs bonds. Use true (in Python edge_channels=), or another network."
+        )
 
 
 def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,10 @@ def get_kind(name: str) -> LayerKind:
     if name not in _KINDS:
         installed = _installed()
         if name not in installed:
-            raise UserError(f"model.name={name!r} is not valid: expected one of {', '.join([*_KINDS, *installed])}.")
+            raise UserError(
+                f"model.name={name!r} is not valid: expected one of {', '.join([*_KINDS, *installed])}. "
+                "A layer of your own is found once its package is installed (docs/extending.md)."
+            )
         register(_load(installed[name]))
     return _KINDS[name]
 

@@ -22,12 +22,16 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
     network = f"{model.conv}, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
     shown = {name: number for name, number in versions.items() if number and name in ("python", "molgcn", "torch", "rdkit")}
+    dataset = config.dataset
+    given = [*(dataset.descriptors or ()), *(["a file"] if dataset.descriptors_path else []), *(dataset.descriptor_generators or ())]
+    descriptors = {"Descriptors": f"{len(module.descriptor_names)}, of {', '.join(given)}"} if module.descriptor_names else {}
     return {
         "Model": f"{network}; {parameters:,} parameters{averaged}",
         "Weights": where,
         "Data": data,
         "Data hash": data_hash[:16],
         "Features": f"{module.features}, {model.in_channels} an atom" if module.features else f"{model.in_channels} an atom",
+        **descriptors,
         "Trained on": f"{config.dataset.name}, {module.task.loss_name(config.training)} loss, {config.optimizer.name}, seed {config.seed}",
         "Computed by": f"backend {model.backend.name} on {module.device}",
         "Versions": ", ".join(f"{name} {number}" for name, number in shown.items()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from molgcn.data.formats import Molecules, Record
 from molgcn.errors import UserError, nearest, shown
@@ -30,7 +31,10 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
     for name in columns:
         if name not in molecules.columns or molecules.kind != "smiles":
             hint = nearest(name, molecules.columns)
-            raise UserError(f"{molecules.name} has no column of SMILES '{shown(name)}', a component that the model was trained with.{hint}")
+            raise UserError(
+                f"{molecules.name} has no column of SMILES '{shown(name)}', a component that the model was trained with.{hint} Name "
+                f"the columns for {', '.join(components)} with smiles=[<column>,<column>]."
+            )
     places = [molecules.columns.index(name) for name in columns]
 
     def records() -> Iterator[Record]:
@@ -44,11 +48,21 @@ def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
     """Return the text of a row that is featurised: its SMILES, or the SMILES of all components, one per line.
 
     Raises:
-        UserError: when the number of SMILES differs from that of the components.
+        UserError: when the number of SMILES differs from that of the components, or one is not text.
     """
-    if isinstance(smiles, str) and not components:
-        return smiles
-    given = [smiles] if isinstance(smiles, str) else list(smiles)
+    alone = isinstance(smiles, str) or not isinstance(smiles, Iterable)  # None and NaN are missing SMILES
+    if alone and not components:
+        return _text(smiles)
+    given = [smiles] if alone else list(smiles)
     if len(given) != len(components):
         raise UserError(f"A row has {len(given)} SMILES, {given}. The model takes {', '.join(components) or 'one'} in each row.")
-    return "\n".join(" ".join(text.split()) for text in given)
+    return "\n".join(" ".join(_text(one).split()) for one in given)
+
+
+def _text(smiles: Any) -> str:
+    """Return a SMILES; a missing one, None or NaN as in a column of pandas, is empty."""
+    if smiles is None or smiles != smiles:
+        return ""
+    if not isinstance(smiles, str):
+        raise UserError(f"{smiles!r} is not a SMILES: expected text.")
+    return smiles

@@ -14,7 +14,7 @@ from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.descriptors.generators import generated_names
 from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
-from molgcn.errors import UserError, nearest, shown
+from molgcn.errors import UserError, listed, nearest, shown
 from molgcn.screening.components import one_item
 from molgcn.training.regressor import MoleculeRegressor
 
@@ -94,8 +94,11 @@ def smiles_records(
         UserError: for descriptors of another shape, or another number of molecules in a row.
     """
     given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
-    if given.shape != (len(smiles), len(wanted.given)):
-        raise UserError(f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(wanted.given)}]: {wanted}.")
+    shape = [len(smiles), len(wanted.given)]
+    if list(given.shape) != shape:
+        there = "no descriptors are given" if descriptors is None else f"descriptors has shape {list(given.shape)}"
+        names = f"an array of shape {shape} with {listed(wanted.given)}" if wanted.given else "none beside those that are computed"
+        raise UserError(f"The model takes {names} as descriptors=, and {there}.")
     texts = [one_item(one, components) for one in smiles]
     return (described(Record([], text), row, wanted.given) for text, row in zip(texts, given, strict=True))
 

@@ -11,13 +11,12 @@ import torch
 
 from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError, row_of
 from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
-from molgcn.screening.run import failure_message, shown_row
+from molgcn.screening.run import check_listed
 
 
 class Fingerprints:
@@ -97,10 +96,7 @@ def fingerprint_smiles(
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
     records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors, fingerprints.ensemble.components)
     for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
-        for place, reason in sorted(part.errors.items()):
-            if on_error == "raise":
-                row = row_of("the list of SMILES", part.start + place)
-                raise UserError(failure_message(row, shown_row(part, place), reason, "fingerprinted"))
+        check_listed(part, on_error, "fingerprinted")
         values.append(part.values)
     return np.concatenate(values)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from molgcn.config import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
-from molgcn.errors import UserError, row_of, shown
+from molgcn.errors import UserError, counted, listed, require, row_of, shown
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.components import with_components
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
@@ -48,18 +48,22 @@ class Summary:
         """The time and the rate as text."""
         return f"{self.seconds:.1f} s, {self.rows / self.seconds:,.0f} molecules/s"
 
-    def warn_of_failures(self, what: str, on_error: OnError, listed: bool) -> None:
+    def warn_of_failures(self, what: str, on_error: OnError, output: Path | None) -> None:
         """Log how many rows have no result, and where they are listed.
 
         Args:
             what: the name of a result, such as "prediction".
             on_error: how such rows were treated.
-            listed: whether they are listed in a file beside the output.
+            output: the output file, beside which the rows left out are listed. None means that they were printed.
         """
-        failed = self.rows - self.predicted
-        if failed:
-            kept = "are left out" if on_error == "skip" else f"have no {what}; the column error says why"
-            log.warning("%s rows %s%s", f"{failed:,}", kept, "; the list is beside the output" if on_error == "skip" and listed else "")
+        failed = counted(self.rows - self.predicted, "row")
+        if self.rows == self.predicted:
+            return
+        if on_error == "nan":
+            log.warning("%s without a %s; the column error says why", failed, what)
+        else:
+            listing = _listing(output)
+            log.warning("%s left out%s", failed, "" if listing is None else f"; {listing} says why")
 
 
 class Screening:
@@ -108,7 +112,11 @@ class Screening:
         if self._on_error == "raise":
             if self.molecules.text is None:
                 raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Give the SMILES of a molecule.")
-            raise UserError(failure_message(row_of(self.molecules.name, row, self.molecules.kind), text, reason, self._done))
+            named = row_of(self.molecules.name, row, self.molecules.kind)
+            raise UserError(
+                f"{named}: '{shown(text)}' cannot be {self._done}: {reason}. Correct the row, leave such rows out with on_error=skip, or "
+                "keep them without values with on_error=nan."
+            )
         self._first = self._first or f"the first, row {row} ('{shown(text)}'): {reason}"
         if self._on_error == "nan":
             return
@@ -118,19 +126,13 @@ class Screening:
             self._failures.write([[str(row), text, reason]])
 
 
-def failure_message(row: str, text: str, reason: str, done: str = "predicted") -> str:
-    """Return the message of a UserError about a row without a result.
-
-    Args:
-        row: the name of the row, from :func:`molgcn.errors.row_of`.
-        text: the molecule of the row.
-        reason: why there is no result.
-        done: what is done with molecules, such as "predicted".
-    """
-    return (
-        f"{row}: '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave such rows out with on_error=skip, or keep them without "
-        "values with on_error=nan."
-    )
+def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:
+    """Raise UserError for the first SMILES of a list in memory that has no result, unless `on_error` is "nan"."""
+    require(on_error in ("raise", "nan"), "on_error", on_error, '"raise" or "nan"')
+    if chunk.errors and on_error == "raise":
+        place, reason = min(chunk.errors.items())
+        row, text = row_of("the list of SMILES", chunk.start + place), shown(shown_row(chunk, place))
+        raise UserError(f"{row}: '{text}' cannot be {done}: {reason}. Correct it, or keep such rows without values with on_error=\"nan\".")
 
 
 def shown_row(chunk: Chunk, place: int) -> str:
@@ -199,6 +201,12 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     Raises:
         UserError: when the molecules cannot be read, or do not fit the models.
     """
+    beside = [*ensemble.components, *ensemble.descriptors.columns]
+    if config.molecule is not None and beside:
+        raise UserError(
+            f"molecule={shown(config.molecule)} is a SMILES alone, and the model takes the columns {listed(beside)}. Give a table that has "
+            "them as input=<file.csv>."
+        )
     named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
     columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
     opened = (
@@ -223,10 +231,16 @@ def open_result(config: ScreeningConfig, output: Path | None) -> AbstractContext
 
 @contextmanager
 def _failure_list(output: Path | None) -> Iterator[Table | None]:
-    """Open the list of rows left out, beside the output. Yield None where there is no file to list them in."""
-    if output is None or (output.exists() and not output.is_file()):
+    """Open the list of rows left out. Yield None where there is no file to list them in."""
+    listing = _listing(output)
+    if listing is None:
         yield None
         return
-    with open_table(failure_list(output)) as table:
+    with open_table(listing) as table:
         table.write([["row", "molecule", "reason"]])
         yield table
+
+
+def _listing(output: Path | None) -> Path | None:
+    """Return the file beside the output that lists the rows left out; None where the output is a stream."""
+    return None if output is None or (output.exists() and not output.is_file()) else failure_list(output)

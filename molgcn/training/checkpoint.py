@@ -74,8 +74,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class RunCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the best validation by `training.monitor`.
 
-    `last.ckpt` is written at the end of the last epoch, at the end of other epochs at most once a second, and within an epoch every
-    `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation is due.
+    `last.ckpt` is written at the end of the first and the last epoch, at the end of other epochs at most once in ten seconds, and within
+    an epoch every `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation
+    is due.
 
     Args:
         folder: where the files go.
@@ -153,13 +154,13 @@ class RunCheckpoint(Checkpoint):
             self._save(trainer, self.best_path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write `last.ckpt` where it is due; Lightning runs checkpoint callbacks after all others.
+        """Write `last.ckpt` where there is none yet or it is due; Lightning runs checkpoint callbacks after all others.
 
         Where `trainer.max_time` ends the run between two optimiser steps, an earlier `last.ckpt` stays, from which the run continues
         exactly.
         """
         whole = trainer.is_last_batch or pl_module.steps_after(trainer.fit_loop.epoch_loop.batch_idx)
-        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _MIN_SECONDS)) or _ends(trainer)):
+        if not self._has_last or (whole and (self._due(trainer, min(self.seconds, _MIN_SECONDS)) or _ends(trainer))):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False

@@ -25,7 +25,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         UserError: If the file is missing or damaged, or was not written by this or an earlier molgcn.
     """
     if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
+        raise UserError(f"There is no checkpoint {path}. Expected the folder of a run, as in runs/<run>, or one of its .ckpt files.")
     with open(path, "rb") as file:
         reason = _damage(file)
         if reason is None:

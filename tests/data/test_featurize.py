@@ -167,6 +167,11 @@ def test_zinc_agrees_with_pyg_order_of_types():
     assert ", ".join(FEATURIZERS["zinc"].names) == expected
 
 
+def test_one_text_is_no_list_of_its_letters():
+    with pytest.raises(UserError, match=r"'CCO' is a single text\. Expected a list of SMILES, as in \['CCO'\]"):
+        PackedMolecules.from_smiles("CCO")
+
+
 @pytest.mark.parametrize(
     ("smiles", "features", "what"), [("CS", "qm9", "S is not one of"), ("C[SiH3]", "zinc", "Si H3"), ("*C", "qm9", "not one of")]
 )

@@ -158,7 +158,7 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,zz\nC,1,2\n", {}, "Did you mean 'zz'"),
         ("smiles,y,z\nC,1,tall\n", {}, "'tall' is not a number"),
         ("smiles,y,z\nC,1,\nCC,2,\n", {}, "all 2 values of column 'z' are missing"),
-        ("smiles,y,z\nC,1,2\n", {}, "1 molecules cannot be split"),
+        ("smiles,y,z\nC,1,2\n", {}, r"1 molecule cannot be split.* leave validation or test out by a 0, as in \[0\.9,0\.1,0\]"),
         ("smiles,y,z\nC,1,2\n", {"targets": None}, "has the columns: y, z"),
         ("smiles,y,z\n(,1,2\n", {"on_error": "skip"}, "None of the 1 molecules"),
         ("smiles,y,z\nC,1,2\n", {"split": "column"}, "split_column is not set"),

@@ -33,11 +33,11 @@ def test_the_folder(trained_run, tmp_path, caplog, method, image):
     summary = explain(config(**files, target="tpsa", method=method, image=image, on_error="nan", steps=200))
     assert (summary.rows, summary.predicted) == (7, 6)
     molecules, parts = rows_of(folder / "molecules.csv"), rows_of(folder / "contributions.csv")
-    header = ["smiles", "name", "tpsa [A^2]", "baseline", "difference", "completeness error", "error"]
+    header = ["smiles", "name", "tpsa [A^2] predicted", "baseline", "difference", "completeness error", "error"]
     assert list(molecules[0]) == header
-    assert molecules[0]["tpsa [A^2]"] == "nan"
+    assert molecules[0]["tpsa [A^2] predicted"] == "nan"
     assert "it is not a SMILES" in molecules[0]["error"]
-    predicted = [float(row["tpsa [A^2]"]) for row in molecules[1:]]
+    predicted = [float(row["tpsa [A^2] predicted"]) for row in molecules[1:]]
     np.testing.assert_allclose(predicted, expected(trained_run)[:, 1], rtol=1e-5)
     sums = defaultdict(float)
     for part in parts:
@@ -56,7 +56,7 @@ def test_the_folder(trained_run, tmp_path, caplog, method, image):
 def test_what_does_not_add_up_is_said(trained_run, tmp_path, caplog):
     files = {"ckpt": str(trained_run.folder), "output": str(tmp_path / "why")}
     explain(config(**files, target="logp", molecule="CC(=O)N", steps=1, tolerance=1e-6))
-    assert "The contributions of 1 molecules miss that by more than tolerance=1e-06" in caplog.text
+    assert "The contributions of 1 molecule miss that by more than tolerance=1e-06" in caplog.text
 
 
 def test_folders_are_named_anew(trained_run, tmp_path, monkeypatch):
@@ -87,13 +87,14 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, options,
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match=what):
         explain(config(**{"ckpt": str(trained_run.folder), "molecule": "C", **options}))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_which_column_a_class_is():
     task = build_task("multiclass", ["a", "b"], ["", ""], 3)
-    assert explained_column(task, ExplainConfig(target="b", class_number=2)) == (5, "logit of b class 2")
+    assert explained_column(task, ExplainConfig(target="b", class_number=2)) == (5, "logit of b class 2", "logit of b class 2")
     two = build_task("multiclass", ["a", "b"], ["", ""], 2)
-    assert explained_column(two, ExplainConfig(target="b", class_number=1)) == (3, "logit of b class 1")
+    assert explained_column(two, ExplainConfig(target="b", class_number=1)) == (3, "logit of b class 1", "logit of b class 1")
     with pytest.raises(UserError, match=r"has 3 classes.*class_number= from 0 to 2"):
         explained_column(task, ExplainConfig(target="b"))
-    assert explained_column(build_task("classification", ["a"], [""], 2), ExplainConfig()) == (0, "logit of a")
+    assert explained_column(build_task("classification", ["a"], [""], 2), ExplainConfig()) == (0, "logit of a", "logit of a")

@@ -90,8 +90,8 @@ def test_values_that_come_with_their_spread_are_explained_as_they_are_written(mo
     module = regressor(molecules, loss=loss)
     with torch.no_grad():
         predictions = module(molecules.batch(slice(None)))
-    column, name = explained_column(module.task, ExplainConfig(target="b"))
-    assert [one for names in module.task.columns for one in names][column] == f"{name} predicted"
+    column, name, header = explained_column(module.task, ExplainConfig(target="b"))
+    assert [one for names in module.task.columns for one in names][column] == header == f"{name} predicted"
     network = ExplainedNetwork(module, column)
     explain = explainer(network, ExplainConfig(method="masking", orders=1))
     found = [explain(graph) for graph in network.graphs(molecules)]

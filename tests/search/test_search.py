@@ -197,6 +197,7 @@ def test_from_the_command_line_and_its_best_again(run_cli, tmp_path):
     assert len(rows) == 2
     assert "scheduler=" in rows[0]["overrides"]
     assert done.stdout.count("molecules packed") <= 1
+    assert not (tmp_path / "runs").exists()  # its trials have folders in the study's
     again = run_cli("--config-dir", str(folder), "experiment=best", "trainer.max_epochs=1", "hydra.run.dir=best")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "best" / "parity.png").exists()

@@ -94,12 +94,15 @@ def test_columns_may_have_other_names(run, folder, tmp_path):
     [
         ({"smiles": "solute"}, r"expected 2 columns, for solute, solvent"),
         ({"smiles": ["solute", "Solvent"]}, "no column of SMILES 'Solvent'.* Did you mean 'solvent'"),
-        ({"input": "x.smi"}, "no column of SMILES 'solute'"),
+        ({"input": "x.smi"}, r"no column of SMILES 'solute'.* Name the columns for solute, solvent with smiles=\[<column>,<column>\]"),
+        ({"input": "other.csv"}, r"no column 'solute' or 'solvent' \(name it with smiles=<column>\)\. There are: id, smiles"),
+        ({"input": None, "molecule": "CCO"}, "molecule=CCO is a SMILES alone, and the model takes the columns solute, solvent"),
     ],
 )
 def test_inputs_that_do_not_fit(run, folder, tmp_path, changes, match):
     (tmp_path / "x.smi").write_text("CCO\n")
-    values = {key: str(tmp_path / value) if key == "input" else value for key, value in changes.items()}
+    (tmp_path / "other.csv").write_text("id,smiles\n1,CCO\n")
+    values = {key: str(tmp_path / value) if key == "input" and value else value for key, value in changes.items()}
     with pytest.raises(UserError, match=match):
         predict(options(run, folder, output=str(tmp_path / "p.csv"), **values))
 
@@ -120,7 +123,7 @@ def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
     assert [part["atoms"] for part in parts if (part["row"], part["component"]) == ("1", "solvent") and part["part"] == "atom"] == [*"012"]
     predict(options(run, folder, input=str(tmp_path / "few.csv"), output=str(tmp_path / "p.csv")))
     for number, (row, predicted) in enumerate(zip(rows, rows_of(tmp_path / "p.csv"), strict=True)):
-        assert float(row["y"]) == pytest.approx(float(predicted["y predicted"]), rel=1e-5, abs=1e-5)
+        assert float(row["y predicted"]) == pytest.approx(float(predicted["y predicted"]), rel=1e-5, abs=1e-5)
         total = sum(float(part["contribution"]) for part in parts if part["row"] == str(number))
         assert total == pytest.approx(float(row["difference"]), rel=1e-5, abs=1e-6)
     assert {path.name for path in why.glob("*.png")} == {f"molecule_{row}_{number}.png" for row in (0, 1) for number in (0, 1)}

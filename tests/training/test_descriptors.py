@@ -109,8 +109,11 @@ def test_predict_takes_the_same_columns_file_and_generators(run, folder, tmp_pat
     values = predict_smiles(ensemble, [row["smiles"] for row in rows], descriptors=given, num_workers=0)
     np.testing.assert_allclose(values.values, expected, rtol=1e-5, atol=1e-5)
     assert not values.deviation.any()
-    with pytest.raises(UserError, match=r"shape \[1, 0\]; the model takes \[1, 4\]: temperature, ph, 2 of a file, maccs"):
-        predict_smiles(ensemble, ["CCO"])
+    for wrong, what in ((None, "no descriptors are given"), (np.zeros((1, 2)), r"descriptors has shape \[1, 2\]")):
+        with pytest.raises(
+            UserError, match=rf"takes an array of shape \[1, 4\] with temperature, ph, x_0, x_1 as descriptors=, and {what}"
+        ):
+            predict_smiles(ensemble, ["CCO"], descriptors=wrong)
 
 
 def test_missing_and_wrong_values_name_row_and_column(run, folder, tmp_path):
@@ -176,6 +179,7 @@ def test_inputs_that_do_not_fit(run, folder, tmp_path, changes, match):
 def test_evaluate_on_its_own_data_and_on_another_file(run, folder, tmp_path):
     own = evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", output=str(tmp_path / "own")))
     assert own.metrics["test/mae/y"] == pytest.approx(run.metrics["test/mae/y"], rel=1e-5)
+    assert "170, of temperature, ph, a file, maccs" in (tmp_path / "own" / "report.html").read_text()
     table(folder / "other.csv")
     other = EvaluationDataConfig(path=str(folder / "other.csv"), descriptors_path=str(folder / "x.npz"))
     everything = evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=other, output=str(tmp_path / "other")))
@@ -239,6 +243,6 @@ def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
     np.testing.assert_allclose(values[:, 0], expected, rtol=1e-4, atol=1e-4)
     explain(parse(ExplainConfig, {**files, "output": str(tmp_path / "why"), "method": "masking", "orders": 1}))
     explained = predicted(tmp_path / "why" / "molecules.csv")
-    np.testing.assert_allclose([float(row["y 2"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(UserError, match="has no column 'temperature', a descriptor"):
+    np.testing.assert_allclose([float(row["y predicted"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(UserError, match="molecule=CCO is a SMILES alone, and the model takes the columns temperature"):
         predict(parse(PredictConfig, {"ckpt": str(run.folder), "molecule": "CCO", "device": "cpu"}))

@@ -75,7 +75,7 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
     assert message.startswith(f"The training loss is not finite in optimiser {place}, taken at a learning rate of {rate:g}")
     assert all(remedy in message for remedy in ("optimizer.lr", "training.gradient_clip_norm", "outliers", "trainer.precision"))
     written = [path for path in (tmp_path / "checkpoints").iterdir() if f"with ckpt_path={path}." in message]
-    assert len(written) == 1 and good_checkpoint(tmp_path, written[0].name)  # last.ckpt too where the first epoch took long
+    assert len(written) == 1 and good_checkpoint(tmp_path, written[0].name)
     assert good_checkpoint(tmp_path, "best.ckpt")["epoch"] == 0
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert left <= {"config.yaml", "provenance.json", "splits.json", "training_molecules.npy", "metrics.csv", ".lock"}
@@ -95,7 +95,7 @@ def test_no_checkpoint_keeps_weights_that_are_not_finite(way, tmp_path, small_co
 
 @pytest.mark.parametrize(
     ("trainer", "checkpoint"),
-    [({"max_steps": 11}, "best"), ({"max_steps": 3}, "no checkpoint yet"), ({"val_check_interval": 1, "log_every_n_steps": 0}, "best")],
+    [({"max_steps": 11}, "last"), ({"max_steps": 3}, "no checkpoint yet"), ({"val_check_interval": 1, "log_every_n_steps": 0}, "best")],
 )
 def test_the_last_step_of_a_run_and_every_validation_are_looked_at(trainer, checkpoint, tmp_path, small_config):
     steps = trainer.get("max_steps", 11) - 1

@@ -33,7 +33,7 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
         if text and text not in _SPELLINGS:
             raise UserError(
                 f"Column '{column}', row {row} (counted from 0, without the header) says '{shown(str(value))}'; expected train, val "
-                "(or valid, validation), test or an empty cell."
+                "(or valid, validation), test or an empty cell. Correct it, or name another column with dataset.split_column=."
             )
         names.append(_SPELLINGS.get(text, ""))
     split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 
 def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, int, int]:
@@ -48,9 +48,9 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
     empty = any(number > 0 and size < 1 for number, size in zip(numbers, sizes, strict=True))
     if sum(sizes) > num_molecules or sizes[0] < 1 or empty:
         raise UserError(
-            f"A set of {num_molecules} molecules cannot be split into train, validation and test by "
+            f"A set of {counted(num_molecules, 'molecule')} cannot be split into train, validation and test by "
             f"dataset.split_fractions={list(numbers)} ({sizes[0]}, {sizes[1]} and {sizes[2]} molecules). Every part "
-            "needs at least one, but validation or test that you give as 0; use more molecules or other fractions."
+            "needs at least one molecule. Use more molecules or other fractions, or leave validation or test out by a 0, as in [0.9,0.1,0]."
         )
     return sizes
 

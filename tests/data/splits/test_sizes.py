@@ -7,7 +7,7 @@ from molgcn.errors import UserError
 @pytest.mark.parametrize(
     ("n", "fractions", "what"),
     [
-        (1, (0.8, 0.1, 0.1), "1 molecules cannot be split"),
+        (1, (0.8, 0.1, 0.1), r"1 molecule cannot be split.* leave validation or test out by a 0, as in \[0\.9,0\.1,0\]"),
         (4, (0.8, 0.1, 0.1), "cannot be split"),
         (100, (0.0, 0.9, 0.1), "Every part"),
         (100, (0, 90, 9), "Every part"),
