@@ -28,11 +28,11 @@ struct Shared {
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
 
-// Stores the bonds of an atom of the block. `end` is the end of all its bonds, `begin` the place of the fifth.
+// Stores the bonds of an atom of the block. `end` is the end of all its bonds, `begin` the index of the fifth.
 __device__ __forceinline__ void place_bonds(const Shared& shared, int row, int first, int count, int begin, int end, float scale, const int4& source,
                                             const float4& factor) {
-    const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
-    shared.sources[row] = make_int4(place(source.x, factor.x), place(source.y, factor.y), place(source.z, factor.z), place(source.w, factor.w));
+    const auto row_of = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
+    shared.sources[row] = make_int4(row_of(source.x, factor.x), row_of(source.y, factor.y), row_of(source.z, factor.z), row_of(source.w, factor.w));
     shared.factors[row] = factor;
     const uint32 none = 0;
     shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
@@ -106,7 +106,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
         for (int i = 0; i < most_turns; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + i * lanes;
             const float* column = shared.own_rows + 4 * (quad < count_quads ? quad : 0);
-            const auto near = [&](int place) { return *reinterpret_cast<const float4*>(column + (place < 0 ? rows : place) * stride); };
+            const auto near = [&](int row) { return *reinterpret_cast<const float4*>(column + (row < 0 ? rows : row) * stride); };
             sum[i] = nothing();
             if (SELF_LOOPS) add(sum[i], self.x, near(row));
             add(sum[i], factor.x, near(source.x));

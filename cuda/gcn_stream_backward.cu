@@ -6,7 +6,7 @@
 // Computes the gradient of the layer's input: that of the product plus the residual's, which is the gradient of the layer's output. Takes
 // it through dropout, relu and norm of the layer before, for the sums.
 __device__ __forceinline__ void finish(const Parameters& p, const Stream& shared, const float* gradient, int first, int count, float4 (&sum)[kinds]) {
-    constexpr int together = places < 8 ? places : 8;  // rows whose loads are under way together
+    constexpr int together = thread_rows < 8 ? thread_rows : 8;  // rows whose loads are under way together
     const int quad = threadIdx.x % quads, share = threadIdx.x / quads;
     const auto number = [&](int which) { return four(shared.after + which * width + 4 * quad); };
     const float4 mean = number(0), factor = number(1), bias = number(2), inverse = number(3);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void differentiate_rows(const Parameters& p, const St
         x = pending.of(node, *reinterpret_cast<const float4*>(d + 4 * quad), p.in.on ? x : nothing());
     };
     each_row(count, [&](int row) { differentiate(first + row, shared.own_rows + row * stride, gradient + row * stride); });
-    each_halo_row(shared, [&](int place) { differentiate(shared.halo[place], shared.halo_row(place), shared.halo_beside + place * stride); });
+    each_halo_row(shared, [&](int index) { differentiate(shared.halo[index], shared.halo_row(index), shared.halo_beside + index * stride); });
     if (p.in.on) return;
     each_row(rows, [&](int row) {  // beyond the last atom nothing was copied there
         if (row >= count) four(shared.own_rows + row * stride + 4 * quad) = nothing();

@@ -23,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
         const bool exists = row < p.num_graphs;  // all lanes of a warp go on to the shuffles
         const float* x = p.x + static_cast<long long>(exists ? row : first) * p.width;
         for (int t = 0; t < p.num_targets; ++t) {
-            const long long place = static_cast<long long>(row) * p.num_targets + t;
-            const float target = exists ? p.target[place] : 0.0f, mean = p.mean[t], std = p.std[t], bias = p.bias[t];
+            const long long index = static_cast<long long>(row) * p.num_targets + t;
+            const float target = exists ? p.target[index] : 0.0f, mean = p.mean[t], std = p.std[t], bias = p.bias[t];
             float prediction = 0.0f;
             for (int first_column = lane; first_column < p.width; first_column += WIDE * LANES) {
                 float values[WIDE], weights[WIDE];
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
             if (lane != t % LANES || !exists) continue;
             const float output = prediction + bias, standard = (target - mean) / std;
             const bool there = target == target;
-            p.slopes[place] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
+            p.slopes[index] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
             if (there) total += term(p.kind, output, standard, p.delta), known += 1.0;
         }
     }

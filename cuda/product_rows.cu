@@ -96,7 +96,7 @@ __device__ __forceinline__ void finish(const Parameters& p, Product& product, co
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = Product::atom(2 * product.t + i);
-                const size_t place = size_t(first + row) * out_stride + column + 8 * m * out_stride;
+                const size_t offset = size_t(first + row) * out_stride + column + 8 * m * out_stride;
                 const bool there = 8 * m + row < count && inside;
                 const float down = row_scales[8 * m + row];
                 float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias[0]), fmaf(product.sum[c][m][2 + i], down * scale.y, bias[1])};
@@ -106,14 +106,14 @@ __device__ __forceinline__ void finish(const Parameters& p, Product& product, co
                     if (DROPOUT) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
                 }
                 if (ADD && there) {
-                    const float2 more = __ldg(reinterpret_cast<const float2*>(p.add + place));
+                    const float2 more = __ldg(reinterpret_cast<const float2*>(p.add + offset));
                     v[0] += more.x, v[1] += more.y;
                 }
                 if (MASK && there) {
-                    const float2 value = __ldg(reinterpret_cast<const float2*>(p.mask + place));
+                    const float2 value = __ldg(reinterpret_cast<const float2*>(p.mask + offset));
                     v[0] = value.x > 0.0f ? v[0] * p.mask_scale : 0.0f, v[1] = value.y > 0.0f ? v[1] * p.mask_scale : 0.0f;
                 }
-                if (there) two(p.out + place) = make_float2(v[0], v[1]);
+                if (there) two(p.out + offset) = make_float2(v[0], v[1]);
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }
         }

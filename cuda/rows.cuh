@@ -44,7 +44,7 @@ __device__ __forceinline__ void add(Quad& sum, real factor, const Quad& x) {
 }
 
 __device__ __forceinline__ int atoms_of(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
-__device__ __forceinline__ size_t place(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
+__device__ __forceinline__ size_t offset_of(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
 // Loads four numbers of a vector [width], and zeros beyond it.
 __device__ __forceinline__ Quad load_vector(const Parameters& p, const real* vector, int quad) {
     return each([&](int e) { return 4 * quad + e < p.width ? vector[4 * quad + e] : real(0); });
@@ -55,7 +55,7 @@ __device__ __forceinline__ void store_vector(const Parameters& p, real* vector, 
         if (4 * quad + e < p.width) vector[4 * quad + e] = x.e[e];
 }
 __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, int quad, const Quad& x) {
-    *reinterpret_cast<Quad*>(rows + place(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
+    *reinterpret_cast<Quad*>(rows + offset_of(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
 }
 
 // Which part of the work a thread of a block has. `lanes` threads side by side are a team; they have adjacent quads of one row, and a block
@@ -78,7 +78,7 @@ struct Tile {
 
 // Loads four columns of a row, or zeros where there are no `rows`.
 __device__ __forceinline__ Quad load_if(const Parameters& p, const real* rows, int row, int quad) {
-    return rows != nullptr ? load(rows + place(p, row, quad)) : Quad();
+    return rows != nullptr ? load(rows + offset_of(p, row, quad)) : Quad();
 }
 
 // The end of four columns of a gradient, as molgcn.ops.layer_network.backward.Produced describes it. It is loaded before the gradient is

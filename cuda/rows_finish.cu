@@ -13,9 +13,9 @@ extern "C" __global__ void __launch_bounds__(1024) rows_moments(const __grid_con
     Distances distances;
     const int first = tile.first_row();
     if (!tile.idle && first < num_atoms) {
-        distances.origin = load(p.source + place(p, first, tile.quad));
+        distances.origin = load(p.source + offset_of(p, first, tile.quad));
 #pragma unroll 4
-        for (int row = first; row < num_atoms; row += tile.step()) distances.add(load(p.source + place(p, row, tile.quad)));
+        for (int row = first; row < num_atoms; row += tile.step()) distances.add(load(p.source + offset_of(p, row, tile.quad)));
     }
     if (tile.team < tile.teams)
 #pragma unroll
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_const
             store(p, p.out, row, tile.quad, constant(real(0)));
             continue;
         }
-        const Quad x = load(p.source + place(p, row, tile.quad)), residual = load_if(p, p.add, row, tile.quad);
+        const Quad x = load(p.source + offset_of(p, row, tile.quad)), residual = load_if(p, p.add, row, tile.quad);
         finish(p, norm, row, tile.quad, x, residual);
     }
 }

@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(1024) rows_finish_block(const __gri
 #pragma unroll
     for (int i = 0; i < rows; i++) {
         const int row = span.row(i);
-        if (row < span.count) x[i] = load(p.source + place(p, row, quad)), residual[i] = load_if(p, p.add, row, quad);
+        if (row < span.count) x[i] = load(p.source + offset_of(p, row, quad)), residual[i] = load_if(p, p.add, row, quad);
     }
 #pragma unroll
     for (int i = 0; i < rows; i++)
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(1024) rows_finish_grad_block(const 
     for (int i = 0; i < rows; i++) {
         const int row = span.row(i);
         if (row >= span.count) continue;
-        x[i] = load(p.source + place(p, row, quad)), g[i] = load(p.grad + place(p, row, quad));
+        x[i] = load(p.source + offset_of(p, row, quad)), g[i] = load(p.grad + offset_of(p, row, quad));
         ending[i] = Ending(p, p.of_source, row, quad);
     }
 #pragma unroll

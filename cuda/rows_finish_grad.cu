@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(SUMS ? 1024 : 256) rows_finish_grad
             continue;
         }
         const Ending ending = writes ? Ending(p, p.of_source, row, quad) : Ending();
-        const Quad x = load(p.source + place(p, row, quad)), given = load(p.grad + place(p, row, quad));
+        const Quad x = load(p.source + offset_of(p, row, quad)), given = load(p.grad + offset_of(p, row, quad));
         const Quad g = activated_grad(p, row, quad, affine ? norm(x) : x, given);
         if (SUMS) {
             const Quad normal = norm.normal(x);

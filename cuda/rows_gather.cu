@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(co
     wait_for_previous();
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
     const auto load_message = [&](int source, int row) {
-        return Message{load(p.source + place(p, source, quad)), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
+        return Message{load(p.source + offset_of(p, source, quad)), BONDS ? load(p.bonds + offset_of(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };
     for (; atom < p.num_atoms; atom += step) {
         if (atom >= num_atoms) {
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(co
         }
         Message loaded[together];
         bonds.load_bonds(0, load_message, loaded);
-        const Quad h = counts ? load(p.source + place(p, atom, quad)) : Quad();
+        const Quad h = counts ? load(p.source + offset_of(p, atom, quad)) : Quad();
         const real scale = gcn ? p.scale[atom] : real(1);
         const Incoming next(p, p.code, atom + step, num_atoms);  // loaded while this atom's rows are under way
         Quad sum;

@@ -28,7 +28,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     Quad count;
     const int end = __ldg(p.rowptr + i + 1);
     for (int bond = __ldg(p.rowptr + i); bond < end; bond++) {
-        const Quad x = load(p.source + place(p, __ldg(p.col + bond), quad));
+        const Quad x = load(p.source + offset_of(p, __ldg(p.col + bond), quad));
         add(count, each([&](int e) { return real(x.e[e] == largest.e[e]); }));
     }
     return each([&](int e) { return grad.e[e] / count.e[e]; });
@@ -50,11 +50,11 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
     for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
     const auto load_term = [&](int i, int row) {
-        Term it = {load(p.grad + place(p, i, quad)), {}, real(1)};
+        Term it = {load(p.grad + offset_of(p, i, quad)), {}, real(1)};
         if (gcn) it.weight = p.scale[i];
         if (AGGR == AGGR_MEAN) it.weight = real(1) / static_cast<real>(__ldg(p.rowptr + i + 1) - __ldg(p.rowptr + i));
-        if (AGGR == AGGR_MAX) it.other = load(p.largest + place(p, i, quad));
-        if (BONDS) it.other = load(p.bonds + place(p, row, quad));
+        if (AGGR == AGGR_MAX) it.other = load(p.largest + offset_of(p, i, quad));
+        if (BONDS) it.other = load(p.bonds + offset_of(p, row, quad));
         return it;
     };
     for (const int step = tile.step(); j < p.num_atoms; j += step) {
@@ -67,8 +67,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
         Term loaded[together];
         bonds.load_bonds(0, load_term, loaded);
         const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
-        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + place(p, j, quad)) : Quad();
-        const Quad own = counts ? load(p.grad + place(p, j, quad)) : Quad();
+        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + offset_of(p, j, quad)) : Quad();
+        const Quad own = counts ? load(p.grad + offset_of(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
         const real scale = gcn ? p.scale[j] : real(1);
         const Incoming next(p, p.paired, j + step, num_atoms);  // loaded while the rows of j are under way

@@ -29,7 +29,7 @@ struct Line {
             if (4 * (lane + turn * lanes) < p.stride) visit(turn, lane + turn * lanes);
     }
     __device__ __forceinline__ void load_row(Quad (&x)[turns], const Parameters& p, const real* rows, int row, bool there) const {
-        if (there) each_quad(p, [&](int turn, int quad) { x[turn] = load(rows + place(p, row, quad)); });
+        if (there) each_quad(p, [&](int turn, int quad) { x[turn] = load(rows + offset_of(p, row, quad)); });
     }
     // Returns the sum over a row's columns, where compute(turn, quad) returns four of them.
     template <class Compute>

@@ -32,7 +32,7 @@ __device__ __forceinline__ Quad pooled_by(const Parameters& p, const Tile& tile,
     Quad mine = constant(POOL == POOL_MAX && end > begin ? real(number(0xff800000u)) : real(0));
     if (!tile.idle)
 #pragma unroll 4
-        for (int row = begin + tile.team; row < end; row += tile.teams) put(mine, load(p.source + place(p, row, tile.quad)));
+        for (int row = begin + tile.team; row < end; row += tile.teams) put(mine, load(p.source + offset_of(p, row, tile.quad)));
     return over_teams(tile, p, shared, mine, [](Quad& all, const Quad& x) { put(all, x); });
 }
 
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool_grad(const __grid_co
     if (POOL == POOL_MAX) {
         largest = pooled_by(p, tile, begin, end, shared);
         for (int row = begin + tile.team; !tile.idle && row < end; row += tile.teams) {
-            const Quad x = load(p.source + place(p, row, quad));
+            const Quad x = load(p.source + offset_of(p, row, quad));
             add(count, each([&](int e) { return real(x.e[e] == largest.e[e]); }));
         }
         count = over_teams(tile, p, shared, count, [](Quad& all, const Quad& x) { add(all, x); });
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool_grad(const __grid_co
     for (int row = begin + tile.team; row < end; row += tile.teams) {
         Quad mine = grad;
         if (POOL == POOL_MAX) {
-            const Quad x = load(p.source + place(p, row, quad));
+            const Quad x = load(p.source + offset_of(p, row, quad));
             mine = each([&](int e) { return x.e[e] == largest.e[e] ? grad.e[e] : real(0); });
         }
         write(p, p.of_source, row, quad, mine);

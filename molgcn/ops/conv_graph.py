@@ -23,7 +23,7 @@ class ConvGraph:
     Attributes:
         rowptr: The first entry of each target, int32 [N + 1].
         col: The source of each entry, int32 [entries].
-        edge: The place of each entry in the edge list, int32 [entries]; -1 for an added self-loop.
+        edge: The index of each entry in the edge list, int32 [entries]; -1 for an added self-loop.
     """
 
     rowptr: Tensor
@@ -60,11 +60,11 @@ class ConvGraph:
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same entries sorted by source: their pointers, their targets, and their places in this graph's order."""
-        rowptr, target, place = empty_rows(self.num_nodes, self.col.shape[0])
+        """The same entries sorted by source: their pointers, their targets, and their indices in this graph's order."""
+        rowptr, target, index = empty_rows(self.num_nodes, self.col.shape[0])
         numbers = (self.num_nodes, self.num_nodes, torch.get_num_threads())
-        _cpu.conv_transpose(self.rows[:2], *numbers, addresses(rowptr, target, place))
-        return rowptr, target, place[: int(rowptr[-1])]
+        _cpu.conv_transpose(self.rows[:2], *numbers, addresses(rowptr, target, index))
+        return rowptr, target, index[: int(rowptr[-1])]
 
     @cached_property
     def unweighted(self) -> dict[Any, EntryWeights]:

@@ -27,7 +27,7 @@ HEADER = Header(
     Layer=[
         ("const float*", "weight bias"),  # [outputs, inputs], [outputs]
         ("float*", "grad_weight grad_bias"),
-        ("int", "chunk part"),  # quads of a chunk; place in the parts
+        ("int", "chunk part"),  # quads of a chunk; number of the part
     ],
     Parameters=[
         ("Plane", "planes[PLANES]"),

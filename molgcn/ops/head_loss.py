@@ -78,8 +78,8 @@ def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], ob
 
 def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
     """Return what :func:`head_loss` returns, computed by plain PyTorch on any device and in any dtype."""
-    for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = F.linear(x.relu() if place else x, weight, bias)
+    for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = F.linear(x.relu() if index else x, weight, bias)
     terms, known, _ = loss_terms(x, objective)
     return masked_mean(terms, known)
 
@@ -135,7 +135,7 @@ def check(
         ValueError: If an argument does not fit. The message names it, or all shapes.
     """
     _check_dtype(x, dtypes)
-    names = [f"{name}[{place}]" for name, tensors in (("weights", weights), ("biases", biases)) for place in range(len(tensors))]
+    names = [f"{name}[{index}]" for name, tensors in (("weights", weights), ("biases", biases)) for index in range(len(tensors))]
     others = dict(zip([*names, "target", "mean", "std"], [*weights, *biases, target, mean, std], strict=True))
     for name, tensor in others.items():
         if tensor.dtype != x.dtype or tensor.device != x.device:
@@ -159,9 +159,9 @@ def check_backward(
     """
     _check_dtype(x, dtypes)
     width, num_hidden = x.shape[1], 0
-    for place, weight in enumerate(weights):
-        num_hidden += width if place else 0
-        expect("head_loss", f"weights[{place}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
+    for index, weight in enumerate(weights):
+        num_hidden += width if index else 0
+        expect("head_loss", f"weights[{index}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
         width = weight.shape[0]
     check_kept(grad_loss, sums, slopes, (x.shape[0], width), x)
     expect("head_loss", "hidden", hidden, (x.shape[0] * num_hidden,), x)

@@ -119,11 +119,11 @@ def backward(
     tensors = {"x": inputs[-1], "slopes": slopes, "sums": sums, "grad_loss": grad_loss, "grad_x": grad}
     tensors |= {"weight": weights[-1], "grad_weight": grad_weights[-1], "grad_bias": grad_biases[-1]} if weights else {}
     _launch_last_backward(tensors)
-    for place in reversed(range(len(inputs) - 1)):
-        grad = torch.ops.aten.threshold_backward(grad, inputs[place + 1], 0)
-        torch.mm(grad.T, inputs[place], out=grad_weights[place])
-        torch.sum(grad, 0, out=grad_biases[place])
-        grad = torch.mm(grad, weights[place], out=None if place else grad_x)
+    for index in reversed(range(len(inputs) - 1)):
+        grad = torch.ops.aten.threshold_backward(grad, inputs[index + 1], 0)
+        torch.mm(grad.T, inputs[index], out=grad_weights[index])
+        torch.sum(grad, 0, out=grad_biases[index])
+        grad = torch.mm(grad, weights[index], out=None if index else grad_x)
     return gradients
 
 

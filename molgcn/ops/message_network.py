@@ -67,7 +67,7 @@ class Epilogue(NamedTuple):
         return self.head[0].shape[0] if self.head else 0
 
 
-_AFTER_GRAPH = len(Graph._fields)  # these are places among the operator's arguments
+_AFTER_GRAPH = len(Graph._fields)  # these are indices among the operator's arguments
 _OPTIONS = _AFTER_GRAPH + 4
 _EPILOGUE = _OPTIONS + len(CallOptions._fields)
 
