@@ -1,8 +1,8 @@
 // How a block takes molecules through the layers of a head.
 //
-// Their states lie in shared memory: a plane for each layer's input, and one for the predictions' slopes. Weights come in chunks, the next
-// one while a chunk is multiplied. A column of ones follows a plane's last column, and the bias follows a weight's. Products then add the
-// bias, and give its gradient.
+// Their states lie in shared memory: a plane for each layer's input, and one for the predictions' derivatives. Weights come in chunks, the
+// next one while a chunk is multiplied. A column of ones follows a plane's last column, and the bias follows a weight's. Products then add
+// the bias, and give its gradient.
 //
 // Macros: LAYERS, PLANES (LAYERS + 1).
 #pragma once

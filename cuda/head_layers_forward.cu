@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
             const float prediction = predictions[row * out.stride + t];
             const float target = p.target[index], standard = (target - p.mean[t]) / p.std[t];
             const bool there = target == target;
-            out.rows[index] = there ? slope(p.kind, prediction, standard, p.delta) : 0.0f;
+            out.rows[index] = there ? derivative(p.kind, prediction, standard, p.delta) : 0.0f;
             if (there) total += term(p.kind, prediction, standard, p.delta), known += 1.0;
         }
     });

@@ -1,7 +1,15 @@
-// What the kernels on rows of atoms and bonds share: four columns at a time, the columns and rows of a thread, and the end of a gradient.
+// What the kernels on rows of atoms and bonds share. Terms of rows_*.cu and rows_*.cuh:
 //
-// A row has `stride` numbers: its width rounded up to whole quads of four, with zeros in between. In a padded batch the rows beyond the
-// last atom and the last bond are not read and become zero.
+// - row: the numbers of one atom or bond. It has `stride` numbers: its `width` rounded up to whole quads, with zeros in between.
+// - quad: four adjacent columns of a row, which one thread loads at once.
+// - team: threads side by side in a block that work on the same row, at most 32 (`Team`; in rows_warp_teams.cuh within one warp).
+// - lane: a thread's number in its team, which is also the number of its quad among the team's.
+// - turn: the number of a quad among those of one lane, where a lane has several of a row (rows_warp_teams.cuh).
+// - chunk: the quads that one team has; rows of more than 32 quads have several chunks, each in blocks of its own.
+// - part: a block's number among the blocks of its chunk, which share the rows.
+// - record: what blocks merge into one result (rows_merge.cuh): the sums of a column, of a quad of distinct bonds, or of eps.
+//
+// In a padded batch the rows beyond the last atom and the last bond are not read and become zero.
 //
 // Macro: DOUBLE (numbers are double).
 #pragma once
@@ -58,22 +66,22 @@ __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, 
     *reinterpret_cast<Quad*>(rows + offset_of(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
 }
 
-// Which part of the work a thread of a block has. `lanes` threads side by side are a team; they have adjacent quads of one row, and a block
-// has as many teams as there is room for. Blocks share the quads in `chunks`; `part` of `parts` is the block's number among those of its
-// chunk. Threads beyond the last team or quad are idle.
-struct Tile {
-    int lane, team, teams, chunk, quad, part, parts;
+// A thread's team, and the thread's quad and rows. A block has as many whole teams as there is room for. Threads beyond the last team or
+// quad are idle.
+struct Team {
+    int lane, index, per_block;  // index: of `per_block` teams
+    int chunk, quad, part, parts;
     bool idle;
 
-    __device__ __forceinline__ explicit Tile(const Parameters& p) : Tile(p, blockIdx.x, gridDim.x) {}
-    __device__ __forceinline__ Tile(const Parameters& p, int block, int blocks) {
-        lane = threadIdx.x % p.lanes, team = threadIdx.x / p.lanes, teams = blockDim.x / p.lanes;
+    __device__ __forceinline__ explicit Team(const Parameters& p) : Team(p, blockIdx.x, gridDim.x) {}
+    __device__ __forceinline__ Team(const Parameters& p, int block, int blocks) {
+        lane = threadIdx.x % p.lanes, index = threadIdx.x / p.lanes, per_block = blockDim.x / p.lanes;
         chunk = block % p.chunks, part = block / p.chunks, parts = blocks / p.chunks;
         quad = chunk * p.lanes + lane;
-        idle = team >= teams || 4 * quad >= p.stride;
+        idle = index >= per_block || 4 * quad >= p.stride;
     }
-    __device__ __forceinline__ int first_row() const { return part * teams + team; }
-    __device__ __forceinline__ int step() const { return parts * teams; }
+    __device__ __forceinline__ int first_row() const { return part * per_block + index; }
+    __device__ __forceinline__ int step() const { return parts * per_block; }
 };
 
 // Loads four columns of a row, or zeros where there are no `rows`.

@@ -158,14 +158,14 @@ extern "C" __global__ void __launch_bounds__(1024) rows_finish_grad_block(const 
     }
     wait_for_peers();
     sum_rows(sums, span, shared, shared + 32 * lanes * 8);
-    const Quad grad = each([&](int e) { return sums[e]; }), slope = each([&](int e) { return sums[4 + e]; });
+    const Quad grad_bias = each([&](int e) { return sums[e]; }), grad_weight = each([&](int e) { return sums[4 + e]; });
 #pragma unroll
     for (int i = 0; i < rows; i++) {
         const int row = span.row(i);
         if (row < span.count)
-            ending[i].write(p, p.of_source, row, quad, through_statistics(norm, x[i], g[i], grad, slope, static_cast<real>(span.count)));
+            ending[i].write(p, p.of_source, row, quad, through_statistics(norm, x[i], g[i], grad_bias, grad_weight, static_cast<real>(span.count)));
         else if (row < span.room)
             store(p, p.of_source.out, row, quad, constant(real(0)));
     }
-    if (span.rank == 0 && threadIdx.x < lanes) store_vector(p, p.grad_bias, quad, grad), store_vector(p, p.grad_weight, quad, slope);
+    if (span.rank == 0 && threadIdx.x < lanes) store_vector(p, p.grad_bias, quad, grad_bias), store_vector(p, p.grad_weight, quad, grad_weight);
 }

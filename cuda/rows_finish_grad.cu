@@ -9,19 +9,19 @@ extern "C" __global__ void __launch_bounds__(SUMS ? 1024 : 256) rows_finish_grad
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][4 lanes]
-    const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad, columns = 4 * p.lanes;
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad, columns = 4 * p.lanes;
     wait_for_previous();
     NormSums sums[4];
     Affine norm;
-    Quad grad, slope;
-    if (!tile.idle) {
+    Quad grad_bias, grad_weight;
+    if (!team.idle) {
         norm = Affine(p, quad);
-        if (!SUMS && p.weight != nullptr) grad = load_vector(p, p.grad_bias, quad), slope = load_vector(p, p.grad_weight, quad);
+        if (!SUMS && p.weight != nullptr) grad_bias = load_vector(p, p.grad_bias, quad), grad_weight = load_vector(p, p.grad_weight, quad);
     }
     const bool affine = p.weight != nullptr, writes = p.of_source.out != nullptr;
 #pragma unroll 2
-    for (int row = tile.idle ? p.num_atoms : tile.first_row(); row < p.num_atoms; row += tile.step()) {
+    for (int row = team.idle ? p.num_atoms : team.first_row(); row < p.num_atoms; row += team.step()) {
         if (row >= num_atoms) {
             if (writes) store(p, p.of_source.out, row, quad, constant(real(0)));
             continue;
@@ -35,15 +35,15 @@ extern "C" __global__ void __launch_bounds__(SUMS ? 1024 : 256) rows_finish_grad
             for (int e = 0; e < 4; e++) sums[e].add(g.e[e], normal.e[e]);
             if (writes) ending.write(p, p.of_source, row, quad, each([&](int e) { return norm.factor.e[e] * g.e[e]; }));
         } else {
-            ending.write(p, p.of_source, row, quad, affine ? through_statistics(norm, x, g, grad, slope, static_cast<real>(num_atoms)) : g);
+            ending.write(p, p.of_source, row, quad, affine ? through_statistics(norm, x, g, grad_bias, grad_weight, static_cast<real>(num_atoms)) : g);
         }
     }
     if (!SUMS) return;
-    if (tile.team < tile.teams)
+    if (team.index < team.per_block)
 #pragma unroll
-        for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = sums[e];
-    merge_blocks(p.merge, tile.chunk, tile.part, tile.parts, columns, all, tile.teams, flag, [&](int i, const NormSums& it) {
-        const int column = tile.chunk * columns + i;
-        if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
+        for (int e = 0; e < 4; e++) all[team.index * columns + 4 * team.lane + e] = sums[e];
+    merge_blocks(p.merge, team.chunk, team.part, team.parts, columns, all, team.per_block, flag, [&](int i, const NormSums& it) {
+        const int column = team.chunk * columns + i;
+        if (column < p.width) p.grad_bias[column] = it.bias, p.grad_weight[column] = it.weight;
     });
 }

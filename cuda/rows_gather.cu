@@ -7,9 +7,9 @@ struct Message {
 };
 
 extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(const __grid_constant__ Parameters p) {
-    const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad, step = tile.step();
-    int atom = tile.idle ? p.num_atoms : tile.first_row();
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad, step = team.step();
+    int atom = team.idle ? p.num_atoms : team.first_row();
     Incoming bonds(p, p.code, atom, num_atoms);
     wait_for_previous();
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts

@@ -39,15 +39,15 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
     int* flag = reinterpret_cast<int*>(memory);
     Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number belongs to one thread
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
-    const Tile tile(p, blockIdx.x / ranges, gridDim.x / ranges);
-    const int num_atoms = atoms_of(p), quad = tile.quad;
+    const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
+    const int num_atoms = atoms_of(p), quad = team.quad;
     const bool writes = first_code == 0 && p.of_source.out != nullptr;
-    Sums* mine = table + tile.team * p.codes * p.lanes + tile.lane;
+    Sums* mine = table + team.index * p.codes * p.lanes + team.lane;
     Sum eps_sum = {};
-    int j = tile.idle ? p.num_atoms : tile.first_row();
+    int j = team.idle ? p.num_atoms : team.first_row();
     Incoming bonds(p, p.paired, j, num_atoms);
     wait_for_previous();
-    for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
+    for (int code = 0; TABLE && team.index < team.per_block && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
     const auto load_term = [&](int i, int row) {
         Term it = {load(p.grad + offset_of(p, i, quad)), {}, real(1)};
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
         if (BONDS) it.other = load(p.bonds + offset_of(p, row, quad));
         return it;
     };
-    for (const int step = tile.step(); j < p.num_atoms; j += step) {
+    for (const int step = team.step(); j < p.num_atoms; j += step) {
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {
@@ -96,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
     }
     if (TABLE) {
         const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;
-        merge_blocks(p.merge_table, set, tile.part, tile.parts, count, table, tile.teams, flag, [&](int i, const Sums& all) {
-            const int row = first_code + i / p.lanes, column = tile.chunk * p.lanes + i % p.lanes;
+        merge_blocks(p.merge_table, set, team.part, team.parts, count, table, team.per_block, flag, [&](int i, const Sums& all) {
+            const int row = first_code + i / p.lanes, column = team.chunk * p.lanes + i % p.lanes;
             if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
         });
     }
@@ -106,5 +106,5 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
     __syncthreads();
     sums[threadIdx.x] = eps_sum;
     const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
-    merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
+    merge_blocks(p.merge_eps, 0, team.part * p.chunks + team.chunk, team.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
 }

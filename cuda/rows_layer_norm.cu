@@ -1,5 +1,5 @@
 // The end of a layer with layer norm, forward and backward.
-#include "rows_lines.cuh"
+#include "rows_warp_teams.cuh"
 #include "rows_merge.cuh"
 #include "rows_norm.cuh"
 
@@ -7,9 +7,9 @@
 struct RowMoments {
     real mean, deviation;
 
-    __device__ __forceinline__ RowMoments(const Parameters& p, const Line& line, const Quad (&x)[turns]) {
-        mean = line.over_row(p, [&](int turn, int) { return x[turn]; }) / static_cast<real>(p.width);
-        const real squares = line.over_row(p, [&](int turn, int quad) {
+    __device__ __forceinline__ RowMoments(const Parameters& p, const WarpTeam& team, const Quad (&x)[turns]) {
+        mean = team.over_row(p, [&](int turn, int) { return x[turn]; }) / static_cast<real>(p.width);
+        const real squares = team.over_row(p, [&](int turn, int quad) {
             const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[turn].e[e] - mean : real(0); });
             return product(distance, distance);
         });
@@ -21,16 +21,16 @@ struct RowMoments {
 };
 
 extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_constant__ Parameters p) {
-    const Line line(p);
+    const WarpTeam team(p);
     const int num_atoms = atoms_of(p);
     wait_for_previous();
-    for (int row = line.first; line.more(p, row); row += line.step) {
+    for (int row = team.first; team.more(p, row); row += team.step) {
         Quad x[turns], residual[turns];
-        line.load_row(x, p, p.source, row, row < num_atoms);
-        if (p.add != nullptr) line.load_row(residual, p, p.add, row, row < num_atoms);
-        const RowMoments moments(p, line, x);
+        team.load_row(x, p, p.source, row, row < num_atoms);
+        if (p.add != nullptr) team.load_row(residual, p, p.add, row, row < num_atoms);
+        const RowMoments moments(p, team, x);
         if (row >= p.num_atoms) continue;
-        line.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int turn, int quad) {
             if (row < num_atoms)
                 finish(p, moments.norm(p, quad), row, quad, x[turn], residual[turn]);
             else
@@ -42,18 +42,18 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
 extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
-    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [lines of a block][stride]
-    const Line line(p);
-    const int num_atoms = atoms_of(p), lines = blockDim.x / line.lanes;
+    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][stride]
+    const WarpTeam team(p);
+    const int num_atoms = atoms_of(p), teams = blockDim.x / team.lanes;
     NormSums sums[turns][4];
     wait_for_previous();
-    for (int row = line.first; line.more(p, row); row += line.step) {
+    for (int row = team.first; team.more(p, row); row += team.step) {
         const bool there = row < num_atoms;
         Quad x[turns], g[turns];  // g: of the norm's output, then times weight / deviation
-        line.load_row(x, p, p.source, row, there);
-        line.load_row(g, p, p.grad, row, there);
-        const RowMoments moments(p, line, x);
-        line.each_quad(p, [&](int turn, int quad) {
+        team.load_row(x, p, p.source, row, there);
+        team.load_row(g, p, p.grad, row, there);
+        const RowMoments moments(p, team, x);
+        team.each_quad(p, [&](int turn, int quad) {
             if (!there) return;
             const Affine norm = moments.norm(p, quad);
             g[turn] = activated_grad(p, row, quad, norm(x[turn]), g[turn]);
@@ -62,21 +62,21 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
             for (int e = 0; e < 4; e++) sums[turn][e].add(g[turn].e[e], x[turn].e[e]);
             g[turn] = product(g[turn], norm.factor);
         });
-        const real level = line.over_row(p, [&](int turn, int) { return g[turn]; }) / static_cast<real>(p.width);
-        const real slope = line.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); }) / static_cast<real>(p.width);
+        const real mean_g = team.over_row(p, [&](int turn, int) { return g[turn]; }) / static_cast<real>(p.width);
+        const real mean_gx = team.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); }) / static_cast<real>(p.width);
         if (row >= p.num_atoms) continue;
-        line.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int turn, int quad) {
             if (there)
-                write(p, p.of_source, row, quad, each([&](int e) { return g[turn].e[e] - level - x[turn].e[e] * slope; }));
+                write(p, p.of_source, row, quad, each([&](int e) { return g[turn].e[e] - mean_g - x[turn].e[e] * mean_gx; }));
             else
                 store(p, p.of_source.out, row, quad, constant(real(0)));
         });
     }
-    line.each_quad(p, [&](int turn, int quad) {
+    team.each_quad(p, [&](int turn, int quad) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) all[threadIdx.x / line.lanes * p.stride + 4 * quad + e] = sums[turn][e];
+        for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[turn][e];
     });
-    merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, lines, flag, [&](int column, const NormSums& it) {
-        if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
+    merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, teams, flag, [&](int column, const NormSums& it) {
+        if (column < p.width) p.grad_bias[column] = it.bias, p.grad_weight[column] = it.weight;
     });
 }

@@ -47,15 +47,16 @@ __device__ __forceinline__ void finish(const Parameters& p, const Affine& norm, 
     store(p, p.out, row, quad, y);
 }
 
-// The sums that the gradients of a norm need in a column: of the gradient g of its output, and of g times the normalised input.
+// The gradients of a norm's bias and weight in a column: the sums of the gradient g of its output, and of g times the normalised input.
 struct NormSums {
-    real grad = 0, slope = 0;
-    __device__ __forceinline__ void add(real g, real normal) { grad += g, slope = multiply_add(g, normal, slope); }
-    __device__ __forceinline__ void merge(const NormSums& x) { grad += x.grad, slope += x.slope; }
+    real bias = 0, weight = 0;
+    __device__ __forceinline__ void add(real g, real normal) { bias += g, weight = multiply_add(g, normal, weight); }
+    __device__ __forceinline__ void merge(const NormSums& x) { bias += x.bias, weight += x.weight; }
 };
 
-// Returns the gradient of a norm's input with the batch's statistics of `count` rows, from that of its output and the sums over all rows.
-__device__ __forceinline__ Quad through_statistics(const Affine& norm, const Quad& x, const Quad& g, const Quad& grad, const Quad& slope, real count) {
+// Returns the gradient of a norm's input with the batch's statistics of `count` rows, from that of its output and those of its bias and weight.
+__device__ __forceinline__ Quad through_statistics(const Affine& norm, const Quad& x, const Quad& g, const Quad& grad_bias, const Quad& grad_weight,
+                                                   real count) {
     const Quad normal = norm.normal(x);
-    return each([&](int e) { return norm.factor.e[e] * (g.e[e] - grad.e[e] / count - normal.e[e] * (slope.e[e] / count)); });
+    return each([&](int e) { return norm.factor.e[e] * (g.e[e] - grad_bias.e[e] / count - normal.e[e] * (grad_weight.e[e] / count)); });
 }

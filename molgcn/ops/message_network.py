@@ -210,12 +210,12 @@ def empty_outputs(call: NetworkCall) -> Outputs:
     saved = empty_saved(call)
     if not call.epilogue.targets:
         return Outputs(x.new_empty(num_graphs, num_targets if call.epilogue.head else hidden), statistics, saved, [])
-    sums, slopes, head_sums = (
+    sums, derivatives, head_sums = (
         x.new_empty(2, dtype=torch.double),
         x.new_empty(num_graphs, num_targets),
         x.new_empty(num_targets * (hidden + 1)),
     )
-    return Outputs(x.new_empty(()), statistics, saved, [sums, slopes, head_sums])
+    return Outputs(x.new_empty(()), statistics, saved, [sums, derivatives, head_sums])
 
 
 @register_fake("molgcn::message_network")

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
-from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
+from molgcn.ops.layer_network.rows_launches import RowLaunches, Teams, teams_of
+from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.steps import Finish
 
 _MOST_THREADS = 1024  # threads of a block that has some columns of all atoms, alone or in a cluster
 _CLUSTER, _LANES = 8, 4  # blocks of such a cluster, and threads side by side on a row; both 1 on a GPU without clusters
 _SUM_THREADS = 1024  # threads of a block that sums columns; fewer blocks merge their sums sooner
 _SUM_BLOCKS = 1  # such blocks per multiprocessor
-_LINE_THREADS = 512  # threads of a block that sums columns and reads whole rows
-_LINE_BLOCKS = 2  # such blocks per multiprocessor
-_LINE_BYTES = 96 << 10  # the most shared memory for the sums of such a block
+_WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
+_WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
+_WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
 _SUM_ROWS = 4  # the fewest rows of a thread that sums columns
 _ROWS, _GRAD_ROWS = 2, 4  # rows of a thread that does not sum, in forward and in backward
 
@@ -70,11 +70,11 @@ class FinishLaunches:
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         kind, statistics = self._kind(step)
         if kind == "layer":
-            tile = line_tile(source.stride)
-            it, grid = self._arguments(step, source, tile, rows), line_grid(self._num_atoms, tile)
-            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=line_defines(source.stride))
-        tile = tile_of(source.stride)
-        it = self._arguments(step, source, tile, rows)
+            teams = warp_teams(source.stride)
+            it, grid = self._arguments(step, source, teams, rows), warp_team_blocks(self._num_atoms, teams)
+            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=warp_team_macros(source.stride))
+        teams = teams_of(source.stride)
+        it = self._arguments(step, source, teams, rows)
         if statistics and step.norm is not None:
             moments = run.moments(step.norm).data_ptr()
             it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
@@ -84,7 +84,7 @@ class FinishLaunches:
                 return self._launch_cluster("rows_finish_block", it, source, cluster)
             if not has_moments:
                 self._launch_sums("rows_finish.cu", "rows_moments", it, 3)
-        self._launches.launch("rows_finish.cu", "rows_finish", it, self._grid(tile, _ROWS))
+        self._launches.launch("rows_finish.cu", "rows_finish", it, self._grid(teams, _ROWS))
 
     def backward(self, step: FinishGrad) -> None:
         """Compute the gradients of a step's source and of its norm's weight and bias."""
@@ -93,8 +93,8 @@ class FinishLaunches:
         kind, statistics = self._kind(forward)
         if kind == "layer":
             return self._layer_norm_grad(step, source, rows)
-        tile = tile_of(source.stride)
-        it = self._arguments(forward, source, tile, rows)
+        teams = teams_of(source.stride)
+        it = self._arguments(forward, source, teams, rows)
         gradient = self._launches.gradient(step.source)
         if forward.norm is not None:
             self._grad_parameters(it, forward)
@@ -109,19 +109,19 @@ class FinishLaunches:
             self._launch_sums("rows_finish_grad.cu", "rows_finish_grad", it, 2, {"SUMS": 1})
         if kind is None or statistics:
             it.of_source = gradient
-            self._launches.launch("rows_finish_grad.cu", "rows_finish_grad", it, self._grid(tile, _GRAD_ROWS), defines={"SUMS": 0})
+            self._launches.launch("rows_finish_grad.cu", "rows_finish_grad", it, self._grid(teams, _GRAD_ROWS), defines={"SUMS": 0})
 
     def _layer_norm_grad(self, step: FinishGrad, source: Rows, rows: Mapping[str, Rows | None]) -> None:
-        threads, numbers = _LINE_THREADS, 2 * source.stride * self._launches.number_bytes
-        while threads > 32 and threads // 32 * numbers > _LINE_BYTES:
+        threads, numbers = _WARP_TEAM_THREADS, 2 * source.stride * self._launches.number_bytes
+        while threads > 32 and threads // 32 * numbers > _WARP_TEAM_BYTES:
             threads //= 2
-        tile = line_tile(source.stride, threads)
-        it = self._arguments(step.step, source, tile, rows)
+        teams = warp_teams(source.stride, threads)
+        it = self._arguments(step.step, source, teams, rows)
         it.of_source = self._launches.gradient(step.source)
         self._grad_parameters(it, step.step)
-        grid = min(line_grid(self._num_atoms, tile), self._launches.resident(1, _LINE_BLOCKS))
+        grid = min(warp_team_blocks(self._num_atoms, teams), self._launches.resident(1, _WARP_TEAM_BLOCKS))
         it.merge = self._launches.merging(1, grid, source.stride, 2)
-        defines, shared = line_defines(source.stride), 16 + tile.teams * numbers
+        defines, shared = warp_team_macros(source.stride), 16 + teams.per_block * numbers
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
 
     def _kind(self, step: Finish) -> tuple[str | None, bool]:
@@ -129,13 +129,13 @@ class FinishLaunches:
         kind = None if step.norm is None else self.run.spec.norms[step.norm]
         return kind, kind == "batch" and self.run.call.options.training
 
-    def _grid(self, tile: Tile, rows: int) -> int:
+    def _grid(self, teams: Teams, rows: int) -> int:
         """Return the number of blocks if every thread has `rows` rows."""
-        return tile.chunks * tile.parts(self._num_atoms, rows)
+        return teams.chunks * teams.parts(self._num_atoms, rows)
 
-    def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
+    def _arguments(self, step: Finish, source: Rows, teams: Teams, rows: Mapping[str, Rows | None]) -> Any:
         run = self.run
-        it = self._launches.arguments(source.width, source.stride, tile, **rows)
+        it = self._launches.arguments(source.width, source.stride, teams, **rows)
         self._launches.activation(it, step)
         if step.norm is not None:
             it.weight, it.bias = (run.parameter(f"{step.norm}.{name}").data_ptr() for name in ("weight", "bias"))
@@ -156,9 +156,9 @@ class FinishLaunches:
 
     def _launch_sums(self, file: str, name: str, it: Any, record_numbers: int, defines: dict[str, int] | None = None) -> None:
         """Launch a kernel whose blocks merge a record of `record_numbers` numbers for every column."""
-        tile = tile_of(it.stride, _SUM_THREADS)
-        columns = 4 * tile.lanes
-        parts = min(tile.parts(self._num_atoms, _SUM_ROWS), self._launches.resident(tile.chunks, _SUM_BLOCKS))
-        it.merge = self._launches.merging(tile.chunks, parts, columns, record_numbers)
-        shared = 16 + tile.teams * columns * record_numbers * self._launches.number_bytes
-        self._launches.launch(file, name, it, tile.chunks * parts, block=tile.threads, shared=shared, defines=defines)
+        teams = teams_of(it.stride, _SUM_THREADS)
+        columns = 4 * teams.lanes
+        parts = min(teams.parts(self._num_atoms, _SUM_ROWS), self._launches.resident(teams.chunks, _SUM_BLOCKS))
+        it.merge = self._launches.merging(teams.chunks, parts, columns, record_numbers)
+        shared = 16 + teams.per_block * columns * record_numbers * self._launches.number_bytes
+        self._launches.launch(file, name, it, teams.chunks * parts, block=teams.threads, shared=shared, defines=defines)

@@ -1,15 +1,16 @@
-// For kernels that need a whole row at a time: the lanes of a warp, or a part of them, hold it in registers.
+// Teams of lanes of one warp that hold a whole row in registers. rows.cuh explains the terms.
 //
-// Macro: TURNS (quads of a lane, which has the row's quads `lane`, `lane + lanes`, ...).
+// Macro: TURNS (the most quads of a lane).
 #pragma once
 #include "rows.cuh"
 
 constexpr int turns = TURNS;
 
-struct Line {
-    int lanes, lane, first, step;  // rows; all lanes of a warp take as many steps, so that they meet in sums
+struct WarpTeam {
+    int lanes, lane;
+    int first, step;  // rows; all lanes of a warp take as many steps, so that they meet in sums
 
-    __device__ __forceinline__ explicit Line(const Parameters& p) {
+    __device__ __forceinline__ explicit WarpTeam(const Parameters& p) {
         const int thread = blockIdx.x * blockDim.x + threadIdx.x;
         lanes = p.lanes, lane = threadIdx.x % lanes, first = thread / lanes, step = gridDim.x * blockDim.x / lanes;
     }
@@ -21,7 +22,7 @@ struct Line {
         for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
         return x;
     }
-    // Calls visit(turn, quad) for this lane's quads.
+    // Calls visit(turn, quad) for this lane's quads, which are `lane`, `lane + lanes` and so on.
     template <class Visit>
     __device__ __forceinline__ void each_quad(const Parameters& p, Visit visit) const {
 #pragma unroll
