@@ -98,8 +98,8 @@ def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given:
     return step
 
 
-def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table of microseconds."""
+def table(rows: list[Row]) -> list[str]:
+    """Return the lines of a Markdown table of the rows, in microseconds."""
     names = [name for name in (*STRATEGIES[1:], *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
     lines = [
         "| work | " + " | ".join(names) + " | auto |",
@@ -114,4 +114,4 @@ def table(rows: list[Row]) -> str:
             + " | ".join(times)
             + f" | {row.auto} |"
         )
-    return "\n".join(lines) + "\n"
+    return lines
