@@ -174,7 +174,14 @@ def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str,
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file."""
+    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: if the file is something else.
+    """
     if not path.exists():
         return {}
     try:

@@ -67,7 +67,14 @@ def strategies_for(work: Work) -> tuple[str, ...]:
 
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
-    """Time all strategies that can do the work, interleaved."""
+    """Time all strategies that can do the work, interleaved.
+
+    Args:
+        work: the network and the size of a batch.
+        molecules: the set to draw the batch from.
+        device: the GPU.
+        repeats: the number of times that each strategy is timed.
+    """
     widths = {"hidden_channels": work.hidden_channels, "num_layers": work.num_layers}
     options = ModelConfig(**{"norm": None, "residual": False, **widths, **work.options})
     batch = random_batch(molecules, work.batch_size, device, options)

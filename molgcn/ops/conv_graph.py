@@ -34,6 +34,12 @@ class ConvGraph:
     def build(cls, edge_index: Tensor, num_nodes: int, add_self_loops: bool, reverse: bool) -> ConvGraph:
         """Return the graph of an edge list int64 [2, E].
 
+        Args:
+            edge_index: The source and target of every edge, int64 [2, E].
+            num_nodes: The number of nodes, N.
+            add_self_loops: Whether every node gets a self-loop.
+            reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`.
+
         Raises:
             IndexError: If an edge names a node outside 0 .. N - 1. The message names the node.
             UserError: If there are more entries than 32 bits can count.
@@ -72,7 +78,14 @@ class ConvGraph:
         return {}
 
     def weights(self, edge_weight: Tensor | None, normalize: bool, loop_weight: float, dtype: torch.dtype) -> EntryWeights:
-        """Return the weights of the entries, remembered if all edges weigh 1."""
+        """Return the weights of the entries, remembered if all edges weigh 1.
+
+        Args:
+            edge_weight: The weight of each edge [E], or None if all weigh 1.
+            normalize: Whether to multiply by D^-1/2 on both sides.
+            loop_weight: The weight of added self-loops.
+            dtype: The dtype of the weights.
+        """
         key = (dtype, normalize, loop_weight)
         if edge_weight is None and key in self.unweighted:
             return self.unweighted[key]

@@ -70,13 +70,25 @@ class Sizes(NamedTuple):
 
 
 def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values that backward reads, except inputs that are read where they are."""
+    """Return the layout of the values that backward reads, except inputs that are read where they are.
+
+    Args:
+        program: The forward pass.
+        kept: The values that backward reads.
+        sizes: The numbers of rows.
+    """
     return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
 @lru_cache(maxsize=_LAYOUTS)
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values of a forward pass that are not saved."""
+    """Return the layout of the values of a forward pass that are not saved.
+
+    Args:
+        program: The forward pass.
+        kept: The values that are saved.
+        sizes: The numbers of rows.
+    """
     others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
     made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
@@ -85,7 +97,13 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 
 @lru_cache(maxsize=_LAYOUTS)
 def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
-    """Return the layout of the gradients of a backward pass."""
+    """Return the layout of the gradients of a backward pass.
+
+    Args:
+        program: The forward pass.
+        backward: Its backward pass.
+        sizes: The numbers of rows.
+    """
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
     return lay_out(spans(made, touched, until_end=_outputs(backward)))

@@ -47,7 +47,13 @@ class Follows(NamedTuple):
 
 
 def norm_after(run: Pass, step: Linear, following: Step | None) -> str | None:
-    """Return the norm of the next step if it reads this step's value and its moments would otherwise need another launch."""
+    """Return the norm of the next step if it reads this step's value and its moments would otherwise need another launch.
+
+    Args:
+        run: The pass.
+        step: The product.
+        following: The step after it, or None.
+    """
     if not isinstance(following, Finish) or following.source != step.out or Cluster.of(run) is not None:
         return None
     return following.norm
@@ -65,7 +71,13 @@ def rows_plan(run: Pass, source: int, out: int, gpu: Gpu) -> RowBlocks:
 
 
 def rows_macros(run: Pass, plan: RowBlocks, follows: Follows) -> Macros:
-    """Return the macros of product_rows.cu."""
+    """Return the macros of product_rows.cu.
+
+    Args:
+        run: The pass.
+        plan: The division of the product among blocks.
+        follows: What a block does with the result.
+    """
     wanted = {name.upper(): int(value) for name, value in follows._asdict().items()}
     return {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 

@@ -107,6 +107,12 @@ def row_blocks(num_rows: int, in_width: int, out_width: int, gpu: Gpu) -> RowBlo
 
     Measured on an H100: up to 192 columns, more blocks hide each other's latency. With more columns, large tiles are faster, since they
     read the matrix less often.
+
+    Args:
+        num_rows: The number of rows.
+        in_width: The number of columns of a row.
+        out_width: The number of columns of the result.
+        gpu: The properties of the GPU.
     """
     chunks = in_chunks(out_width)
     column_tiles = 1 if chunks <= 12 else -(-chunks // 16) if chunks > 32 else 2

@@ -108,7 +108,13 @@ def _forward_task(program: Program, step: Step) -> _Task:
 
 @cache
 def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) -> frozenset[int]:
-    """Return the atoms' values that the backward pass on tiles and the gradients of the weights read."""
+    """Return the atoms' values that the backward pass on tiles and the gradients of the weights read.
+
+    Args:
+        spec: The network.
+        program: Its forward pass.
+        backward: Its backward pass.
+    """
     read = {product.source for step in backward.steps if isinstance(step, WeightGrads) for product in step.products}
     for task in _backward_tasks(spec, program, backward.steps, coded=True):
         read |= set() if task.instruction.rows is None else {task.instruction.rows.number}
