@@ -28,7 +28,7 @@ struct Sums {
     // up.
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
-    // The number of turn counters: one for each layer and in tile, at least one for each warp. Where the first layer's input columns come
+    // The indices of the turn counters: one for each layer and in tile, at least one for each warp. Where the first layer's input columns come
     // `width` at a time, some warps have none of the first ones. Such a warp takes its turn for column sums at a counter behind those of
     // all input columns.
     static constexpr bool in_pieces = packed && WIDE_INPUT;

@@ -1,5 +1,5 @@
-// Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. For a
-// norm that comes next, also the moments of the columns over the real rows.
+// Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. Where
+// a norm comes next, the launch also computes the moments of the columns over the real rows.
 //
 // A block brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches a block
 // goes through many tiles of rows: while one is multiplied, the next is on its way.

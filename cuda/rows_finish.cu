@@ -1,4 +1,5 @@
-// The end of a layer that has no norm or whose norm's statistics are known: o = dropout(relu(norm(x))) + a. Also the statistics of a batch.
+// The end of a layer that has no norm or whose norm's statistics are known: o = dropout(relu(norm(x))) + a. For the others rows_moments
+// computes the statistics of the batch first.
 #include "rows_merge.cuh"
 #include "rows_moments.cuh"
 #include "rows_norm.cuh"

@@ -1,5 +1,5 @@
-// Mean, sum or max of each molecule's rows, and the gradient. A block has a chunk of a molecule's quads; each of its teams takes every
-// `teams`-th atom.
+// Mean, sum or max of each molecule's rows, and the gradient. A block has a chunk of a molecule's quads, and its
+// teams take the molecule's atoms in turn.
 //
 // Macro: POOL.
 #include "rows.cuh"

@@ -3,7 +3,7 @@
 // A lane's registers hold its share of one value. Other values that are still needed lie in slots in shared memory, from which all warps
 // gather. molgcn/ops/layer_network/tiles_program.py makes the instructions.
 //
-// Macros: HIDDEN, CHUNKS (the most times 16 columns of a value), WARPS, MIN_BLOCKS (on a multiprocessor), PRECISION, AGGR, BONDS, NORMS,
+// Macros: HIDDEN, CHUNKS (of 16 columns, in the widest value), WARPS, MIN_BLOCKS (on a multiprocessor), PRECISION, AGGR, BONDS, NORMS,
 // NORMALIZE (rows are scaled to length 1), DROPOUT, POOL, BACKWARD, MAX_INSTRUCTIONS, MAX_CLEARED,
 // BUFFER (the most numbers of a weight in shared memory).
 #include "tile_finish.cuh"

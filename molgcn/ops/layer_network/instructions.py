@@ -96,7 +96,7 @@ class Segment(NamedTuple):
     Attributes:
         instructions: The instructions in their order.
         norm: The batch norm whose sums over all tiles are complete at the end, or -1.
-        table: Whether the tiles are rows of the table of distinct bonds, in place of molecules.
+        table: Whether the tiles are rows of the table of distinct bonds, not of molecules.
     """
 
     instructions: tuple[Instruction, ...]

@@ -70,7 +70,7 @@ class TileSteps:
         self._passes, self._grad_pooled = iter(passes), grad_pooled
 
     def backward(self, step: GradStep) -> None:
-        """Compute a layer's steps at the gradients of its weights."""
+        """Compute all steps of some layers once the step comes that computes the gradients of their weights."""
         if isinstance(step, InputGrad) and self._is_of_bonds(step.source.value):
             self._of_bonds.append(step)
         if isinstance(step, WeightGrads):

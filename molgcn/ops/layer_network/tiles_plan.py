@@ -84,10 +84,10 @@ class TilePlan:
 
     Attributes:
         warps: The number of warps of a block, each of which has 16 rows of a tile.
-        chunks: The most times 16 columns of a value.
+        chunks: The number of chunks of 16 columns in the widest value.
         num_slots: The number of values that a tile has room for in shared memory.
         num_codes: The number of distinct bonds whose gradients a warp sums in shared memory.
-        buffer: The most numbers of a weight in shared memory.
+        buffer: The size of the largest weight in shared memory, in numbers.
         room: The number of instructions that the arguments have room for.
         gpu: The properties of the GPU.
     """

@@ -70,7 +70,7 @@ class _Task(NamedTuple):
     Attributes:
         instruction: The instruction.
         x: The rows that it takes in registers.
-        gathered: The rows of which it reads other atoms'.
+        gathered: The rows that it gathers from; it reads those of other atoms too.
         out: The rows that are in registers afterwards.
         add: The rows that are added afterwards.
         mask: The value and the step whose relu's derivative multiplies the result.
