@@ -20,17 +20,17 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
     return d;
 }
 
-using Sums = float4[kinds][turns];
+using Sums = float4[kinds][lane_quads];
 
 // What `finish` needs of a row: the norm's input, the residual's gradient, and what relu and dropout kept. The loads are under way during
 // the product.
 struct Row {
-    float4 raw[turns], residual[turns];
-    uint32 mask[turns];
+    float4 raw[lane_quads], residual[lane_quads];
+    uint32 mask[lane_quads];
 
     __device__ __forceinline__ void load(const Parameters& p, int node, bool there, int lane) {
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             const bool inside = there && quad < quads;
             raw[i] = NORM != NORM_NONE && p.out.on && inside ? load4(p.out.raw + at_row(node) + 4 * quad) : nothing();
@@ -40,7 +40,7 @@ struct Row {
     }
 };
 constexpr int passes = (rows + teams - 1) / teams;                    // rows that a team takes one after the other
-constexpr int early = passes * turns <= 8 ? passes : 8 / turns;  // rows whose loads begin before the product
+constexpr int early = passes * lane_quads <= 8 ? passes : 8 / lane_quads;  // rows whose loads begin before the product
 
 __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters& p, int first, int count) {
 #pragma unroll
@@ -51,13 +51,13 @@ __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters&
 }
 
 // Takes the gradient d through dropout, relu and norm of `out`; adds to the column sums.
-__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
+__device__ __forceinline__ void through(float4 (&d)[lane_quads], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
     const Activation& it = p.out;
-    float4(&x)[turns] = given.raw;
+    float4(&x)[lane_quads] = given.raw;
     float deviation = 1.0f, mean = 0.0f, mean_g = 0.0f, mean_gx = 0.0f;  // the last over a row, of d and of d times the normalised x
     if (NORM == NORM_LAYER && there) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
 #pragma unroll
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
         float4 factor;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
     if constexpr (NORM == NORM_LAYER) {
         mean_g = row_sum(mean_g) * (1.0f / HIDDEN), mean_gx = row_sum(mean_gx) * (1.0f / HIDDEN);
 #pragma unroll
-        for (int i = 0; i < turns; i++)
+        for (int i = 0; i < lane_quads; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - mean_g - at(x[i], e) * mean_gx);

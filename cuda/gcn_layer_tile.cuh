@@ -59,7 +59,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
 template <class Read, class Own, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                        Read make_read, Own own, Done done) {
-    constexpr int side = turns > 1 ? 2 : 1, needed = (rows + teams - 1) / teams, deep = needed < 4 ? needed : 4;  // loads under way together
+    constexpr int side = lane_quads > 1 ? 2 : 1, needed = (rows + teams - 1) / teams, deep = needed < 4 ? needed : 4;  // loads under way together
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     for (int begin = lane; begin < count_quads; begin += side * lanes)
         for (int top = team; top < rows; top += deep * teams) {
@@ -93,17 +93,17 @@ template <class Read, class Done>
 __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                                 Read make_read, Done done) {
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
-    constexpr int most_turns = (depth / 4 + lanes - 1) / lanes;
+    constexpr int most_quads = (depth / 4 + lanes - 1) / lanes;
     for (int row = team; row < rows; row += teams) {  // all lanes of a warp continue together
         const bool there = row < count;
         const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
         const int4 source = there ? shared.sources[row] : make_int4(rows, rows, rows, rows);
         const bool leaves = (source.x | source.y | source.z | source.w) < 0;
         const int end = static_cast<int>(bits(self.w));
-        float4 sum[most_turns];
+        float4 sum[most_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {  // no branches, so that all loads are under way together
+        for (int i = 0; i < most_quads; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + i * lanes;
             const float* column = shared.own_rows + 4 * (quad < count_quads ? quad : 0);
             const auto near = [&](int row) { return *reinterpret_cast<const float4*>(column + (row < 0 ? rows : row) * stride); };
@@ -115,7 +115,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
             add(sum[i], factor.w, near(source.w));
         }
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {
+        for (int i = 0; i < most_quads; i++) {
             const int quad = lane + i * lanes;
             if (quad >= count_quads) continue;
             const auto read = make_read(first_quad + quad);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
             if (lane == 0) shared.shrunk[row] = before * scale.up;
         }
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {
+        for (int i = 0; i < most_quads; i++) {
             const int quad = lane + i * lanes;
             if (quad < count_quads) four(shared.tile + row * stride + 4 * quad) = operand(sum[i], scale.up);
         }

@@ -89,13 +89,13 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
     }
     if (blockIdx.x > 0 && span.begin >= span.end) return;
     const bool is_start = p.grad_pooled != nullptr;
-    int turn = 0;
-    const auto gradient = [&](int turn) { return shared.beside + turn * rows * stride; };
-    const auto copy = [&](int first, int turn) {
+    int current = 0;
+    const auto gradient = [&](int current) { return shared.beside + current * rows * stride; };
+    const auto copy = [&](int first, int current) {
         const int count = span.count(first);
         copy_bonds(p, shared, first + rows, span.count(first + rows));
         if (count <= 0) return;
-        copy_rows(gradient(turn), p.gradient, first, count, quads);
+        copy_rows(gradient(current), p.gradient, first, count, quads);
         if (p.in.on) copy_rows(shared.own_rows, p.in.raw, first, count, quads);
         const char* later = reinterpret_cast<const char*>(p.out.raw + at_row(first));  // what finish reads, as far as the L2 cache
         for (int at = 128 * threadIdx.x; p.out.on && p.in.layer > 0 && at < 4 * width * count; at += 128 * threads) prefetch(later + at);
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         wait_for_copies();
         __syncthreads();
         find_halo(shared, span.begin, span.count(span.begin));
-        copy(span.begin, turn);
+        copy(span.begin, current);
         __syncthreads();
         copy_the_halo();
         if (p.in.on) read_columns(p.in, p, shared.columns);
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
     if (span.begin >= span.end) return;
     float4 sum[kinds] = {};
 #pragma unroll 1
-    for (int first = span.begin; first < span.end; first += rows, turn ^= 1) {
+    for (int first = span.begin; first < span.end; first += rows, current ^= 1) {
         const int count = span.count(first);
         if (is_start) {
             __syncthreads();
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         }
         wait_for_copies();
         __syncthreads();
-        differentiate_rows(p, shared, gradient(turn), first, count);
+        differentiate_rows(p, shared, gradient(current), first, count);
         __syncthreads();
         pull_neighbours(
             p, shared, first, count, 0, quads, [&](int quad) { return PendingGradient(p, shared, quad); },
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         Product product;
         if (p.in.layer > 0) product.start(p.fragments, 0, chunks, chunks, chunks);
         find_halo(shared, first + rows, span.count(first + rows));
-        copy(first + rows, turn ^ 1);
+        copy(first + rows, current ^ 1);
         if (p.in.layer == 0) {
             if (INPUT_GRADIENT) input_gradient(p, shared, first, count);
             __syncthreads();
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
         copy_the_halo();
         __syncthreads();
-        finish(p, shared, gradient(turn), first, count, sum);
+        finish(p, shared, gradient(current), first, count, sum);
     }
     if (p.in.layer > 0 || is_start) leave_sums(p, shared, sum, num_nodes, span.each);
 }

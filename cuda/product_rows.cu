@@ -24,14 +24,14 @@ constexpr int in_stride = (IN + 3) / 4 * 4, out_stride = (OUT + 3) / 4 * 4, out_
 __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
 __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
 constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that bring a row
-constexpr int turns = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
+constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 
 // Starts to copy rows into a tile as they are. The thread that copies a number converts it later.
 __device__ __forceinline__ void copy_rows(const Parameters& p, float* tile, int first, int count) {
     for (int row = threadIdx.x / lanes; row < count; row += teams) {
         const float* from = p.x + size_t(first + row) * in_stride;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (static_cast<int>(threadIdx.x % lanes) + i * lanes);
             if (column < in_stride) copy16(tile + row * stride + column, from + column, true);
         }
@@ -43,10 +43,10 @@ __device__ __forceinline__ void convert_rows(float* tile, float* row_scales, int
     const int lane = threadIdx.x % lanes;
     for (int row = threadIdx.x / lanes; row < rows; row += teams) {  // all lanes of a warp continue together: a warp has whole teams
         float* begin = tile + row * stride;
-        float4 x[turns];
+        float4 x[lane_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (lane + i * lanes);
             x[i] = row < count && column < in_stride ? four(begin + column) : nothing();
 #pragma unroll
@@ -56,7 +56,7 @@ __device__ __forceinline__ void convert_rows(float* tile, float* row_scales, int
         for (int mask = lanes / 2; mask > 0; mask >>= 1) most = fmaxf(most, shuffle_xor(most, mask));
         const Scale scale(bits(most));
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (lane + i * lanes);
             if (column < width) four(begin + column) = operand(x[i], scale.up);
         }
@@ -142,14 +142,14 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) product_rows(c
     product.start(p.fragments, 0, chunks, chunks, out_chunks);
     wait_for_previous();
     copy_rows(p, tiles, first, left());
-    for (int turn = 0; first < num_rows; turn ^= 1) {
-        float *tile = tiles + turn * rows * stride, *row_scales = scales + turn * rows;
+    for (int current = 0; first < num_rows; current ^= 1) {
+        float *tile = tiles + current * rows * stride, *row_scales = scales + current * rows;
         const int begin = first, count = left();
         wait_for_copies();
         convert_rows(tile, row_scales, count);
         __syncthreads();  // also waits until all are done with the previous tile
         first += step;
-        if (first < num_rows) copy_rows(p, tiles + (turn ^ 1) * rows * stride, first, left());
+        if (first < num_rows) copy_rows(p, tiles + (current ^ 1) * rows * stride, first, left());
         product.zero();
         product.multiply(tile);
         if (first < num_rows) product.start(p.fragments, 0, chunks, chunks, out_chunks);

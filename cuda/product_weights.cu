@@ -56,18 +56,18 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
     const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
     const int num_rows = num_real(it.atoms, it.bonds, it.num_rows), end = min(num_rows, (split + 1) * it.rows_per_split);
     float sum[blocks][blocks][2][4] = {}, bias[blocks][2] = {};
-    int first = split * it.rows_per_split, turn = 0;
+    int first = split * it.rows_per_split, current = 0;
     const auto copy = [&](int from) {
-        float* to = tiles + turn * 2 * at_once * stride;
+        float* to = tiles + current * 2 * at_once * stride;
         g_rows.copy(to, from, end);
         if (has_matrix) x_rows.copy(to + at_once * stride, from, end);
-        turn ^= 1;
+        current ^= 1;
     };
     wait_for_previous();
     copy(first);
 #pragma unroll 1
     for (; first < end; first += at_once) {
-        const float *left = tiles + (turn ^ 1) * 2 * at_once * stride, *right = left + at_once * stride;
+        const float *left = tiles + (current ^ 1) * 2 * at_once * stride, *right = left + at_once * stride;
         wait_for_copies();
         __syncthreads();
         copy(first + at_once);

@@ -1,11 +1,10 @@
 // What the kernels on rows of atoms and bonds share. Terms of rows_*.cu and rows_*.cuh:
 //
 // - row: the numbers of one atom or bond. It has `stride` numbers: its `width` rounded up to whole quads, with zeros in between.
-// - quad: four adjacent columns of a row, which one thread loads at once.
+// - quad: four adjacent columns of a row, which one thread computes together.
 // - team: threads side by side in a block that work on the same row, at most 32 (`Team`; in rows_warp_teams.cuh within one warp).
-// - lane: a thread's number in its team, which is also the number of its quad among the team's.
-// - turn: the number of a quad among those of one lane, where a lane has several of a row (rows_warp_teams.cuh).
-// - chunk: the quads that one team has; rows of more than 32 quads have several chunks, each in blocks of its own.
+// - lane: a thread's number in its team. Lane l has quad l of the team's, or quads l, l + lanes, ... where it has `lane_quads` of them.
+// - chunk: the quads that one team has; wider rows have several chunks, each in blocks of its own.
 // - part: a block's number among the blocks of its chunk, which share the rows.
 // - record: what blocks merge into one result (rows_merge.cuh): the sums of a column, of a quad of distinct bonds, or of eps.
 //

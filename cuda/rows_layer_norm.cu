@@ -7,10 +7,10 @@
 struct RowMoments {
     real mean, deviation;
 
-    __device__ __forceinline__ RowMoments(const Parameters& p, const WarpTeam& team, const Quad (&x)[turns]) {
-        mean = team.over_row(p, [&](int turn, int) { return x[turn]; }) / static_cast<real>(p.width);
-        const real squares = team.over_row(p, [&](int turn, int quad) {
-            const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[turn].e[e] - mean : real(0); });
+    __device__ __forceinline__ RowMoments(const Parameters& p, const WarpTeam& team, const Quad (&x)[lane_quads]) {
+        mean = team.over_row(p, [&](int i, int) { return x[i]; }) / static_cast<real>(p.width);
+        const real squares = team.over_row(p, [&](int i, int quad) {
+            const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[i].e[e] - mean : real(0); });
             return product(distance, distance);
         });
         deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.norm_eps));
@@ -25,14 +25,14 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
     const int num_atoms = atoms_of(p);
     wait_for_previous();
     for (int row = team.first; team.more(p, row); row += team.step) {
-        Quad x[turns], residual[turns];
+        Quad x[lane_quads], residual[lane_quads];
         team.load_row(x, p, p.source, row, row < num_atoms);
         if (p.add != nullptr) team.load_row(residual, p, p.add, row, row < num_atoms);
         const RowMoments moments(p, team, x);
         if (row >= p.num_atoms) continue;
-        team.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int i, int quad) {
             if (row < num_atoms)
-                finish(p, moments.norm(p, quad), row, quad, x[turn], residual[turn]);
+                finish(p, moments.norm(p, quad), row, quad, x[i], residual[i]);
             else
                 store(p, p.out, row, quad, constant(real(0)));
         });
@@ -45,36 +45,36 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
     NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][stride]
     const WarpTeam team(p);
     const int num_atoms = atoms_of(p), teams = blockDim.x / team.lanes;
-    NormSums sums[turns][4];
+    NormSums sums[lane_quads][4];
     wait_for_previous();
     for (int row = team.first; team.more(p, row); row += team.step) {
         const bool there = row < num_atoms;
-        Quad x[turns], g[turns];  // g: of the norm's output, then times weight / deviation
+        Quad x[lane_quads], g[lane_quads];  // g: of the norm's output, then times weight / deviation
         team.load_row(x, p, p.source, row, there);
         team.load_row(g, p, p.grad, row, there);
         const RowMoments moments(p, team, x);
-        team.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int i, int quad) {
             if (!there) return;
             const Affine norm = moments.norm(p, quad);
-            g[turn] = activated_grad(p, row, quad, norm(x[turn]), g[turn]);
-            x[turn] = norm.normal(x[turn]);
+            g[i] = activated_grad(p, row, quad, norm(x[i]), g[i]);
+            x[i] = norm.normal(x[i]);
 #pragma unroll
-            for (int e = 0; e < 4; e++) sums[turn][e].add(g[turn].e[e], x[turn].e[e]);
-            g[turn] = product(g[turn], norm.factor);
+            for (int e = 0; e < 4; e++) sums[i][e].add(g[i].e[e], x[i].e[e]);
+            g[i] = product(g[i], norm.factor);
         });
-        const real mean_g = team.over_row(p, [&](int turn, int) { return g[turn]; }) / static_cast<real>(p.width);
-        const real mean_gx = team.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); }) / static_cast<real>(p.width);
+        const real mean_g = team.over_row(p, [&](int i, int) { return g[i]; }) / static_cast<real>(p.width);
+        const real mean_gx = team.over_row(p, [&](int i, int) { return product(g[i], x[i]); }) / static_cast<real>(p.width);
         if (row >= p.num_atoms) continue;
-        team.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int i, int quad) {
             if (there)
-                write(p, p.of_source, row, quad, each([&](int e) { return g[turn].e[e] - mean_g - x[turn].e[e] * mean_gx; }));
+                write(p, p.of_source, row, quad, each([&](int e) { return g[i].e[e] - mean_g - x[i].e[e] * mean_gx; }));
             else
                 store(p, p.of_source.out, row, quad, constant(real(0)));
         });
     }
-    team.each_quad(p, [&](int turn, int quad) {
+    team.each_quad(p, [&](int i, int quad) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[turn][e];
+        for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[i][e];
     });
     merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, teams, flag, [&](int column, const NormSums& it) {
         if (column < p.width) p.grad_bias[column] = it.bias, p.grad_weight[column] = it.weight;

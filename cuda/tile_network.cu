@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) tile_network(c
     float* sums = p.sums + size_t(blockIdx.x * WARPS + warp) * p.num_sums;
     for (int i = threadIdx.x % 32; i < p.num_sums; i += 32) sums[i] = 0.0f;
     __syncwarp();
-    int turn = 0;  // the buffer of the next product
+    int current = 0;  // the number of the buffer of the next product
     if (p.first_linear >= 0) bring(p.instructions[p.first_linear], buffers);
     const int end = __ldg(p.tile_ptr + p.num_tiles);  // beyond the last molecule
     for (int index = blockIdx.x; index < p.num_tiles && __ldg(p.tile_ptr + index) < end; index += gridDim.x) {
@@ -51,9 +51,9 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) tile_network(c
                 case op_linear:
                     wait_for_copies();
                     __syncthreads();  // also waits until all warps are done with the previous product
-                    bring(p.instructions[it.next], buffers + (turn ^ 1) * BUFFER);
-                    multiply(x, tile, it, buffers + turn * BUFFER);
-                    turn ^= 1;
+                    bring(p.instructions[it.next], buffers + (current ^ 1) * BUFFER);
+                    multiply(x, tile, it, buffers + current * BUFFER);
+                    current ^= 1;
                     activate(p, tile, x, it);
                     break;
 #if BACKWARD

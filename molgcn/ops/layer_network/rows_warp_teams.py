@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from molgcn.ops.layer_network.rows_launches import THREADS, Teams
 
-_MOST_TURNS = 3  # the most turns over a row if it has fewer lanes than a warp
+_MOST_LANE_QUADS = 3  # the most quads of a lane in a team that is smaller than a warp
 
 
 def warp_teams(stride: int, threads: int = THREADS) -> Teams:
@@ -13,7 +13,7 @@ def warp_teams(stride: int, threads: int = THREADS) -> Teams:
     A team has 8, 16 or 32 lanes. The choice leaves the fewest lanes without columns.
     """
     quads = max(1, stride // 4)
-    fitting = [lanes for lanes in (32, 16, 8) if -(-quads // lanes) <= _MOST_TURNS] or [32]
+    fitting = [lanes for lanes in (32, 16, 8) if -(-quads // lanes) <= _MOST_LANE_QUADS] or [32]
     return Teams(min(fitting, key=lambda lanes: lanes * -(-quads // lanes)), 1, threads)
 
 
@@ -24,9 +24,9 @@ def warp_team_macros(stride: int) -> dict[str, int]:
         stride: The distance between two rows, in numbers.
 
     Returns:
-        `TURNS`: the most quads of a row that one lane has.
+        `LANE_QUADS`: the most quads of a row that one lane has.
     """
-    return {"TURNS": -(-max(1, stride // 4) // warp_teams(stride).lanes)}
+    return {"LANE_QUADS": -(-max(1, stride // 4) // warp_teams(stride).lanes)}
 
 
 def warp_team_blocks(num_rows: int, teams: Teams) -> int:
