@@ -13,10 +13,12 @@ struct RowMoments {
             const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[i].e[e] - mean : real(0); });
             return product(distance, distance);
         });
-        deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.norm_eps));
+        deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.end.eps));
     }
-    __device__ __forceinline__ Affine norm(const Parameters& p, int quad) const {
-        return {constant(mean), constant(deviation), load_vector(p, p.weight, quad), load_vector(p, p.bias, quad)};
+    __device__ __forceinline__ Column column(const Quad& weight, const Quad& bias, int e) const { return {mean, deviation, deviation * weight.e[e], bias.e[e]}; }
+    __device__ __forceinline__ Quad norm(const Parameters& p, int quad, const Quad& x) const {
+        const Quad weight = load_vector(p, p.end.weight, quad), bias = load_vector(p, p.end.bias, quad);
+        return each([&](int e) { return column(weight, bias, e)(x.e[e]); });
     }
 };
 
@@ -31,8 +33,10 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
         const RowMoments moments(p, team, x);
         if (row >= p.num_atoms) continue;
         team.each_quad(p, [&](int i, int quad) {
+            Quad y = activated(p, p.end, row, quad, moments.norm(p, quad, x[i]));
+            add(y, residual[i]);
             if (row < num_atoms)
-                finish(p, moments.norm(p, quad), row, quad, x[i], residual[i]);
+                store(p, p.out, row, quad, y);
             else
                 store(p, p.out, row, quad, constant(real(0)));
         });
@@ -55,12 +59,12 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
         const RowMoments moments(p, team, x);
         team.each_quad(p, [&](int i, int quad) {
             if (!there) return;
-            const Affine norm = moments.norm(p, quad);
-            g[i] = activated_grad(p, row, quad, norm(x[i]), g[i]);
-            x[i] = norm.normal(x[i]);
+            g[i] = activated_grad(p, p.end, row, quad, moments.norm(p, quad, x[i]), g[i]);
+            x[i] = each([&](int e) { return moments.column({}, {}, e).normal(x[i].e[e]); });
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[i][e].add(g[i].e[e], x[i].e[e]);
-            g[i] = product(g[i], norm.factor);
+            const Quad weight = load_vector(p, p.end.weight, quad);
+            g[i] = each([&](int e) { return moments.deviation * weight.e[e] * g[i].e[e]; });
         });
         const real mean_g = team.over_row(p, [&](int i, int) { return g[i]; }) / static_cast<real>(p.width);
         const real mean_gx = team.over_row(p, [&](int i, int) { return product(g[i], x[i]); }) / static_cast<real>(p.width);
@@ -77,6 +81,6 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
         for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[i][e];
     });
     merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, teams, flag, [&](int column, const NormSums& it) {
-        if (column < p.width) p.grad_bias[column] = it.bias, p.grad_weight[column] = it.weight;
+        if (column < p.width) p.end.grad_bias[column] = it.bias, p.end.grad_weight[column] = it.weight;
     });
 }

@@ -1,9 +1,10 @@
 """The benchmark of steps of networks of all layers."""
 
 import pytest
+import torch
 from compiler import needs_extension
 
-from molgcn.benchmark.family import KEY, NETWORKS, measure, network, sheet
+from molgcn.benchmark.family import KEY, NETWORKS, fused_step, measure, network, sheet
 from molgcn.benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -39,6 +40,12 @@ def test_rows_are_measured_once(molecules, tmp_path, work):
     lines = sheet(table.rows)
     assert f"{row['pyg_us']:,.0f}" in lines[-1]
     assert len({line.count("|") for line in lines}) == 1
+
+
+@needs_extension
+def test_a_fused_step_runs_again_and_again(molecules):
+    step = fused_step(molecules, "GIN+ 12 x 80", 2, 8, torch.device("cpu"))
+    assert [step() for _ in range(2)] == [None, None]
 
 
 @needs_extension

@@ -39,6 +39,11 @@ def aligned(numbers: int) -> int:
     return -(-numbers // ALIGNMENT) * ALIGNMENT
 
 
+def stride_of(width: int) -> int:
+    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
+    return -(-width // 4) * 4
+
+
 def lay_out(spans: Mapping[int, Span]) -> Layout:
     """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
     taken: list[tuple[int, int, Span]] = []  # first and last number, and span
@@ -62,17 +67,18 @@ def side_by_side(sizes: Mapping[int, int]) -> Layout:
     return Layout(offsets, size)
 
 
-def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = ()) -> dict[int, Span]:
+def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = (), delay: int = 0) -> dict[int, Span]:
     """Return the spans of numbered pieces from the steps that touch them.
 
     Args:
         sizes: The size of each piece in numbers. Pieces without a size are left out.
         touched: The pieces that each step reads or writes.
         until_end: The pieces that are needed after the last step.
+        delay: The number of steps that a step may come late.
     """
     found: dict[int, Span] = {}
     for time, keys in enumerate(touched):
         for key in keys:
             if key in sizes:
-                found[key] = Span(sizes[key], found[key].first if key in found else time, time)
-    return {key: span._replace(last=len(touched)) if key in set(until_end) else span for key, span in found.items()}
+                found[key] = Span(sizes[key], found[key].first if key in found else time, time + delay)
+    return {key: span._replace(last=len(touched) + delay) if key in set(until_end) else span for key, span in found.items()}

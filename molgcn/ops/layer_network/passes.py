@@ -10,13 +10,14 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 _FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
+_LATEST = 3  # a step may be computed together with one that comes up to so many steps later
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 
@@ -45,11 +46,6 @@ class Rows(NamedTuple):
     def values(self) -> Tensor:
         """The rows [num_rows, width]."""
         return self.tensor[:, : self.width]
-
-
-def stride_of(width: int) -> int:
-    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
-    return -(-width // 4) * 4
 
 
 class Sizes(NamedTuple):
@@ -92,7 +88,7 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
     others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
     made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
-    return lay_out(spans(made, touched, until_end=(program.out,)))
+    return lay_out(spans(made, touched, until_end=(program.out,), delay=_LATEST))
 
 
 @lru_cache(maxsize=_LAYOUTS)
@@ -106,7 +102,7 @@ def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
     """
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
-    return lay_out(spans(made, touched, until_end=_outputs(backward)))
+    return lay_out(spans(made, touched, until_end=_outputs(backward), delay=_LATEST))
 
 
 def _outputs(backward: Backward) -> list[int]:
@@ -154,14 +150,16 @@ class Pass:
         self.spec = call.spec
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
-        self._sizes, kept = _sizes(call), _kept(call)
-        self._saved = saved_layout(self.program, kept, self._sizes)
+        self.is_backward = backward
+        self.kept = _kept(call)
+        self._sizes = _sizes(call)
+        self._saved = saved_layout(self.program, self.kept, self._sizes)
         self._names = {name: index for index, name in enumerate(call.spec.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
             self._layout = backward_plan(self.program, self.backward, self._sizes)
         else:
-            self._layout = scratch_layout(self.program, kept, self._sizes)
+            self._layout = scratch_layout(self.program, self.kept, self._sizes)
 
     @cached_property
     def _scratch(self) -> Tensor:
@@ -198,7 +196,8 @@ class Pass:
         """The memory for every parameter's gradient, by its name. It is zero for an eps that is not learnt, otherwise uninitialised."""
         made = {name: self.graph.x.new_empty(shape) for name, shape in self.spec.parameters.items()}
         if not self.spec.train_eps:
-            made |= {name: self.graph.x.new_zeros(1) for name in made if name.endswith(".eps")}
+            fixed = [name for name in made if name.endswith(".eps")]
+            made |= dict(zip(fixed, self.graph.x.new_zeros(len(fixed)).split(1), strict=True)) if fixed else {}
         return made
 
     def moments(self, norm: str) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import NormalizeGrad, Produced
-from molgcn.ops.layer_network.passes import stride_of
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.spec import POOLS

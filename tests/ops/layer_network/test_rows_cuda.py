@@ -56,15 +56,6 @@ def test_more_atoms_than_a_block_holds(emulate, network):
     check(random_call(spec_of(network, 6), sizes=[150] * 15))
 
 
-@pytest.mark.parametrize("sizes", slow_but([[1030], [150] * 15], [1030]))
-@pytest.mark.parametrize(("network", "hidden"), [("gine", 6), pytest.param("feed-forward", 20, marks=pytest.mark.slow)])
-def test_batch_norms_by_clusters(emulate, network, hidden, sizes):
-    """The blocks of a cluster share the atoms, so that some have fewer than others, and threads have one row or two."""
-    emulate.properties = emulate.properties._replace(has_clusters=True)
-    check(random_call(spec_of(network, hidden), sizes=sizes))
-    assert {defines["CLUSTER"] for source, defines in emulate.used if source == "rows_finish_block.cu"} == {8}
-
-
 def test_more_kinds_of_bonds_than_a_block_holds(emulate):
     check(random_call(spec_of("gine"), kinds=37))
 
@@ -108,11 +99,9 @@ def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
     emulate.find_races = True
     emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[5, 9, 1]))
     emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[150] * 15))
-    emulate.properties = emulate.properties._replace(has_clusters=True)
-    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[1030]))
 
 
-SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "finish_block", "layer_norm", "normalize", "pool")
+SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_norm", "normalize", "pool")
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)

@@ -44,13 +44,6 @@ def test_large_batches(network):
     check(spec_of(network, 20), sizes=[2000, 3, *SIZES * 20], kinds=40)
 
 
-@pytest.mark.parametrize("copies", [3, 8])
-@pytest.mark.parametrize("network", ["gin", "gine", "gcn", "feed-forward"])
-def test_batch_norms_by_clusters(network, copies):
-    """Threads have one row or two."""
-    check(spec_of(network, 70), sizes=SIZES * copies)
-
-
 @pytest.mark.parametrize("network", NETWORKS)
 def test_padded_batches(network):
     """Padding does not change the bits of the results."""
