@@ -137,7 +137,8 @@ def write_markdown(path: Path | None, title: str, facts: Mapping[str, Any], line
         facts: facts of the machine and the measurement, a list below the title.
         lines: the lines that follow. Paragraphs are wrapped at 120 characters; headings, images and rows of tables are not.
     """
-    wrapped = [part for line in lines for part in ([line] if line.startswith(("|", "#", "!")) else textwrap.wrap(line, 120) or [""])]
+    wrap = textwrap.TextWrapper(120, break_long_words=False, break_on_hyphens=False).wrap
+    wrapped = [part for line in lines for part in ([line] if line.startswith(("|", "#", "!")) else wrap(line) or [""])]
     text = "\n".join([f"# {title}", "", *(f"- {name}: {value}" for name, value in facts.items()), "", *wrapped]) + "\n"
     if path is not None:
         write_text(path, text)
