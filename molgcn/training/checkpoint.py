@@ -199,7 +199,14 @@ class RunCheckpoint(Checkpoint):
         return {"best_value": self.best_value, "best_loss": self.best_loss, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned, unless the best weights are gone: then the best of the epochs to come count."""
+        if state_dict["best_epoch"] is not None and not self.best_path.exists():
+            log.warning(
+                "%s is missing, the best weights so far (epoch %d). The best are chosen among the epochs from here on",
+                self.best_path,
+                state_dict["best_epoch"] + 1,
+            )
+            return
         self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]
         before = None if self.best_epoch is None else self.best_loss  # older runs chose by the loss
         self.best_value = state_dict.get("best_value", before)

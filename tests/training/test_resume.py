@@ -208,6 +208,14 @@ def test_fewer_epochs_than_are_done(tmp_path, small_config):
     assert train(small_config(trainer={"max_epochs": 3}, **again), tmp_path / "run").epochs == 3
 
 
+def test_best_weights_that_are_gone_are_not_claimed(tmp_path, small_config, caplog):
+    train(small_config(trainer={"max_epochs": 2}), tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "best.ckpt").unlink()
+    done = train(small_config(trainer={"max_epochs": 3}, resume=str(tmp_path / "run")), tmp_path / "run")
+    assert done.best_epoch == 3
+    assert "best.ckpt is missing, the best weights so far (epoch" in caplog.text
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path, small_config):
     config = small_config(trainer={"max_epochs": 1})
     train(config, tmp_path / "run")
