@@ -4,7 +4,6 @@ On a machine without CUDA it compares the layers on the CPU.
 """
 
 import argparse
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import geometric_mean
@@ -16,6 +15,7 @@ from molgcn.benchmark.graph_layers import EDGE_LAYERS, LAYERS, eager_times, laye
 from molgcn.benchmark.graph_training import NETWORKS, training_times
 from molgcn.benchmark.graphs import graphs, mesh, random_graph
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown
 
 HEADER = """\
 Microseconds, float32, medians of interleaved repeats; sums are checked against float64 first. The graphs are made at
@@ -159,14 +159,12 @@ def main() -> None:
     parser.add_argument("--sections", nargs="*", default=list(sections), choices=list(sections))
     parser.add_argument("--output", type=Path, help="a Markdown file")
     arguments = parser.parse_args()
-    facts = [f"- {key}: {value}" for key, value in machine(DEVICE).items()]
-    text = "\n".join(["# Aggregation and layers on any graph", "", *facts, "", HEADER])
+    facts, lines = machine(DEVICE), [HEADER]
+    text = ""
     for name in arguments.sections:
         section = sections[name]
-        about = textwrap.fill(" ".join(str(section.__doc__).split()), 120)
-        text += "\n".join(["", f"## {name}", "", about, "", *section(arguments.repeats), ""])
-        if arguments.output:
-            arguments.output.write_text(text)
+        lines += ["", f"## {name}", "", " ".join(str(section.__doc__).split()), "", *section(arguments.repeats)]
+        text = write_markdown(arguments.output, "Aggregation and layers on any graph", facts, lines)
     print(text)
 
 

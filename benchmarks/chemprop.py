@@ -24,7 +24,7 @@ import torch
 
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.paired import KEY, mean_standardised_difference, sheet
-from molgcn.benchmark.results import Row, Table
+from molgcn.benchmark.results import Row, Table, write_markdown
 from molgcn.metrics import errors_of
 from molgcn.metrics.classes import class_metrics
 
@@ -188,10 +188,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def write(path: Path, table: Table, ours: str, theirs: str, seconds: str | None) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
-    lines = ["# Chemprop beside this project", "", f"{facts}.", "", ABOUT, "", *sheet(table.rows, ours, theirs, seconds)]
+    lines = [ABOUT, "", *sheet(table.rows, ours, theirs, seconds)]
     lines += ["", f"Mean standardised difference: {mean_standardised_difference(table.rows, ours, theirs):+.2f}."]
-    path.write_text("\n".join(lines) + "\n")
+    write_markdown(path, "Chemprop beside this project", machine(device), lines)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import torch
 
 from molgcn.benchmark.convs import Case, Row, compare, molecule_case, random_case
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown, write_text
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_molecules
 
@@ -54,16 +55,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--output", type=Path, help="a Markdown file; graphs that it has are not measured again")
     arguments = parser.parse_args()
-    facts = [f"- {key}: {value}" for key, value in machine(torch.device("cpu")).items()]
-    done = arguments.output.read_text() if arguments.output and arguments.output.exists() else ""
-    done = done or "\n".join(["# One layer: FusedGCNConv and GCNConv", "", *facts, "", HEADER])
+    done = arguments.output.read_text(encoding="utf-8") if arguments.output and arguments.output.exists() else ""
+    done = done or write_markdown(None, "One layer: FusedGCNConv and GCNConv", machine(torch.device("cpu")), [HEADER])
     for case in cases():
         if title(case) not in done:
             found = "\n".join(["", *lines(compare(case, arguments.repeats)), ""])
             print(found, flush=True)
             done += found
             if arguments.output:
-                arguments.output.write_text(done)
+                write_text(arguments.output, done)
 
 
 if __name__ == "__main__":

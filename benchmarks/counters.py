@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from molgcn.benchmark.batches import training_batch
 from molgcn.benchmark.candidates import build
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.nsight_compute import STALLS, Launch, Metric, call_between_marks, percentage, profile
+from molgcn.benchmark.results import write_text
 from molgcn.benchmark.weights import steady_model
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
@@ -90,13 +92,14 @@ def main() -> None:
         except UserError as error:
             sys.exit(str(error))
         columns |= {f"{name}: {title}": launch.values for title, launch in zip(TITLES, launches, strict=True)}
-    with arguments.output.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["counter", *columns])
-        table.writerows([title, *(f"{column[title]:.4g}" for column in columns.values())] for title in METRICS)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["counter", *columns])
+    table.writerows([title, *(f"{column[title]:.4g}" for column in columns.values())] for title in METRICS)
+    write_text(arguments.output, text.getvalue())
     facts = machine(torch.device("cuda")) | {"molecules": arguments.packed.name}
     facts |= dict(zip(("batch_size", "hidden_channels", "num_layers"), sizes, strict=True))
-    arguments.output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    write_text(arguments.output.with_suffix(".json"), json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

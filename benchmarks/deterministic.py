@@ -8,7 +8,7 @@ import torch
 
 from molgcn.benchmark.epochs import KEY, measure
 from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 
 PLAIN = {"hidden_channels": 32, "num_layers": 28, "norm": None, "residual": False, "last_activation": False, "head_layers": 0}
 DEFAULT = {"hidden_channels": 64, "num_layers": 6, "norm": "batch", "last_activation": True, "head_layers": 1}
@@ -23,8 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     output = arguments.output or Path(f"benchmarks/results/deterministic_{device.type}.md")
-    lines = ["# Deterministic training", "", *(f"- {key}: {value}" for key, value in machine(device).items()), ""]
-    lines += [
+    lines = [
         f"Epochs of the built-in molecules through the Trainer, backend=fused; medians of {arguments.rounds} rounds by turns, each the "
         f"median of {arguments.epochs} epochs after 1.",
         "",
@@ -44,7 +43,7 @@ def main() -> None:
         free, same = (statistics.median(values) for values in times.values())
         lines.append(f"| {title} | {batch_size:,} | {free:.1f} | {same:.1f} | {same / free:.2f} | {kernels[False]} | {kernels[True]} |")
         print(lines[-1], flush=True)
-    output.write_text("\n".join(lines) + "\n")
+    write_markdown(output, "Deterministic training", machine(device), lines)
 
 
 if __name__ == "__main__":

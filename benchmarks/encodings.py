@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.data.encodings import batch_encodings, set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader
@@ -77,8 +78,8 @@ def gathering_times(molecules: PackedMolecules) -> list[float]:
 
 
 def report(sets: dict[str, PackedMolecules]) -> list[str]:
-    torch.set_num_threads(1)
-    lines = ["# Encodings of random walks", "", *(f"- {name}: {value}" for name, value in machine(torch.device("cpu")).items()), ""]
+    """Return the lines of the report, which :func:`main` heads."""
+    lines = []
     for name, molecules in sets.items():
         sizes = f"{molecules.num_nodes / len(molecules):.1f} atoms and {molecules.num_edges / len(molecules):.1f} directed bonds"
         lines.append(f"- {name}: {len(molecules):,} molecules of {sizes}")
@@ -124,7 +125,8 @@ def main() -> None:
         from molgcn.data.load import load_molecules
 
         sets = {"built-in": load_molecules(DatasetConfig())[0]}
-    arguments.output.write_text("\n".join(report(sets)) + "\n")
+    torch.set_num_threads(1)
+    write_markdown(arguments.output, "Encodings of random walks", machine(torch.device("cpu")), report(sets))
 
 
 if __name__ == "__main__":

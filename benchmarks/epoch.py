@@ -8,7 +8,7 @@ import torch
 from molgcn.benchmark.epochs import KEY, PAIRS, measure
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.report import epochs_sheet, markdown
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 
 
 def main() -> None:
@@ -31,17 +31,13 @@ def main() -> None:
     for row in measure([*variants, default], PAIRS, "builtin", table, arguments.epochs, 1, arguments.rounds):
         print(f"{row['backend']} with loader={row['loader']} L={row['num_layers']} B={row['batch_size']}: {row['epoch_ms']} ms", flush=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    lines = ["# Training epochs", "", *(f"- {key}: {value}" for key, value in machine(device).items()), ""]
-    lines += [
+    lines = [
         f"{table.rows[0]['molecules']:,} of the built-in molecules in training, no validation or checkpoint; median of {arguments.rounds} "
         f"interleaved rounds, each the median of {arguments.epochs} epochs after 1. The network with batch norm is the default one.",
         "",
         *markdown(epochs_sheet(table.rows)),
     ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text)
+    print(write_markdown(arguments.output, "Training epochs", machine(device), lines))
 
 
 if __name__ == "__main__":

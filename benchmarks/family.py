@@ -9,7 +9,7 @@ import torch
 
 from molgcn.benchmark.family import CANDIDATES, KEY, NETWORKS, WORKS, measure, sheet
 from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
@@ -52,8 +52,7 @@ def main() -> None:
         keys = [dict(zip(KEY, (name, device, work, size, arguments.precision), strict=True)) for name, size, work in every]
         for row in measure(read(arguments), keys, candidates, arguments.repeats, table):
             print(", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-            facts = ", ".join(f"{name} {value}" for name, value in machine(torch.device(device)).items())
-            output.with_suffix(".md").write_text("\n".join(["# The family beside PyG", "", f"{facts}.", "", *sheet(table.rows)]) + "\n")
+            write_markdown(output.with_suffix(".md"), "The family beside PyG", machine(torch.device(device)), sheet(table.rows))
     except UserError as error:
         sys.exit(str(error))
 

@@ -14,7 +14,7 @@ from molgcn.benchmark.bounds import KEY, METRICS, kernel_rows, sheet
 from molgcn.benchmark.family import NETWORKS, fused_step
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.nsight_compute import call_between_marks, profile
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
@@ -48,9 +48,8 @@ def main() -> None:
         for row in rows:
             table.add({**step, **row})
         print(*sheet([{**step, **row} for row in rows]), sep="\n", flush=True)
-        facts = ", ".join(f"{key} {value}" for key, value in machine(torch.device("cuda")).items())
-        arguments.output.with_suffix(".md").write_text(
-            "\n".join(["# What bounds the family's kernels", "", f"{facts}.", "", *sheet(table.rows)])
+        write_markdown(
+            arguments.output.with_suffix(".md"), "What bounds the family's kernels", machine(torch.device("cuda")), sheet(table.rows)
         )
 
 

@@ -1,7 +1,6 @@
 """Time the first step of a new width, compilation included, and that of a later process: `python benchmarks/first_use.py`."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown
 
 SMALL, LARGE = 18, 150  # atoms of the largest molecule; molecules larger than a tile need other code
 WORK = [(hidden, None, precision, 1024, SMALL) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
@@ -75,10 +75,8 @@ def main() -> None:
     arguments = parser.parse_args()
     output = arguments.output or Path(f"benchmarks/results/first_use{'_merged_leaves' if arguments.merged_leaves else ''}.md")
     works = [work for work in WORK if work[0] in arguments.widths and (work[3:] == (4096, SMALL) or not arguments.merged_leaves)]
-    facts = json.dumps(machine(torch.device(arguments.device)))
     lines = [
-        "Seconds of a process's first step (forward, loss and backward, L = 12), CUDA's context and PyTorch's own kernels being there. "
-        f"{facts}",
+        "Seconds of a process's first step (forward, loss and backward, L = 12), CUDA's context and PyTorch's own kernels being there.",
         "",
         "| hidden | norm | float32 matmul precision | molecules | atoms of the largest | nothing compiled | from the cache, another process"
         " | its second step |",
@@ -90,8 +88,7 @@ def main() -> None:
             first, (later, again) = step(cache, *given)[0], step(cache, *given)
         lines.append(f"| {' | '.join(map(str, work))} | {first:.2f} | {later:.3f} | {again:.4f} |")
         print(lines[-1], flush=True)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(lines) + "\n")
+        write_markdown(output, "First use", machine(torch.device(arguments.device)), lines)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from molgcn.benchmark.loaders import KEY, measure, memory_lines
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.report import loaders_sheet, markdown
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 from molgcn.data import PackedMolecules
 
 
@@ -40,20 +40,13 @@ def main() -> None:
     for row in measure(molecules, dataset, device, table, arguments.workers):
         print(f"{row['loader']}, B={row['batch_size']}: {row['microseconds']} us per batch", flush=True)
     lines = [
-        "# Loaders",
-        "",
-        ", ".join(f"{name} {value}" for name, value in machine(device).items()) + ".",
-        "",
         f"{len(molecules):,} molecules, {molecules.num_nodes / len(molecules):.1f} atoms and "
         f"{molecules.num_edges / len(molecules):.1f} directed bonds each, {molecules.num_features} features; shuffled.",
         *memory_lines(molecules),
         "",
         *markdown(loaders_sheet(table.rows)),
     ]
-    print("\n".join(lines))
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text("\n".join(lines) + "\n")
+    print(write_markdown(arguments.output, "Loaders", machine(device), lines))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import torch
 
 from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.process_memory import peak_resident_mb, resident_mb, restart_peak
@@ -48,9 +49,7 @@ def main() -> None:
         molecules = PackedMolecules.load(arguments.packed)
         print(growth(backend, molecules, arguments.batch_size, int(hidden), int(layers), None if norm == "None" else norm))
         return
-    facts = [f"- {name}: {value}" for name, value in machine(torch.device("cpu")).items()]
-    lines = ["# Memory of forward and backward", "", *facts, f"- batch: {arguments.batch_size:,} molecules of {arguments.packed.name}", ""]
-    lines += ["Growth of a process's resident set, MB (1e6 bytes).", "", "| H | L | norm | fused | PyG | fused / PyG |"]
+    lines = ["Growth of a process's resident set, MB (1e6 bytes).", "", "| H | L | norm | fused | PyG | fused / PyG |"]
     lines += ["|---:|---:|---|---:|---:|---:|"]
     command = [sys.executable, __file__, "--packed", str(arguments.packed), "--batch-size", str(arguments.batch_size), "--one"]
     for work in WORK:
@@ -62,7 +61,8 @@ def main() -> None:
             found.append(float(done.stdout))
         lines.append(f"| {' | '.join(map(str, work))} | {found[0]:,.0f} | {found[1]:,.0f} | {found[0] / found[1]:.3f} |")
         print(lines[-1], flush=True)
-    arguments.output.write_text("\n".join(lines) + "\n")
+    facts = machine(torch.device("cpu")) | {"batch": f"{arguments.batch_size:,} molecules of {arguments.packed.name}"}
+    write_markdown(arguments.output, "Memory of forward and backward", facts, lines)
 
 
 if __name__ == "__main__":

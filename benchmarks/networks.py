@@ -7,7 +7,7 @@ import torch
 
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.networks import KEY, measure, networks, sheet
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 
 
 def main() -> None:
@@ -43,8 +43,7 @@ run's threads spent on processors, without loading; Chemprop's are the whole com
 
 def write(path: Path, table: Table) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
-    path.write_text("\n".join(["# The family's networks, trained alike", "", f"{facts}.", "", ABOUT, "", *sheet(table.rows)]) + "\n")
+    write_markdown(path, "The family's networks, trained alike", machine(device), [ABOUT, "", *sheet(table.rows)])
 
 
 if __name__ == "__main__":

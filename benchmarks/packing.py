@@ -85,21 +85,17 @@ def say(arguments: argparse.Namespace, found: dict[str, float], peak: float) -> 
     import torch  # here, since worker processes import this file
 
     from molgcn.benchmark.machine import machine
+    from molgcn.benchmark.results import write_markdown
 
     cells = (
         f"{arguments.rows:,} | {found['molecules']:,} | {arguments.features} | {found['set_mb']:.0f} | {peak:,.0f} | {found['seconds']:.0f}"
     )
     lines = [
-        "# Packing a large CSV",
-        "",
-        *(f"- {name}: {value}" for name, value in machine(torch.device("cpu")).items()),
-        "",
         "| rows | molecules | features | set, MB | peak of all processes, MB (1e6 bytes, PSS) | seconds |",
         "|---:|---:|---|---:|---:|---:|",
         f"| {cells} |",
     ]
-    print("\n".join(lines))
-    arguments.output.write_text("\n".join(lines) + "\n")
+    print(write_markdown(arguments.output, "Packing a large CSV", machine(torch.device("cpu")), lines))
 
 
 if __name__ == "__main__":

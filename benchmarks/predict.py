@@ -10,6 +10,7 @@ def main() -> None:
     from rdkit import Chem, rdBase
 
     from molgcn.benchmark.machine import machine
+    from molgcn.benchmark.results import write_markdown, write_text
     from molgcn.benchmark.screening import BATCH, Shape, screen
     from molgcn.resources import resource
 
@@ -26,30 +27,18 @@ def main() -> None:
     with rdBase.BlockLogs():
         smiles = [text for text in (line.split(",")[0] for line in lines[::step]) if Chem.MolFromSmiles(text)][: arguments.molecules]
     introduction = [
-        "# Predicting a file of SMILES",
-        "",
-        *(f"- {key}: {value}" for key, value in machine(torch.device("cpu")).items()),
-        "",
-        f"From CSV to CSV, {BATCH} molecules per batch, as many worker processes as cores on both sides, no norm; the times include the",
-        "start of the workers. The PyG script makes `Data` objects in its DataLoader's workers, atom by atom, and runs `GCNConv` as",
-        "written; several models (M) are an ensemble, of which mean and deviation are written. Stages by themselves, in microseconds a",
-        "molecule: RDKit's `MolFromSmiles` and nothing else, our reading, our featurising and packing (each on one core), the models on",
+        f"From CSV to CSV, {BATCH} molecules per batch, as many worker processes as cores on both sides, no norm; the times include the "
+        "start of the workers. The PyG script makes `Data` objects in its DataLoader's workers, atom by atom, and runs `GCNConv` as "
+        "written; several models (M) are an ensemble, of which mean and deviation are written. Stages by themselves, in microseconds a "
+        "molecule: RDKit's `MolFromSmiles` and nothing else, our reading, our featurising and packing (each on one core), the models on "
         "all cores.",
         "",
         "| L | H | M | molecules | PyG, /s | ours, /s | times | RDKit | read | featurise | model | PyG's model | times | difference |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    if arguments.output and arguments.output.exists():
-        introduction = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        if arguments.output:
-            with arguments.output.open("a") as file:
-                file.write(f"{line}\n")
-
-    for line in introduction:
-        say(line)
+    text = arguments.output.read_text(encoding="utf-8") if arguments.output and arguments.output.exists() else ""
+    text = text or write_markdown(arguments.output, "Predicting a file of SMILES", machine(torch.device("cpu")), introduction)
+    print(text, end="", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         screen(smiles[:BATCH], Shape(2, 8), Path(folder))  # does the imports of both sides
         for network in arguments.networks:
@@ -57,7 +46,11 @@ def main() -> None:
             shape = f"{row.shape.num_layers} | {row.shape.hidden_channels} | {row.shape.members}"
             rates = f"{row.molecules:,} | {row.molecules / row.pyg:,.0f} | {row.molecules / row.ours:,.0f} | {row.pyg / row.ours:.1f}"
             parts = f"{row.rdkit:.1f} | {row.parse:.1f} | {row.featurise:.1f} | {row.model:.1f} | {row.pyg_model:.1f}"
-            say(f"| {shape} | {rates} | {parts} | {row.pyg_model / row.model:.1f} | {row.difference:.0e} |")
+            line = f"| {shape} | {rates} | {parts} | {row.pyg_model / row.model:.1f} | {row.difference:.0e} |"
+            print(line, flush=True)
+            text += f"{line}\n"
+            if arguments.output:
+                write_text(arguments.output, text)
 
 
 if __name__ == "__main__":

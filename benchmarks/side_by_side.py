@@ -15,7 +15,7 @@ import torch
 
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.report import markdown
-from molgcn.benchmark.results import Table
+from molgcn.benchmark.results import Table, write_markdown
 from molgcn.benchmark.side_by_side import KEY, measure, sheet
 from molgcn.training.gpus_of_job import MPS, mps_runs
 
@@ -38,14 +38,12 @@ def main() -> None:
         for processes in arguments.processes:
             row = table.add({"mps": mps, **measure(overrides, processes, arguments.epochs, warm_up=2)})
             print(f"{processes} with MPS {mps}: {row['epoch_s']} s an epoch, {row['molecules_per_second']:,} molecules/s", flush=True)
-    facts = ", ".join(f"{name} {value}" for name, value in machine(torch.device(row["device"])).items())
     about = (
-        f"{facts}.\n\nEach process trains `experiment=zinc12k_gin_plus`, all at the same time; epochs "
-        "with validation, after two. Medians of the epochs; the slowest is the process that took longest."
+        "Each process trains `experiment=zinc12k_gin_plus`, all at the same time; epochs with validation, after two. "
+        "Medians of the epochs; the slowest is the process that took longest."
     )
-    text = "\n".join(["# Trainings side by side", "", about, "", *markdown(sheet(table.rows))]) + "\n"
-    arguments.output.write_text(text)
-    print(text)
+    lines = [about, "", *markdown(sheet(table.rows))]
+    print(write_markdown(arguments.output, "Trainings side by side", machine(torch.device(row["device"])), lines))
 
 
 @contextmanager

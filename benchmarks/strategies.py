@@ -4,12 +4,12 @@ The folders hold packed sets.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
 
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import write_markdown
 from molgcn.benchmark.strategies import Work, measure, table
 from molgcn.data import PackedMolecules
 
@@ -37,12 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda")
     rows = []
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     for work in WORK:
         rows.append(measure(work, read(arguments.zinc if work.name == "ZINC" else arguments.qm9), device, arguments.repeats))
-        facts = json.dumps(machine(device))
-        text = f"Forward and backward, microseconds, medians of {arguments.repeats} interleaved repeats. {facts}\n\n{table(rows)}"
-        arguments.output.write_text(text)
+        about = f"Forward and backward, microseconds, medians of {arguments.repeats} interleaved repeats."
+        text = write_markdown(arguments.output, "Strategies", machine(device), [about, "", *table(rows)])
         torch.compiler.reset()
     print(text)
 

@@ -6,7 +6,7 @@
 
 namespace molgcn {
 
-// The entries of a graph by row, each with the node at its other end and its place in the edge list.
+// The entries of a graph by row, each with the node at its other end and its index in the edge list.
 struct Walk {
     const int32_t *rowptr, *col, *edge;
 };

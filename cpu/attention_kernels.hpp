@@ -68,7 +68,7 @@ public:
     explicit Scores(const Sized<T, C>& call)
         : call_(call), slope_(call.negative_slope), dropout_(call.seed, 0, call.dropout), pre_(call.scores()), kept_(call.heads) {}
 
-    // Returns the inputs of an entry's leaky relu, from its source's row, its target's row and its place. They stay until the next call.
+    // Returns the inputs of an entry's leaky relu, from its source's row, its target's row and its index. They stay until the next call.
     const T* pre(const T* source, const T* target, int32_t edge) {
         const int scores = call_.scores();
         const T* __restrict from = call_.att == nullptr ? source + call_.width() : source;

@@ -249,7 +249,7 @@ void bind_collator(nb::module_& m, const char* name, const char* doc) {
     nb::class_<C>(m, name, doc)
         .def(nb::init<nb::handle, nb::handle, nb::handle, int>(), "molecules"_a, "first"_a, "second"_a, "threads"_a)
         .def("start", &C::start, "plan"_a, "first"_a, "last"_a, "Begins to fill in the batches first ... last - 1 of a plan.")
-        .def("next", &C::next, "Gives the last batch back and waits for the next: its number (place: number % 2), or -1 at the end.")
+        .def("next", &C::next, "Gives the last batch back and waits for the next: its number (slot: number % 2), or -1 at the end.")
         .def("stop", &C::stop, "Ends the filling.");
 }
 

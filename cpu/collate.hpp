@@ -93,7 +93,7 @@ void gather_codes(const Features& features, int64_t from, int64_t count, void* o
     look_up(features, codes, count, rows + to * features.columns, rows + end * features.columns);
 }
 
-// Copies entries [from, from + count) of the set to the places from `to` on of the slot's array. Places before `end` may be written over.
+// Copies entries [from, from + count) of the set to entries from `to` on of the slot's array. Entries before `end` may be written over.
 inline void gather(const Features& features, int64_t from, int64_t count, void* out, int64_t to, int64_t end) {
     if (features.code_bytes == 1) return gather_codes<uint8_t>(features, from, count, out, to, end);
     if (features.code_bytes == 2) return gather_codes<uint16_t>(features, from, count, out, to, end);
@@ -101,7 +101,7 @@ inline void gather(const Features& features, int64_t from, int64_t count, void* 
     std::memcpy(static_cast<char*>(out) + to * features.entry_bytes, rows, count * features.entry_bytes);
 }
 
-// Asks for the cache lines of the molecules that come a few places behind `i`, since a shuffled batch finds none of them in the cache. It
+// Asks for the cache lines of the molecules that come a few entries behind `i`, since a shuffled batch finds none of them in the cache. It
 // is inlined by force, because GCC leaves out calls of a function that does nothing but prefetch.
 [[gnu::always_inline]] inline void prefetch(const Packed& packed, const Plan& plan, int64_t i, int64_t end) {
     constexpr int64_t kAhead = 6;
@@ -122,7 +122,7 @@ inline void gather(const Features& features, int64_t from, int64_t count, void* 
     }
 }
 
-// Copies molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch write to different places of the slot.
+// Copies molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch write to different parts of the slot.
 template <class Degree, class Neighbor>
 void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Slot& slot) {
     const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
@@ -156,7 +156,7 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
     else fill_share<uint16_t, uint16_t>(packed, plan, number, first, last, slot);
 }
 
-// Writes everything of a batch that does not belong to a molecule: tiles, counts, and the places that stay empty, which hold molecules
+// Writes everything of a batch that does not belong to a molecule: tiles, counts, and the entries that stay empty, which hold molecules
 // without atoms.
 inline void fill_rest(const Packed& packed, const Plan& plan, int64_t number, const Slot& slot) {
     const int64_t begin = plan.batch_ptr[number], graphs = plan.batch_ptr[number + 1] - begin;

@@ -14,7 +14,7 @@
 namespace molgcn {
 
 // Fills slots with batches: batch b of a plan goes into slot b % 2. Worker w of W fills the w-th share of every batch, and no two workers
-// write the same place. Target is Slot or Piece.
+// write to the same memory. Target is Slot or Piece.
 template <class Target>
 class Collator {
   public:

@@ -8,7 +8,7 @@
 
 namespace molgcn {
 
-// Rows in order, each with its entries. `edge` is an entry's place in the edge list, or -1 for a loop that was added.
+// Rows in order, each with its entries. `edge` is an entry's index in the edge list, or -1 for a loop that was added.
 struct Rows32 {
     int32_t* rowptr;
     int32_t* col;
@@ -91,7 +91,7 @@ struct Normalised {
     //
     // With v = s_c w s_r and s = d^-1/2, dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
     // column of g w s_r). A loop is in both sums. Its own part, g s^2 - g s^4 (all loops' w), is g s^4 (the other entries' w). So nothing
-    // cancels, and where a node has loops only, their gradient is 0. `by_source` lists the entries of each column, as places in this order.
+    // cancels, and where a node has loops only, their gradient is 0. `by_source` lists the entries of each column, as indices in this order.
     void gradient(int num_threads, const T* scale, const T* grad_entries, const int32_t* by_source_rowptr, const int32_t* by_source_col,
                   const int32_t* by_source_entry, T* grad_edges) const {
 #pragma omp parallel for num_threads(num_threads)

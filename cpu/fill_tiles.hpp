@@ -54,9 +54,9 @@ class TileFilling {
         counts_ = ends_;
         int64_t next = 0;
         for (int64_t size = tile_nodes_; size >= 0; --size) {
-            int64_t& place = ends_[size == 0 ? large : size];
-            std::swap(place, next);
-            next += place;
+            int64_t& end = ends_[size == 0 ? large : size];
+            std::swap(end, next);
+            next += end;
         }
         const int64_t first_large = ends_[large];
         for (int64_t i = 0; i < count; ++i) sorted_[ends_[sizes_[i]]++] = order[i];
@@ -101,24 +101,24 @@ class TileFilling {
 
     // Returns the molecules in stock that together fit into a tile and are worth most, and how many tiles they fill.
     Pattern most_valuable() {
-        const int places = tile_nodes_ + 1;
-        reached_.resize((present_.size() + 1) * places);
-        std::fill_n(reached_.begin(), places, 0);
+        const int rooms = tile_nodes_ + 1;
+        reached_.resize((present_.size() + 1) * rooms);
+        std::fill_n(reached_.begin(), rooms, 0);
         for (size_t i = 0; i < present_.size(); ++i) {
             const int size = present_[i], value = values_[size], most = available(size);
-            const int32_t* __restrict before = reached_.data() + i * places;
-            int32_t* __restrict after = reached_.data() + (i + 1) * places;
-            std::copy_n(before, places, after);
+            const int32_t* __restrict before = reached_.data() + i * rooms;
+            int32_t* __restrict after = reached_.data() + (i + 1) * rooms;
+            std::copy_n(before, rooms, after);
             for (int molecules = 1; molecules <= most; ++molecules) {
                 const int taken = molecules * size, worth = molecules * value;
-                for (int room = taken; room < places; ++room) after[room] = std::max(after[room], before[room - taken] + worth);
+                for (int room = taken; room < rooms; ++room) after[room] = std::max(after[room], before[room - taken] + worth);
             }
         }
         Pattern pattern{INT32_MAX, {}};
         int room = tile_nodes_;
         for (size_t i = present_.size(); i-- > 0;) {
             const int size = present_[i];
-            const int32_t *before = reached_.data() + i * places, worth = before[places + room];
+            const int32_t *before = reached_.data() + i * rooms, worth = before[rooms + room];
             int molecules = 0;
             while (before[room - molecules * size] + molecules * values_[size] != worth) ++molecules;
             if (molecules == 0) continue;
@@ -137,7 +137,7 @@ class TileFilling {
     std::vector<int> present_;       // sizes in stock
     std::vector<int32_t> reached_;   // [sizes + 1][room + 1]: the most that the first sizes are worth in that room
     std::vector<Pattern> plan_, best_plan_;
-    std::vector<int32_t> sizes_;     // by place in order
+    std::vector<int32_t> sizes_;     // in the order of `order`
     std::vector<int64_t> sorted_;
 };
 

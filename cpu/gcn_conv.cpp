@@ -17,7 +17,7 @@ MOLGCN_DISPATCH(ConvKernels, conv_kernels)
 namespace {
 
 using Address = uintptr_t;
-using Matrix = std::array<Address, 3>;  // rowptr, col, weight or place
+using Matrix = std::array<Address, 3>;  // rowptr, col, weight or index
 
 template <typename T>
 Sparse<T> sparse(const Matrix& m) {
@@ -38,7 +38,7 @@ void sort_edge_list(Address row, Address col, const std::array<int64_t, 3>& size
                {pointer<int32_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
 }
 
-// Lists the entries of `in` (rowptr, col) by column: the row of each entry, and its place in `in`.
+// Lists the entries of `in` (rowptr, col) by column: the row of each entry, and its index in `in`.
 void transpose(const std::array<Address, 2>& in, int64_t num_rows, int64_t num_columns, int num_threads, const Matrix& out) {
     const nb::gil_scoped_release release;
     const int32_t* rowptr = pointer<const int32_t>(in[0]);

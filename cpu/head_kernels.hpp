@@ -25,7 +25,7 @@ T loss_term(Loss loss, T prediction, T target, T delta) {
 
 // Returns the term's derivative by the prediction.
 template <typename T>
-T loss_slope(Loss loss, T prediction, T target, T delta) {
+T loss_derivative(Loss loss, T prediction, T target, T delta) {
     const T d = prediction - target;
     if (loss == Loss::mse) return 2 * d;
     const T sign = d > 0 ? T(1) : d < 0 ? T(-1) : d;  // keeps NaN
@@ -63,7 +63,7 @@ public:
         const int last = h_.num_linears;
         each_block([&](int64_t first, int rows) {
             T* grad = plane(last);
-            load_rows(h_.slopes + first * h_.widths[last], h_.widths[last], rows, grad);
+            load_rows(h_.derivatives + first * h_.widths[last], h_.widths[last], rows, grad);
             for (int64_t i = 0; i < int64_t{rows} * stride(last); i++) grad[i] *= scale;
             T* sum = sums.data() + sum_elements();
             for (int i = last - 1; i >= 0; i--) {
@@ -165,7 +165,7 @@ private:
                 const int64_t at = (first + r) * targets + t;
                 const bool there = h_.target[at] == h_.target[at];
                 const T output = prediction[r * prediction_stride + t], standard = (h_.target[at] - h_.mean[t]) / h_.std[t];
-                h_.slopes[at] = there ? loss_slope(h_.loss, output, standard, h_.delta) : T(0);
+                h_.derivatives[at] = there ? loss_derivative(h_.loss, output, standard, h_.delta) : T(0);
                 if (!there) continue;
                 total += loss_term(h_.loss, output, standard, h_.delta);
                 known += 1;

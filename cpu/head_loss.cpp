@@ -20,7 +20,7 @@ namespace {
 
 using Address = uintptr_t;
 
-// The parameters and, for a call of forward or backward, the batch: x, target, hidden, slopes, sums, mean_loss.
+// The parameters and, for a call of forward or backward, the batch: x, target, hidden, derivatives, sums, mean_loss.
 template <typename T>
 class Bound {
 public:
@@ -55,7 +55,7 @@ private:
         head.x = reinterpret_cast<const T*>(batch[0]);
         head.target = reinterpret_cast<const T*>(batch[1]);
         head.hidden = reinterpret_cast<T*>(batch[2]);
-        head.slopes = reinterpret_cast<T*>(batch[3]);
+        head.derivatives = reinterpret_cast<T*>(batch[3]);
         head.sums = reinterpret_cast<double*>(batch[4]);
         head.mean_loss = reinterpret_cast<T*>(batch[5]);
         return head;

@@ -21,7 +21,7 @@ struct HeadLoss {
     const T *x, *target;   // [num_graphs, widths[0]], [num_graphs, targets], NaN = missing
     const T *mean, *std;  // [targets]
     T* hidden;  // outputs of all maps but the last, one after the other [num_graphs, width]
-    T* slopes;  // [num_graphs, targets], the terms' derivatives, 0 where missing
+    T* derivatives;  // [num_graphs, targets], the terms' derivatives, 0 where missing
     double* sums;  // sum and number of the terms
     T* mean_loss;
 };
@@ -37,7 +37,7 @@ struct HeadGradients {
 template <typename T>
 struct HeadKernels {
     void (*forward)(const HeadLoss<T>&);
-    // Computes the gradients. Reads hidden, slopes and sums.
+    // Computes the gradients. Reads hidden, derivatives and sums.
     void (*backward)(const HeadLoss<T>&, const HeadGradients<T>&);
 };
 

@@ -57,13 +57,13 @@ const Struct* take(const int*& next, int count) {
 // Reads what is static about a pass: the numbers of LayerPass one after another, then its lists.
 LayerPass read_pass(const int* next) {
     LayerPass pass{};
-    for (int* number : {&pass.num_segments, &pass.num_places, &pass.num_memory, &pass.num_norms, &pass.num_parameters, &pass.num_tables,
-                        &pass.place_columns[0], &pass.place_columns[1], &pass.channels, &pass.backward, &pass.pool}) {
+    for (int* number : {&pass.num_segments, &pass.num_buffers, &pass.num_memory, &pass.num_norms, &pass.num_parameters, &pass.num_tables,
+                        &pass.buffer_columns[0], &pass.buffer_columns[1], &pass.channels, &pass.backward, &pass.pool}) {
         *number = *next++;
     }
     pass.segments = take<Segment>(next, pass.num_segments);
     pass.instructions = take<Instruction>(next, pass.num_instructions());
-    pass.places = take<Place>(next, pass.num_places);
+    pass.buffers = take<Buffer>(next, pass.num_buffers);
     pass.memory = take<Memory>(next, pass.num_memory);
     pass.norms = take<NormOptions>(next, pass.num_norms);
     pass.parameters = take<Shape>(next, pass.num_parameters);
@@ -96,7 +96,7 @@ template <typename T>
 void set_tensors(const Batch& batch, LayerRun<T>& run) {
     const auto& [memory, parameters, gradients, statistics] = batch.lists;
     const NormOptions* norms = run.pass.norms;
-    const auto of_batch = std::count_if(norms, norms + run.pass.num_norms, [](const NormOptions& each) { return each.place >= 0; });
+    const auto of_batch = std::count_if(norms, norms + run.pass.num_norms, [](const NormOptions& each) { return each.batch_norm >= 0; });
     run.memory = pointers<T>(memory);
     run.parameters = pointers<const T>(parameters);
     run.grad_parameters = pointers<T>(gradients);

@@ -18,7 +18,7 @@ enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
 
 struct Instruction {
     Op op;
-    int out, source, grad, bonds, result, add, mask;  // places
+    int out, source, grad, bonds, result, add, mask;  // buffers
     int memory, dropped, weight, bias, norm, kind, table, relu, site;
 };
 
@@ -28,8 +28,8 @@ struct Segment {
     int table;        // 1: tiles are rows of the table of distinct bonds
 };
 
-// Rows in a tile's memory, one for each atom or for each bond, after `offset` columns of the same kind.
-struct Place {
+// The part of a tile's memory that holds rows of one value, one for each atom or for each bond, after `offset` columns of the same kind.
+struct Buffer {
     int bonds, width, offset;
 };
 
@@ -41,7 +41,7 @@ struct Memory {
 
 struct NormOptions {
     int layer, weight, bias;  // 1: the norm of each row, else of the batch; numbers of parameters
-    int place;                // among the norms of the batch, or -1
+    int batch_norm;           // number among the norms of the batch, or -1
 };
 
 struct Shape {
@@ -50,13 +50,13 @@ struct Shape {
 
 // What is static about a pass.
 struct LayerPass {
-    int num_segments, num_places, num_memory, num_norms, num_parameters, num_tables;
-    int place_columns[2];  // of a tile's atoms and bonds
-    int channels;          // of norms over the batch, and of what is pooled
-    int backward, pool;    // 1: a backward pass; a Pool
+    int num_segments, num_buffers, num_memory, num_norms, num_parameters, num_tables;
+    int buffer_columns[2];  // of a tile's atoms and bonds
+    int channels;           // of norms over the batch, and of what is pooled
+    int backward, pool;     // 1: a backward pass; a Pool
     const Segment* segments;
     const Instruction* instructions;
-    const Place* places;
+    const Buffer* buffers;
     const Memory* memory;
     const NormOptions* norms;
     const Shape* parameters;

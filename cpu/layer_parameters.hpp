@@ -59,7 +59,7 @@ public:
     }
 
 private:
-    static int widest(const LayerPass& pass) { return pass.place_columns[0] > pass.place_columns[1] ? pass.place_columns[0] : pass.place_columns[1]; }
+    static int widest(const LayerPass& pass) { return pass.buffer_columns[0] > pass.buffer_columns[1] ? pass.buffer_columns[0] : pass.buffer_columns[1]; }
 
     void prepare(const Instruction& step) const {
         const T* weight = step.weight < 0 ? nullptr : run_.parameters[step.weight];
@@ -85,10 +85,10 @@ private:
         const int channels = run_.pass.channels;
         if (run_.moments == nullptr) {
             const Array<T> rstd(channels);
-            for (int c = 0; c < channels; c++) rstd[c] = T(1) / std::sqrt(run_.running_vars[options.place][c] + T(run_.eps));
-            set_statistics(number, run_.running_means[options.place], rstd.data());
+            for (int c = 0; c < channels; c++) rstd[c] = T(1) / std::sqrt(run_.running_vars[options.batch_norm][c] + T(run_.eps));
+            set_statistics(number, run_.running_means[options.batch_norm], rstd.data());
         } else if (run_.pass.backward) {
-            const T* moments = run_.moments + 2 * int64_t{channels} * options.place;
+            const T* moments = run_.moments + 2 * int64_t{channels} * options.batch_norm;
             set_statistics(number, moments, moments + channels);
         }
     }
@@ -106,7 +106,7 @@ template <typename T>
 class PartialSums {
 public:
     explicit PartialSums(const LayerRun<T>& run)
-        : run_(run), offsets_(new int64_t[run.pass.num_parameters + run.pass.num_tables + 1]), size_(place(run, offsets_.get())), data_(size_ * num_chunks()) {}
+        : run_(run), offsets_(new int64_t[run.pass.num_parameters + run.pass.num_tables + 1]), size_(lay_out(run, offsets_.get())), data_(size_ * num_chunks()) {}
 
     T* chunk(int chunk) const { return data_.data() + size_ * chunk; }
     void clear(int number) const { zero(chunk(number), size_); }
@@ -139,7 +139,7 @@ public:
     }
 
 private:
-    static int64_t place(const LayerRun<T>& run, int64_t* offsets) {
+    static int64_t lay_out(const LayerRun<T>& run, int64_t* offsets) {
         int64_t size = 0;
         for (int p = 0; p < run.pass.num_parameters; p++) {
             offsets[p] = size;

@@ -10,7 +10,7 @@ constexpr int max_copies = 255;  // the most atoms a row stands for, a number th
 
 // Numbers the rows of a molecule's atoms in the order of their first atoms, and returns how many there are. Equal leaves share one. `bonds`
 // gives the bonds [begin(i), end(i)) that point at atom i and the source of each. `alike` tells whether two atoms have the same features.
-// `row` and `copies` have places for all atoms; copies[row] becomes the row's number of atoms.
+// `row` and `copies` have room for all atoms; copies[row] becomes the row's number of atoms.
 template <class Bonds, class Alike>
 int merge_leaves(int count, Bonds bonds, Alike alike, int32_t* row, int32_t* copies) {
     const auto leaf = [bonds](int i) { return bonds.end(i) - bonds.begin(i) == 1; };

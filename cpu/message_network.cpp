@@ -105,7 +105,7 @@ public:
     const Problem<T>& operator*() const { return problem_; }
 
 private:
-    static const int32_t* index(const Arguments& a, int place) { return pointer<const int32_t>(a.tensors[place]); }
+    static const int32_t* index(const Arguments& a, int number) { return pointer<const int32_t>(a.tensors[number]); }
     static int64_t used_nodes(const Arguments& a) { return index(a, 5) != nullptr ? index(a, 5)[1] : a.sizes[1]; }
 
     static int checked_threads(const Arguments& a) {

@@ -25,7 +25,7 @@ public:
           plane_(plane_rows(net.problem.partition) * net.stride) {}
 
     int64_t elements() const { return input_ + plane_ * (keep_ ? layers_ * (1 + own_act_ + own_z_) : 2); }
-    void place(T* memory) { memory_ = memory; }
+    void use(T* memory) { memory_ = memory; }
 
     T* h(int l) const { return l == 0 ? memory_ : memory_ + input_ + plane_ * (keep_ ? l - 1 : (l - 1) % 2); }
     T* act(int l) const { return own_act_ ? h(layers_ + 1 + l) : h(l + 1); }
@@ -69,7 +69,7 @@ void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
         T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
         zero(memory, scratch_size);
         Activations<T> a(net, false);
-        a.place(memory + work_planes * work_plane(net));
+        a.use(memory + work_planes * work_plane(net));
 #pragma omp for schedule(dynamic, 1)
         for (int t = 0; t < s.partition.num_tiles; t++) {
             const Tile& tile = s.partition.tiles[t];
@@ -118,7 +118,7 @@ void backward_local(const Network<T>& net, const Gradients<T>& grads) {
         T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
         zero(memory, scratch_size);
         Activations<T> a(net, true);
-        a.place(memory + work_planes * work_plane(net));
+        a.use(memory + work_planes * work_plane(net));
 #pragma omp for schedule(dynamic, 1)
         for (int chunk = 0; chunk < s.partition.num_chunks; chunk++) {
             T* partial = partials.data() + chunk * partial_size;

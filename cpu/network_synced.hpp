@@ -228,11 +228,11 @@ private:
         const T *z_tile = z_plane(l) + offset(tile), *copies = s_.copies + tile.first_row;
         visit_columns(l, tile, grad_h, work, [&](int column, const auto& gradient) {
             const Vec<T> mean = load(net_[l].mean + column), rstd = load(net_[l].rstd + column), scale = load(net_[l].scale + column);
-            const Vec<T> mean_beta = load(means + column), slope = load(means + net_.stride + column) * rstd;
+            const Vec<T> mean_g = load(means + column), mean_gx = load(means + net_.stride + column) * rstd;
             Vec<T> bias = load(sums.bias + column);
             int64_t at = column;
             for (int i = 0; i < tile.num_rows; i++, at += net_.stride) {
-                const Vec<T> z = load(z_tile + at), g = scale * (gradient(at, z) - copies[i] * (mean_beta + (z - mean) * slope));
+                const Vec<T> z = load(z_tile + at), g = scale * (gradient(at, z) - copies[i] * (mean_g + (z - mean) * mean_gx));
                 store(out + at, g);
                 bias += g;
             }

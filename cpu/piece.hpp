@@ -14,7 +14,7 @@ struct Piece {  // the arrays of molgcn.data.piece.Piece
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
 };
 
-// Copies entries [from, from + count) of the set, as they are, to the places from `to` on of the piece's array.
+// Copies entries [from, from + count) of the set, as they are, to entries from `to` on of the piece's array.
 inline void copy_entries(void* out, int64_t to, const void* values, int64_t from, int64_t count, int64_t entry_bytes) {
     std::memcpy(static_cast<char*>(out) + to * entry_bytes, static_cast<const char*>(values) + from * entry_bytes, count * entry_bytes);
 }

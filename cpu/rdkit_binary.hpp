@@ -17,10 +17,10 @@ struct AtomFields {
 
     uint64_t packed() const {
         uint64_t bits = 0;
-        int place = 0;
+        int shift = 0;
         const auto put = [&](uint8_t value, int width) {
-            bits |= uint64_t{std::min<uint8_t>(value, (1 << width) - 1)} << place;
-            place += width;
+            bits |= uint64_t{std::min<uint8_t>(value, (1 << width) - 1)} << shift;
+            shift += width;
         };
         for (const uint8_t value : {number, hidden_hs, num_hs, explicit_hs, charge}) put(value, 8);
         for (const uint8_t value : {degree, hybridization, ring_size}) put(value, 4);

@@ -29,8 +29,8 @@ public:
     bool is_max() const { return aggregation_ == Aggregation::max; }
 
     // Returns which of the rows a bond has.
-    int64_t place(int64_t bond) const { return code_ == nullptr ? bond - first_row_ : code_[bond]; }
-    const T* row(int64_t bond) const { return rows_[place(bond)]; }
+    int64_t index_of(int64_t bond) const { return code_ == nullptr ? bond - first_row_ : code_[bond]; }
+    const T* row(int64_t bond) const { return rows_[index_of(bond)]; }
 
     // Calls visit(source's row, weight, bond) for every bond that points at atom i.
     template <typename Visit>
@@ -171,7 +171,7 @@ void bonds_gradient(const TileStep<T>& t, const Instruction& step) {
     for (int i = 0; i < grad.count; i++) {
         bonds.each(i, [&](int j, T weight, int64_t bond) {
             const T *row = source[j], *more = bonds.row(bond), *g = grad[i];
-            T* to = (sums == nullptr ? out.data : sums) + bonds.place(bond) * grad.stride;
+            T* to = (sums == nullptr ? out.data : sums) + bonds.index_of(bond) * grad.stride;
             for (ptrdiff_t c = 0; c < grad.stride; c += lanes<T>) {
                 const Vec<T> v = where_positive<T>(load(row + c) + load(more + c), weight * load(g + c));
                 store(to + c, sums == nullptr ? v : load(to + c) + v);

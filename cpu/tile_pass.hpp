@@ -113,12 +113,12 @@ private:
     // all rows.
     void complete_norm(int number) const {
         const NormOptions& options = pass_.norms[number];
-        const int channels = pass_.channels, place = options.place;
+        const int channels = pass_.channels, index = options.batch_norm;
         if (!pass_.backward) {
             const Moments& sum = merged(moments_.data(), run_.partition.num_chunks, channels);
-            T *mean = run_.moments + 2 * int64_t{channels} * place, *rstd = mean + channels;
+            T *mean = run_.moments + 2 * int64_t{channels} * index, *rstd = mean + channels;
             write_statistics<T>(sum, channels, run_.eps, run_.momentum,
-                                {mean, rstd, run_.running_means[place], run_.running_vars[place], run_.new_means[place], run_.new_vars[place]});
+                                {mean, rstd, run_.running_means[index], run_.running_vars[index], run_.new_means[index], run_.new_vars[index]});
             return parameters_.set_statistics(number, mean, rstd);
         }
         const Norm<T>& norm = parameters_.norm(number);

@@ -22,19 +22,19 @@ class TileMemory {
 public:
     // Reserves room for tiles of at most max_atoms and max_bonds. Products read up to slack_rows more.
     TileMemory(const LayerPass& pass, int max_atoms, int max_bonds)
-        : pass_(pass), max_rows_{max_atoms, max_bonds}, size_(int64_t{pass.place_columns[0]} * max_atoms + int64_t{pass.place_columns[1]} * max_bonds),
+        : pass_(pass), max_rows_{max_atoms, max_bonds}, size_(int64_t{pass.buffer_columns[0]} * max_atoms + int64_t{pass.buffer_columns[1]} * max_bonds),
           data_(size_ + slack(pass)) {
         zero(data_.data(), size_ + slack(pass));
     }
 
-    T* at(const Place& place) const {
-        const int64_t before = place.bonds ? int64_t{pass_.place_columns[0]} * max_rows_[0] : 0;
-        return data_.data() + before + int64_t{place.offset} * max_rows_[place.bonds];
+    T* at(const Buffer& buffer) const {
+        const int64_t before = buffer.bonds ? int64_t{pass_.buffer_columns[0]} * max_rows_[0] : 0;
+        return data_.data() + before + int64_t{buffer.offset} * max_rows_[buffer.bonds];
     }
 
 private:
     static int64_t slack(const LayerPass& pass) {
-        const int widest = pass.place_columns[0] > pass.place_columns[1] ? pass.place_columns[0] : pass.place_columns[1];
+        const int widest = pass.buffer_columns[0] > pass.buffer_columns[1] ? pass.buffer_columns[0] : pass.buffer_columns[1];
         return int64_t{slack_rows} * widest;
     }
 
@@ -55,10 +55,10 @@ struct TileStep {
     int64_t first_bond;  // in the batch, or row of the table
     int num_bonds;
 
-    TileRows<T> rows(int place) const {
-        if (place < 0) return {nullptr, 0, 0, 0};
-        const Place& p = run.pass.places[place];
-        return {memory.at(p), row_stride<T>(p.width), p.width, p.bonds ? num_bonds : tile.num_rows};
+    TileRows<T> rows(int number) const {
+        if (number < 0) return {nullptr, 0, 0, 0};
+        const Buffer& buffer = run.pass.buffers[number];
+        return {memory.at(buffer), row_stride<T>(buffer.width), buffer.width, buffer.bonds ? num_bonds : tile.num_rows};
     }
 
     // Returns the rows in memory outside the tile, from the tile's first row on.

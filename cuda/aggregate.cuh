@@ -106,7 +106,7 @@ __device__ __forceinline__ Values load(const real* at) {
 }
 #endif
 
-// The weights of an edge for channels from `column` on
+// The weights of an edge for channels from `column` on.
 __device__ __forceinline__ Values weights_of(const Parameters& p, size_t edge, int column) {
     Values w;
 #if WEIGHTS == 3

@@ -75,7 +75,7 @@ __device__ __forceinline__ void add(const Parameters& p, int node, size_t edge, 
 }
 
 extern "C" __global__ void __launch_bounds__(block) aggregate_rows(const __grid_constant__ Parameters p) {
-    const int lane = threadIdx.x % LANES, turn = threadIdx.x / LANES % EDGES;
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES % EDGES;
     const int tile = blockIdx.x / p.blocks_per_tile, column = (tile * LANES + lane) * VEC;
     const long long item = (blockIdx.x - tile * p.blocks_per_tile) * static_cast<long long>(workers) + threadIdx.x / worker_lanes;
     const bool is_part = item < p.num_parts;
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_rows(const __grid_
 #pragma unroll
     for (int k = 0; k < VEC; k++) total.v[k] = start();
     if (reads_own && active) own = load(p.own + size_t(row) * p.num_columns + column);
-    for (uint32 first = begin + turn; first < end; first += EDGES * unroll) {
+    for (uint32 first = begin + group; first < end; first += EDGES * unroll) {
         int node[unroll], edge[unroll];
 #pragma unroll
         for (int u = 0; u < unroll; u++) {
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_rows(const __grid_
 #pragma unroll
         for (int k = 0; k < VEC; k++) total.v[k] = combined(total.v[k], shuffled(total.v[k], mask));
     }
-    if (!active || turn != 0) return;
+    if (!active || group != 0) return;
     if (!is_part) return finish(p, row, column, static_cast<int>(end - begin), total);
     const int degree = __ldg(p.rowptr + row + 1) - __ldg(p.rowptr + row);
 #pragma unroll
@@ -131,13 +131,13 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_parts(const __grid
     SHARED_MEMORY(memory);
     real* shared = reinterpret_cast<real*>(memory);  // [block][VEC]
     const int tile = blockIdx.x / p.num_long, number_of_row = blockIdx.x - tile * p.num_long;
-    const int column = (tile * LANES + int(threadIdx.x) % LANES) * VEC, turn = threadIdx.x / LANES;
+    const int column = (tile * LANES + int(threadIdx.x) % LANES) * VEC, group = threadIdx.x / LANES;
     const bool active = column < p.num_columns;
     const int row = __ldg(p.long_row + number_of_row), end = __ldg(p.long_first + number_of_row + 1);
     Values total;
 #pragma unroll
     for (int k = 0; k < VEC; k++) total.v[k] = start();
-    for (int part = __ldg(p.long_first + number_of_row) + turn; active && part < end; part += block / LANES) {
+    for (int part = __ldg(p.long_first + number_of_row) + group; active && part < end; part += block / LANES) {
 #pragma unroll
         for (int k = 0; k < VEC; k++) total.v[k] = combined(total.v[k], p.sums[size_t(part) * p.num_columns + column + k]);
     }
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_parts(const __grid
             shared[threadIdx.x * VEC + k] = combined(shared[threadIdx.x * VEC + k], shared[(threadIdx.x + half) * VEC + k]);
         }
     }
-    if (!active || turn != 0) return;
+    if (!active || group != 0) return;
 #pragma unroll
     for (int k = 0; k < VEC; k++) total.v[k] = shared[threadIdx.x * VEC + k];
     finish(p, row, column, __ldg(p.rowptr + row + 1) - __ldg(p.rowptr + row), total);

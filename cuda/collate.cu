@@ -20,7 +20,7 @@
 #define TYPE(bytes) JOIN(bytes)
 #include "collate_structs.h"  // molgcn/data/resident.py
 
-// Copies entries of one of the set's arrays, from `from` on, to places from `to` on of the slot's array. One warp does it.
+// Copies entries of one of the set's arrays, from `from` on, to entries from `to` on of the slot's array. One warp does it.
 template <int Columns, int CodeBytes, class Value>
 __device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane) {
     if constexpr (Columns != 0) {
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
     const BatchSpan at = p.span;
 #else
     const int number = p.number < 0 ? p.cursor[p.slot] : p.number;
-    if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // read and written in different places
+    if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // so that no launch writes what it reads
     if (number >= p.num_batches) return;
     const BatchSpan at = span_of(p, number);
 #endif
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
         ATOM_ARRAYS(GATHER_ATOMS)
         BOND_ARRAYS(GATHER_BONDS)
     }
-    // Places that stay empty hold molecules without atoms (see Slot).
+    // Entries that stay empty hold molecules without atoms (see Slot).
     if (thread == 0) {
         p.slot_ptr[0] = p.slot_rowptr[0] = 0;
         p.slot_counts[0] = at.num_graphs, p.slot_counts[1] = at.num_nodes, p.slot_counts[2] = at.num_edges, p.slot_counts[3] = at.num_tiles;

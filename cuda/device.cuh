@@ -95,7 +95,7 @@ __device__ __forceinline__ uint32 multiply_bf16(uint32 x, uint32 y) {
     return product;
 }
 __device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
-// Returns the same place in shared memory, in one register. The compiler then adds constants to it instead of computing it from its parts
+// Returns the same address in shared memory, in one register. The compiler then adds constants to it instead of computing it from its parts
 // again.
 __device__ __forceinline__ unsigned char* one_address(const unsigned char* at) {
     return static_cast<unsigned char*>(__cvta_shared_to_generic(anew(shared_address(at))));
@@ -197,7 +197,7 @@ __device__ __forceinline__ uint32 peer_address(const void* at, int rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
     return there;
 }
-// Stores x at the place of `at` in the shared memory of block `rank`, and counts its bytes in that block's `count`.
+// Stores x at the address `at` in the shared memory of block `rank`, and counts its bytes in that block's `count`.
 __device__ __forceinline__ void store_to_peer(float* at, int rank, float x, uint64* count) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(peer_address(at, rank)), "f"(x),
                  "r"(peer_address(count, rank))
@@ -208,7 +208,7 @@ __device__ __forceinline__ void store_to_peer(float* at, int rank, const float2&
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(there), "f"(x.x), "f"(x.y), "r"(counted)
                  : "memory");
 }
-// Copies `bytes`, a multiple of 16, to the same place in the shared memory of the cluster's first `size` blocks. Each block counts them.
+// Copies `bytes`, a multiple of 16, to the same address in the shared memory of the cluster's first `size` blocks. Each block counts them.
 __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
                      shared_address(to)),

@@ -91,11 +91,11 @@ __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
 }
 
 // Adds up the blocks' sums of one entry in order. All threads call it, and those of the first team get the sum of their column.
-__device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int place, bool wanted, int side) {
+__device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, int index, bool wanted, int side) {
     const int team = threadIdx.x / side, num_teams = blockDim.x / side, end = wanted && team < num_teams ? p.num_partial : 0;
     float total = 0.0f;
 #pragma unroll 8
-    for (int part = team; part < end; part += num_teams) total += p.partial[size_t(part) * partial_size + place];
+    for (int part = team; part < end; part += num_teams) total += p.partial[size_t(part) * partial_size + index];
     __syncthreads();
     shared[threadIdx.x] = total;
     __syncthreads();
@@ -123,9 +123,9 @@ extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid
             if (of_x && p.grad_bias != nullptr) p.grad_bias[column] = total;
             if (of_walks && p.grad_walk_bias != nullptr) p.grad_walk_bias[other] = total;
         } else if (more) {
-            const size_t place = size_t(other) * MORE_IN + step;
-            p.grad_walk_weight[place] = fmaf(weight, total, bias * columns);
-            if (normed) of_weight = fmaf(p.walk_weight[place], total, of_weight), of_bias = fmaf(p.walk_weight[place], columns, of_bias);
+            const size_t index = size_t(other) * MORE_IN + step;
+            p.grad_walk_weight[index] = fmaf(weight, total, bias * columns);
+            if (normed) of_weight = fmaf(p.walk_weight[index], total, of_weight), of_bias = fmaf(p.walk_weight[index], columns, of_bias);
         } else {
             p.grad_weight[size_t(column) * IN + input] = total;
         }

@@ -1,4 +1,4 @@
-// How a warp holds features and multiplies them, for the stack operator.
+// How a warp holds features and multiplies them, in the kernels of all layers of a GCN.
 //
 // Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16. In each `span` of columns it holds the `own` adjacent columns from own t
 // on: 16 bytes, a segment. The order of a product's contracted index is free as long as both operands agree. With this order the results of

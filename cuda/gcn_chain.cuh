@@ -83,7 +83,7 @@ __device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& 
         copy_to_cluster(shared.weight + 64 * chunks * i, p.fragments + begin + 64 * count * i, 1024 * count, shared.arrived, CLUSTER);
 }
 // Waits for the weight. Must be called before the block's next barrier.
-__device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) { wait_for_phase(shared.arrived, turn & 1); }
+__device__ __forceinline__ void wait_for_weight(const Shared& shared, int phase) { wait_for_phase(shared.arrived, phase & 1); }
 
 // Finds the atoms' bonds, as rows of `near`.
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const AtomRange& atoms) {
@@ -129,11 +129,11 @@ __device__ __forceinline__ void offer(const Shared& shared, int column, int kind
 }
 // Calls combine(column, what the blocks offered of it) for the columns of the block's slice.
 template <class Combine>
-__device__ __forceinline__ void take_offers(const Shared& shared, int turn, Combine combine) {
+__device__ __forceinline__ void take_offers(const Shared& shared, int phase, Combine combine) {
     const int first = cluster_rank() * slice, size = min(slice, width - first), column = threadIdx.x;
     if (size <= 0 || column >= size) return;
     if (column == 0) expect(shared.offered, CLUSTER * 8 * size);
-    wait_for_phase(shared.offered, turn & 1);
+    wait_for_phase(shared.offered, phase & 1);
     float2 offers[CLUSTER];
 #pragma unroll
     for (int i = 0; i < CLUSTER; i++) offers[i] = make_float2(shared.exchange[2 * i * slice + column], shared.exchange[(2 * i + 1) * slice + column]);
@@ -147,9 +147,9 @@ __device__ __forceinline__ void send_to_cluster(const Shared& shared, int which,
     for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.sent);
 }
 // Waits until all columns have got `numbers` numbers.
-__device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int turn) {
+__device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int phase) {
     if (threadIdx.x == 0) expect(shared.sent, 4 * width * numbers);
-    wait_for_phase(shared.sent, turn & 1);
+    wait_for_phase(shared.sent, phase & 1);
 }
 // Returns the column whose sums the lane reads; two lanes share a column. Other warps get `width` or more.
 __device__ __forceinline__ int own_column() {

@@ -53,10 +53,10 @@ __device__ __forceinline__ float2 unpool(const Parameters& p, int node, int colu
 }
 
 __device__ __forceinline__ void through(float d, float raw, float mean, float factor, float bias, float deviation, bool kept, float scale, float& sum,
-                                        float& slope) {
+                                        float& sum_gx) {
     const bool alive = kept && normalised(raw, mean, factor, bias) > 0.0f;
     const float dy = alive ? (DROPOUT ? d * scale : d) : 0.0f;
-    sum += dy, slope += dy * ((raw - mean) * deviation);
+    sum += dy, sum_gx += dy * ((raw - mean) * deviation);
 }
 
 // Writes the gradient of a layer's output: the product's result (in the last layer the gradient from pooling) plus the residual's part.
@@ -67,7 +67,7 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
     const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && adds_input(p, layer + 1);
     float* output = p.outputs + layer % 2 * plane(p);
     if (product.warp < chunks) {
-        float2 d[TILES][2], sum = make_float2(0.0f, 0.0f), slope = sum;
+        float2 d[TILES][2], sum = make_float2(0.0f, 0.0f), sum_gx = sum;
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
@@ -84,8 +84,8 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
                 if (on) {
                     const float2 raw = two(shared.near + row * stride + product.column);
                     const uint32 mask = DROPOUT ? *mask_of(p, atoms.first + row, product.column / 4, layer) >> product.column % 4 : 3u;
-                    through(it.x, raw.x, columns.mean.x, columns.factor.x, columns.bias.x, columns.deviation.x, mask & 1, p.dropout_scale, sum.x, slope.x);
-                    through(it.y, raw.y, columns.mean.y, columns.factor.y, columns.bias.y, columns.deviation.y, mask & 2, p.dropout_scale, sum.y, slope.y);
+                    through(it.x, raw.x, columns.mean.x, columns.factor.x, columns.bias.x, columns.deviation.x, mask & 1, p.dropout_scale, sum.x, sum_gx.x);
+                    through(it.y, raw.y, columns.mean.y, columns.factor.y, columns.bias.y, columns.deviation.y, mask & 2, p.dropout_scale, sum.y, sum_gx.y);
                 } else {
                     sum.x += it.x, sum.y += it.y;
                 }
@@ -99,16 +99,16 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
                 two(shared.held + row * stride + product.column) = d[m][i];
                 two(output + at_row(atoms.first + row) + product.column) = d[m][i];
             }
-        sum = over_atoms(sum), slope = over_atoms(slope);
-        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
+        sum = over_atoms(sum), sum_gx = over_atoms(sum_gx);
+        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : sum_gx);
         if (on && product.t == 0) columns.store(shared, product.column);
     }
     take_offers(shared, p.num_layers - 1 - layer, [&](int column, const float2(&offers)[CLUSTER]) {
-        float sum = 0.0f, slope = 0.0f;
+        float sum = 0.0f, sum_gx = 0.0f;
 #pragma unroll
-        for (int i = 0; i < CLUSTER; i++) sum += offers[i].x, slope += offers[i].y;
+        for (int i = 0; i < CLUSTER; i++) sum += offers[i].x, sum_gx += offers[i].y;
         float* to = sums_of(p, layer) + blockIdx.x / CLUSTER * 2 * width + column;
-        to[0] = sum, to[width] = slope;
+        to[0] = sum, to[width] = sum_gx;
     });
 }
 
@@ -116,27 +116,27 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
 __device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer) {
     const int half = threadIdx.x / 16 % 2, column = own_column();
     if (column >= width) return;
-    float sum = 0.0f, slope = 0.0f;
-    add_parts(p, atoms, layer, column, half, [&](float first, float second, float) { sum += first, slope += second; });
-    sum += shuffle_xor(sum, 16), slope += shuffle_xor(slope, 16);
+    float sum = 0.0f, sum_gx = 0.0f;
+    add_parts(p, atoms, layer, column, half, [&](float first, float second, float) { sum += first, sum_gx += second; });
+    sum += shuffle_xor(sum, 16), sum_gx += shuffle_xor(sum_gx, 16);
     send_to_cluster(shared, 4, column, half, sum / static_cast<float>(atoms.num_nodes));
-    send_to_cluster(shared, 5, column, half, slope / static_cast<float>(atoms.num_nodes));
+    send_to_cluster(shared, 5, column, half, sum_gx / static_cast<float>(atoms.num_nodes));
     if (blockIdx.x >= CLUSTER || half == 0 || column >= HIDDEN) return;
     const bool on = layer < p.num_norms;
     p.layers[layer].grad_bias[column] = on ? 0.0f : sum;
-    if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = slope;
+    if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = sum_gx;
 }
 
 // Returns four columns of an atom's dZ, from the gradient of the layer's output and the norm's input.
 __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared& shared, const float4& d, const float4& raw, int quad, uint32 mask) {
     const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
-    const float4 inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+    const float4 inverse = shared.column4(3, quad), mean_g = shared.column4(4, quad), mean_gx = shared.column4(5, quad);
     float4 z;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         const bool alive = mask >> e & 1 && normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)) > 0.0f;
         const float dy = alive ? (DROPOUT ? at(d, e) * p.dropout_scale : at(d, e)) : 0.0f;
-        at(z, e) = at(factor, e) * (dy - at(level, e) - (at(raw, e) - at(mean, e)) * at(inverse, e) * at(slope, e));
+        at(z, e) = at(factor, e) * (dy - at(mean_g, e) - (at(raw, e) - at(mean, e)) * at(inverse, e) * at(mean_gx, e));
     }
     return z;
 }

@@ -38,10 +38,10 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
         const int4 source = there ? shared.sources[row] : make_int4(no_row, no_row, no_row, no_row);
         const float self = SELF_LOOPS && there ? shared.own[row] : 0.0f;
         const bool is_far = source.w < 0;
-        float4 sum[turns];
+        float4 sum[lane_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {  // no branches, so that all loads are under way together
+        for (int i = 0; i < lane_quads; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + lanes * i;
             const float* column = shared.near + 4 * (quad < count_quads ? quad : 0);
             sum[i] = nothing();
@@ -52,7 +52,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
             add(sum[i], factor.w, *reinterpret_cast<const float4*>(column + (is_far ? no_row : source.w) * stride));
         }
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             if (is_far && lane + lanes * i < count_quads) sum[i] = four(shared.tile + row * stride + 4 * (lane + lanes * i));
 #pragma unroll
             for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[i], e)));
@@ -61,7 +61,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
         if (!there) continue;
         if (lane == 0) shared.scales[row] = scale.down;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             if (quad >= count_quads) break;
             done(row, quad, sum[i]);

@@ -86,7 +86,7 @@ __device__ __forceinline__ float row_sum(float x) {
 }
 
 // Applies norm, relu and dropout. v is the row's output of the linear part; lane l has quads l, l + lanes, ...
-__device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, bool there, int lane, const float* columns) {
+__device__ __forceinline__ void activate(float4 (&v)[lane_quads], const Parameters& p, int node, bool there, int lane, const float* columns) {
     const Activation& it = p.out;
     float mean = 0.0f, deviation = 0.0f;
     if constexpr (NORM == NORM_LAYER) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
         for (int moment = 1; moment <= 2; moment++) {
             float sum = 0.0f;
 #pragma unroll
-            for (int i = 0; i < turns; i++)
+            for (int i = 0; i < lane_quads; i++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     if (4 * (lane + lanes * i) + e < HIDDEN) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
         if (there && lane == 0 && it.moments != nullptr) it.moments[2 * node] = deviation, it.moments[2 * node + 1] = mean;
     }
 #pragma unroll
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
         uint32 mask = DROPOUT ? drawn(p, node, quad, it.layer) : 15u;

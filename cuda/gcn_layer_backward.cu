@@ -33,9 +33,9 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
 __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& shared, int first, int count, int row, Row& given, Sums& sums) {
     const int lane = threadIdx.x % lanes, node = first + row;
     const bool there = row < count;  // all lanes of a warp continue together
-    float4 d[turns];
+    float4 d[lane_quads];
 #pragma unroll
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         d[i] = nothing();
         if (quad >= quads || !there) break;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& sh
     }
     if (p.out.on) through(d, sums, p, node, there, lane, shared, given);
 #pragma unroll
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
         if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
@@ -73,7 +73,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
 #pragma unroll
         for (int kind = 0; kind < together; kind++)
 #pragma unroll
-            for (int i = 0; i < turns; i++) {
+            for (int i = 0; i < lane_quads; i++) {
                 const int quad = lane + lanes * i;
                 if (quad < quads) four(shared.tile + (kind * teams + team) * width + 4 * quad) = sums[first_kind + kind][i];
             }

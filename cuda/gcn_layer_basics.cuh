@@ -21,7 +21,7 @@ constexpr int quads = width / 4;  // of four columns
 constexpr int chunks = width / 16;
 constexpr bool wide = chunks >= 16;  // for NVRTC's time: what else would be unrolled far is a loop, and a first or last layer has no code of its own
 constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
-constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
+constexpr int lane_quads = (quads + lanes - 1) / lanes;                         // of a row, in each of them
 
 // Returns the bits of the largest number of a row, from the largest of each lane.
 __device__ __forceinline__ uint32 row_most(float x) {

@@ -30,9 +30,9 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
     for (int begin = 0; begin < count; begin += teams) {
         const int row = begin + threadIdx.x / lanes, node = first + row;
         const bool there = row < count;  // all lanes of a warp continue together
-        float4 v[turns];
+        float4 v[lane_quads];
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             v[i] = nothing();
             if (quad >= quads || !there) break;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         }
         if (p.out.on) activate(v, p, node, there, lane, shared.columns);
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             if (quad >= quads || !there) break;
             if (statistics && p.out.on) {

@@ -20,17 +20,17 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
     return d;
 }
 
-using Sums = float4[kinds][turns];
+using Sums = float4[kinds][lane_quads];
 
 // What `finish` needs of a row: the norm's input, the residual's gradient, and what relu and dropout kept. The loads are under way during
 // the product.
 struct Row {
-    float4 raw[turns], residual[turns];
-    uint32 mask[turns];
+    float4 raw[lane_quads], residual[lane_quads];
+    uint32 mask[lane_quads];
 
     __device__ __forceinline__ void load(const Parameters& p, int node, bool there, int lane) {
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             const bool inside = there && quad < quads;
             raw[i] = NORM != NORM_NONE && p.out.on && inside ? load4(p.out.raw + at_row(node) + 4 * quad) : nothing();
@@ -40,7 +40,7 @@ struct Row {
     }
 };
 constexpr int passes = (rows + teams - 1) / teams;                    // rows that a team takes one after the other
-constexpr int early = passes * turns <= 8 ? passes : 8 / turns;  // rows whose loads begin before the product
+constexpr int early = passes * lane_quads <= 8 ? passes : 8 / lane_quads;  // rows whose loads begin before the product
 
 __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters& p, int first, int count) {
 #pragma unroll
@@ -51,13 +51,13 @@ __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters&
 }
 
 // Takes the gradient d through dropout, relu and norm of `out`; adds to the column sums.
-__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
+__device__ __forceinline__ void through(float4 (&d)[lane_quads], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
     const Activation& it = p.out;
-    float4(&x)[turns] = given.raw;
-    float deviation = 1.0f, mean = 0.0f, level = 0.0f, slope = 0.0f;
+    float4(&x)[lane_quads] = given.raw;
+    float deviation = 1.0f, mean = 0.0f, mean_g = 0.0f, mean_gx = 0.0f;  // the last over a row, of d and of d times the normalised x
     if (NORM == NORM_LAYER && there) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
 #pragma unroll
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
         float4 factor;
@@ -80,17 +80,17 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
                 at(sums[kinds - 2][i], e) += g;
                 at(sums[kinds - 1][i], e) += g * normal;
                 if (!statistics) g *= at(factor, e);
-                if (NORM == NORM_LAYER) level += g, slope += g * normal;
+                if (NORM == NORM_LAYER) mean_g += g, mean_gx += g * normal;
             }
         }
     }
     if constexpr (NORM == NORM_LAYER) {
-        level = row_sum(level) * (1.0f / HIDDEN), slope = row_sum(slope) * (1.0f / HIDDEN);
+        mean_g = row_sum(mean_g) * (1.0f / HIDDEN), mean_gx = row_sum(mean_gx) * (1.0f / HIDDEN);
 #pragma unroll
-        for (int i = 0; i < turns; i++)
+        for (int i = 0; i < lane_quads; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - level - at(x[i], e) * slope);
+                if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - mean_g - at(x[i], e) * mean_gx);
     }
 }
 
@@ -166,7 +166,8 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
 // Four columns of dZ, from the gradient of the layer's output. Where no norm waits (in the last layer), the same instructions return that
 // gradient.
 struct PendingGradient {
-    float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = factor, inverse = nothing(), level = nothing(), slope = nothing();
+    float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = factor, inverse = nothing();
+    float4 mean_g = nothing(), mean_gx = nothing();  // over all atoms, of the gradient of the norm's output, and of that times the normalised input
     float scale = 1.0f;  // of dropout
     const float *gradient, *raw = nullptr;
     const unsigned char* masks = nullptr;
@@ -174,7 +175,7 @@ struct PendingGradient {
     __device__ __forceinline__ PendingGradient(const Parameters& p, const Shared& shared, int quad) : gradient(p.gradient + 4 * quad) {
         if (!p.in.on) return;
         mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
-        inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+        inverse = shared.column4(3, quad), mean_g = shared.column4(4, quad), mean_gx = shared.column4(5, quad);
         scale = p.dropout_scale;
         raw = p.in.raw + 4 * quad;
         if (DROPOUT) masks = p.in.masks + quad;
@@ -190,7 +191,7 @@ struct PendingGradient {
             const float distance = at(x, e) - at(mean, e);
             const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
             const float dy = alive ? (DROPOUT ? at(d, e) * scale : at(d, e)) : 0.0f;
-            at(z, e) = at(factor, e) * (dy - at(level, e) - distance * at(inverse, e) * at(slope, e));
+            at(z, e) = at(factor, e) * (dy - at(mean_g, e) - distance * at(inverse, e) * at(mean_gx, e));
         }
         return z;
     }

@@ -28,11 +28,11 @@ struct Shared {
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
 
-// Stores the bonds of an atom of the block. `end` is the end of all its bonds, `begin` the place of the fifth.
+// Stores the bonds of an atom of the block. `end` is the end of all its bonds, `begin` the index of the fifth.
 __device__ __forceinline__ void place_bonds(const Shared& shared, int row, int first, int count, int begin, int end, float scale, const int4& source,
                                             const float4& factor) {
-    const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
-    shared.sources[row] = make_int4(place(source.x, factor.x), place(source.y, factor.y), place(source.z, factor.z), place(source.w, factor.w));
+    const auto row_of = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
+    shared.sources[row] = make_int4(row_of(source.x, factor.x), row_of(source.y, factor.y), row_of(source.z, factor.z), row_of(source.w, factor.w));
     shared.factors[row] = factor;
     const uint32 none = 0;
     shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
@@ -59,7 +59,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
 template <class Read, class Own, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                        Read make_read, Own own, Done done) {
-    constexpr int side = turns > 1 ? 2 : 1, needed = (rows + teams - 1) / teams, deep = needed < 4 ? needed : 4;  // loads under way together
+    constexpr int side = lane_quads > 1 ? 2 : 1, needed = (rows + teams - 1) / teams, deep = needed < 4 ? needed : 4;  // loads under way together
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     for (int begin = lane; begin < count_quads; begin += side * lanes)
         for (int top = team; top < rows; top += deep * teams) {
@@ -93,20 +93,20 @@ template <class Read, class Done>
 __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                                 Read make_read, Done done) {
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
-    constexpr int most_turns = (depth / 4 + lanes - 1) / lanes;
+    constexpr int most_quads = (depth / 4 + lanes - 1) / lanes;
     for (int row = team; row < rows; row += teams) {  // all lanes of a warp continue together
         const bool there = row < count;
         const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
         const int4 source = there ? shared.sources[row] : make_int4(rows, rows, rows, rows);
         const bool leaves = (source.x | source.y | source.z | source.w) < 0;
         const int end = static_cast<int>(bits(self.w));
-        float4 sum[most_turns];
+        float4 sum[most_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {  // no branches, so that all loads are under way together
+        for (int i = 0; i < most_quads; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + i * lanes;
             const float* column = shared.own_rows + 4 * (quad < count_quads ? quad : 0);
-            const auto near = [&](int place) { return *reinterpret_cast<const float4*>(column + (place < 0 ? rows : place) * stride); };
+            const auto near = [&](int row) { return *reinterpret_cast<const float4*>(column + (row < 0 ? rows : row) * stride); };
             sum[i] = nothing();
             if (SELF_LOOPS) add(sum[i], self.x, near(row));
             add(sum[i], factor.x, near(source.x));
@@ -115,7 +115,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
             add(sum[i], factor.w, near(source.w));
         }
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {
+        for (int i = 0; i < most_quads; i++) {
             const int quad = lane + i * lanes;
             if (quad >= count_quads) continue;
             const auto read = make_read(first_quad + quad);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
             if (lane == 0) shared.shrunk[row] = before * scale.up;
         }
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {
+        for (int i = 0; i < most_quads; i++) {
             const int quad = lane + i * lanes;
             if (quad < count_quads) four(shared.tile + row * stride + 4 * quad) = operand(sum[i], scale.up);
         }

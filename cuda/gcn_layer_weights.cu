@@ -55,17 +55,17 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_la
     const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
     const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
     float sum[blocks][blocks][2][4] = {};
-    int first = split * p.atoms_per_split, turn = 0;
+    int first = split * p.atoms_per_split, current = 0;
     const auto copy = [&](int from) {
-        float* to = tiles + turn * 2 * atoms * stride;
+        float* to = tiles + current * 2 * atoms * stride;
         g_rows.copy(to, from, end), h_rows.copy(to + atoms * stride, from, end);
-        turn ^= 1;
+        current ^= 1;
     };
     wait_for_previous();
     copy(first);
 #pragma unroll 1
     for (; first < end; first += atoms) {
-        const float *left = tiles + (turn ^ 1) * 2 * atoms * stride, *right = left + atoms * stride;
+        const float *left = tiles + (current ^ 1) * 2 * atoms * stride, *right = left + atoms * stride;
         wait_for_copies();
         __syncthreads();
         copy(first + atoms);

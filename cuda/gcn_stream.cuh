@@ -1,7 +1,7 @@
 // Layers of large batches with batch norm in training: a block goes through many tiles, one after the other. While it computes one tile,
 // the next one's rows are on their way to shared memory. Its sums over all atoms leave it once.
 //
-// A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same places of shared memory. Bonds may
+// A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same parts of shared memory. Bonds may
 // lead to atoms of other tiles, the halo. Up to HALO_ROWS of these lie beside the tile's own rows; the others are read where they are pulled.
 //
 // Macros besides those of gcn_layer.cuh: HALO_ROWS, and ROWS_BESIDE, which each kernel defines.
@@ -10,7 +10,7 @@
 
 static_assert(statistics, "other norms do not wait for all atoms");
 
-constexpr int places = (rows + shares - 1) / shares;  // of a thread
+constexpr int thread_rows = (rows + shares - 1) / shares;  // the most rows of a thread
 // The first of own_rows that holds an atom of the halo. The halo follows the rest of struct Shared.
 constexpr int first_halo_row = rows + 1 + (56 * rows + 4 * 6 * width + 16 + 4 * stride - 1) / (4 * stride);
 
@@ -37,7 +37,7 @@ struct Stream : Shared {
         next_scale = reinterpret_cast<float*>(next_bonds + rows);
         halo = reinterpret_cast<int*>(next_scale + rows), num_foreign = halo + HALO_ROWS;
     }
-    __device__ __forceinline__ float* halo_row(int place) const { return own_rows + (first_halo_row + place) * stride; }
+    __device__ __forceinline__ float* halo_row(int index) const { return own_rows + (first_halo_row + index) * stride; }
     __device__ __forceinline__ int halo_count() const { return min(*num_foreign, HALO_ROWS); }
 };
 
@@ -78,11 +78,11 @@ __device__ __forceinline__ void find_halo(const Stream& shared, int first, int c
     int num_foreign = 0;
     const auto give_row = [&](int& atom) {
         const uint32 foreign = ballot(atom < 0);
-        const int place = num_foreign + count_bits(foreign & ((1u << row) - 1));
+        const int index = num_foreign + count_bits(foreign & ((1u << row) - 1));
         num_foreign += count_bits(foreign);
-        if (atom >= 0 || place >= HALO_ROWS) return;
-        shared.halo[place] = ~atom;
-        atom = first_halo_row + place;
+        if (atom >= 0 || index >= HALO_ROWS) return;
+        shared.halo[index] = ~atom;
+        atom = first_halo_row + index;
     };
     give_row(source.x), give_row(source.y), give_row(source.z), give_row(source.w);
     if (row < count) shared.sources[row] = source;
@@ -103,8 +103,8 @@ __device__ __forceinline__ void copy_rows(float* to, const float* from, int firs
 // Starts to copy the rows of the halo.
 __device__ __forceinline__ void copy_halo(const Stream& shared, float* to, const float* from, int count_quads) {
     for (int item = threadIdx.x; item < shared.halo_count() * count_quads; item += threads) {
-        const int place = item / count_quads, quad = item % count_quads;
-        copy16(to + place * stride + 4 * quad, from + (size_t(shared.halo[place]) * count_quads + quad) * 4, true);
+        const int index = item / count_quads, quad = item % count_quads;
+        copy16(to + index * stride + 4 * quad, from + (size_t(shared.halo[index]) * count_quads + quad) * 4, true);
     }
 }
 
@@ -113,11 +113,11 @@ template <class Body>
 __device__ __forceinline__ void each_row(int count, Body body) {
     const int share = threadIdx.x / quads;
 #pragma unroll
-    for (int i = 0; i < places; i++)
+    for (int i = 0; i < thread_rows; i++)
         if (share < shares && share + i * shares < count) body(share + i * shares);
 }
-// Runs body(place) for a thread's rows of the halo.
+// Runs body(index) for a thread's rows of the halo.
 template <class Body>
 __device__ __forceinline__ void each_halo_row(const Stream& shared, Body body) {
-    for (int place = threadIdx.x / quads; threadIdx.x < shares * quads && place < shared.halo_count(); place += shares) body(place);
+    for (int index = threadIdx.x / quads; threadIdx.x < shares * quads && index < shared.halo_count(); index += shares) body(index);
 }

@@ -6,7 +6,7 @@
 // Computes the gradient of the layer's input: that of the product plus the residual's, which is the gradient of the layer's output. Takes
 // it through dropout, relu and norm of the layer before, for the sums.
 __device__ __forceinline__ void finish(const Parameters& p, const Stream& shared, const float* gradient, int first, int count, float4 (&sum)[kinds]) {
-    constexpr int together = places < 8 ? places : 8;  // rows whose loads are under way together
+    constexpr int together = thread_rows < 8 ? thread_rows : 8;  // rows whose loads are under way together
     const int quad = threadIdx.x % quads, share = threadIdx.x / quads;
     const auto number = [&](int which) { return four(shared.after + which * width + 4 * quad); };
     const float4 mean = number(0), factor = number(1), bias = number(2), inverse = number(3);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void differentiate_rows(const Parameters& p, const St
         x = pending.of(node, *reinterpret_cast<const float4*>(d + 4 * quad), p.in.on ? x : nothing());
     };
     each_row(count, [&](int row) { differentiate(first + row, shared.own_rows + row * stride, gradient + row * stride); });
-    each_halo_row(shared, [&](int place) { differentiate(shared.halo[place], shared.halo_row(place), shared.halo_beside + place * stride); });
+    each_halo_row(shared, [&](int index) { differentiate(shared.halo[index], shared.halo_row(index), shared.halo_beside + index * stride); });
     if (p.in.on) return;
     each_row(rows, [&](int row) {  // beyond the last atom nothing was copied there
         if (row >= count) four(shared.own_rows + row * stride + 4 * quad) = nothing();
@@ -89,13 +89,13 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
     }
     if (blockIdx.x > 0 && span.begin >= span.end) return;
     const bool is_start = p.grad_pooled != nullptr;
-    int turn = 0;
-    const auto gradient = [&](int turn) { return shared.beside + turn * rows * stride; };
-    const auto copy = [&](int first, int turn) {
+    int current = 0;
+    const auto gradient = [&](int current) { return shared.beside + current * rows * stride; };
+    const auto copy = [&](int first, int current) {
         const int count = span.count(first);
         copy_bonds(p, shared, first + rows, span.count(first + rows));
         if (count <= 0) return;
-        copy_rows(gradient(turn), p.gradient, first, count, quads);
+        copy_rows(gradient(current), p.gradient, first, count, quads);
         if (p.in.on) copy_rows(shared.own_rows, p.in.raw, first, count, quads);
         const char* later = reinterpret_cast<const char*>(p.out.raw + at_row(first));  // what finish reads, as far as the L2 cache
         for (int at = 128 * threadIdx.x; p.out.on && p.in.layer > 0 && at < 4 * width * count; at += 128 * threads) prefetch(later + at);
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         wait_for_copies();
         __syncthreads();
         find_halo(shared, span.begin, span.count(span.begin));
-        copy(span.begin, turn);
+        copy(span.begin, current);
         __syncthreads();
         copy_the_halo();
         if (p.in.on) read_columns(p.in, p, shared.columns);
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
     if (span.begin >= span.end) return;
     float4 sum[kinds] = {};
 #pragma unroll 1
-    for (int first = span.begin; first < span.end; first += rows, turn ^= 1) {
+    for (int first = span.begin; first < span.end; first += rows, current ^= 1) {
         const int count = span.count(first);
         if (is_start) {
             __syncthreads();
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         }
         wait_for_copies();
         __syncthreads();
-        differentiate_rows(p, shared, gradient(turn), first, count);
+        differentiate_rows(p, shared, gradient(current), first, count);
         __syncthreads();
         pull_neighbours(
             p, shared, first, count, 0, quads, [&](int quad) { return PendingGradient(p, shared, quad); },
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         Product product;
         if (p.in.layer > 0) product.start(p.fragments, 0, chunks, chunks, chunks);
         find_halo(shared, first + rows, span.count(first + rows));
-        copy(first + rows, turn ^ 1);
+        copy(first + rows, current ^ 1);
         if (p.in.layer == 0) {
             if (INPUT_GRADIENT) input_gradient(p, shared, first, count);
             __syncthreads();
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_bac
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
         copy_the_halo();
         __syncthreads();
-        finish(p, shared, gradient(turn), first, count, sum);
+        finish(p, shared, gradient(current), first, count, sum);
     }
     if (p.in.layer > 0 || is_start) leave_sums(p, shared, sum, num_nodes, span.each);
 }

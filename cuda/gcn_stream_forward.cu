@@ -17,7 +17,7 @@ __device__ __forceinline__ void activate_rows(const Parameters& p, const Stream&
     each_row(count, [&](int row) {
         four(p.kept + at_row(first + row) + 4 * quad) = activate(first + row, shared.own_rows + row * stride, shared.beside + row * stride);
     });
-    each_halo_row(shared, [&](int place) { activate(shared.halo[place], shared.halo_row(place), shared.halo_beside + place * stride); });
+    each_halo_row(shared, [&](int index) { activate(shared.halo[index], shared.halo_row(index), shared.halo_beside + index * stride); });
 }
 
 // Writes what the next layer waits for: the norm's input and its sums. In the last layer without a norm, writes the output.

@@ -33,13 +33,13 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     return tile;
 }
 
-// Returns whether a tile has more atoms than `places` though the caller says that none has. Such a tile must harm nobody else's memory.
-__device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE_MOLECULES && tile.num_nodes > places; }
+// Returns whether a tile has more atoms than `tile_rows` though the caller says that none has. Such a tile must harm nobody else's memory.
+__device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE_MOLECULES && tile.num_nodes > tile_rows; }
 // Writes NaN to the numbers begin .. end - 1 of an array, which belong to the molecules of such a tile.
 __device__ __forceinline__ void fill_nan(float* array, size_t begin, size_t end, const Group& group) {
     for (size_t i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) array[i] = number(0x7fffffffu);
 }
-// Returns an empty tile in the place of one that breaks the promise of `large_molecules`.
+// Returns an empty tile instead of one that breaks the promise of `large_molecules`.
 __device__ __forceinline__ Tile without_molecules(const Tile& tile) { return {tile.index, tile.first_graph, tile.first_graph, tile.first_node, 0}; }
 
 // Returns whether a tile exists and holds molecules. The last tiles of a padded batch, whose molecules end at `end`, are empty.
@@ -47,12 +47,12 @@ __device__ __forceinline__ bool is_filled(const Parameters& p, int index, int en
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
-// Masks hold a lane's activations [m][half][column] in words, the first in the highest bit. A strip is `places` rows of a tile. Where the
+// Masks hold a lane's activations [m][half][column] in words, the first in the highest bit. A strip is `tile_rows` rows of a tile. Where the
 // words are full, their order does not depend on how many warps share the rows.
 constexpr int mask_bits = ROW_TILES * 2 * spans * own, mask_words = (mask_bits + 31) / 32;
 __device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
-    const int strips = 2 * p.num_tiles + p.num_nodes / places + 1;
-    const int strip = !LARGE_MOLECULES || tile.num_nodes <= places ? tile.index : p.num_tiles + tile.first_node / places + tile.index + first_row / places;
+    const int strips = 2 * p.num_tiles + p.num_nodes / tile_rows + 1;
+    const int strip = !LARGE_MOLECULES || tile.num_nodes <= tile_rows ? tile.index : p.num_tiles + tile.first_node / tile_rows + tile.index + first_row / tile_rows;
     return ((size_t(layer) * strips + strip) * WARPS + group.warp) * (mask_words * 32) + group.lane;
 }
 
@@ -92,7 +92,7 @@ __device__ __forceinline__ void clear(float* array, size_t begin, size_t end) {
 }
 // Zeroes the row that stands for missing neighbours, at the start of a block.
 __device__ __forceinline__ void clear_last_row(const Group& group, unsigned char* buffer) {
-    for (int i = 4 * (32 * group.warp + group.lane); i < stride; i += 4 * 32 * WARPS) *reinterpret_cast<uint32*>(buffer + places * stride + i) = 0;
+    for (int i = 4 * (32 * group.warp + group.lane); i < stride; i += 4 * 32 * WARPS) *reinterpret_cast<uint32*>(buffer + tile_rows * stride + i) = 0;
     group.sync();
 }
 

@@ -147,10 +147,10 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     }
     share<large>(p, lanes, tile, scaled);
     lanes.sync();
-    for (int first_row = 0; first_row < end_row; first_row += places) {
+    for (int first_row = 0; first_row < end_row; first_row += tile_rows) {
         each_segment([&](int m, int half, int b) {
             const bool there = first_row + lanes.row(m, half) < tile.num_nodes;
-            const Segment s = there ? load(scaled + lanes.own_place(first_row, m, half, b)) : zeros();
+            const Segment s = there ? load(scaled + lanes.own_offset(first_row, m, half, b)) : zeros();
 #pragma unroll
             for (int e = 0; e < own; e++) d.at(m, half, b, e) = value(s, e) + 0.0f;
         });
@@ -167,7 +167,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         group.sync();    // the last use of the buffer is over
         if (!packed || large) discard_pulled(p, group, tile, layer + 1);
 #pragma unroll 1
-        for (int first_row = 0; first_row < end_row; first_row += places) {
+        for (int first_row = 0; first_row < end_row; first_row += tile_rows) {
             if constexpr (large) {
                 neighbours.find(p.bonds, tile, group, first_row);
                 read_masks(masks, p, group, tile, first_row, layer);
@@ -189,8 +189,8 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
 #pragma unroll
                 for (int b = 0; b < spans; b++) {
                     const Segment v = d.get(m, half, b, before * scale);
-                    store(buffer + group.own_place(0, m, half, b), v);
-                    if (large && row < tile.num_nodes) store(scaled + group.own_place(first_row, m, half, b), v);
+                    store(buffer + group.own_offset(0, m, half, b), v);
+                    if (large && row < tile.num_nodes) store(scaled + group.own_offset(first_row, m, half, b), v);
                 }
             });
             halves.add(columns, group);
@@ -214,7 +214,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         }
         if (large) group.sync();
 #pragma unroll 1
-        for (int first_row = 0; first_row < end_row; first_row += places) {
+        for (int first_row = 0; first_row < end_row; first_row += tile_rows) {
             if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
             const bool residual = RESIDUAL && (layer > 0 || p.num_features == HIDDEN);
 #pragma unroll 1
@@ -259,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_tile_backward(c
     SHARED_MEMORY(shared);
     const Group group(threadIdx.x);
     const Sums at(p);
-    constexpr int staged_bytes = packed ? places * stride : 0;
+    constexpr int staged_bytes = packed ? tile_rows * stride : 0;
     unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
     unsigned char* staged = one_address(shared + group.count * buffer_bytes + group.index * staged_bytes);
     float* sums_begin = reinterpret_cast<float*>(shared + group.count * (buffer_bytes + staged_bytes));
@@ -285,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_tile_backward(c
             tile = without_molecules(tile);
         }
         const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
-        if (LARGE_MOLECULES && tile.num_nodes > places)
+        if (LARGE_MOLECULES && tile.num_nodes > tile_rows)
             backward_large(p, tile, buffer, staged, total, at, order);
         else
             backward<false>(p, group, tile, buffer, staged, total, at, order);

@@ -155,7 +155,7 @@ __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbou
 #pragma unroll
             for (int e = 0; e < own; e++)
                 v[e] = there && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
-            store(buffer + group.own_place(first_row, m, half, b), segment(v));
+            store(buffer + group.own_offset(first_row, m, half, b), segment(v));
         });
     }
 }
@@ -184,7 +184,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
         const bool is_last = layer == p.num_layers - 1;
         const Group group = lanes.again();
 #pragma unroll 1
-        for (int first_row = 0; first_row < end_row; first_row += places) {
+        for (int first_row = 0; first_row < end_row; first_row += tile_rows) {
             if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
             Features input;
             if constexpr (RESIDUAL) {
@@ -206,7 +206,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
             if ((large || first_apart) && layer == 0) {
                 for (int base = 0; base < p.num_features; base += width) {
                     group.sync();
-                    for (int first = 0; first < end_row; first += places) load_atoms(source, neighbours, p, group, tile, first, base);
+                    for (int first = 0; first < end_row; first += tile_rows) load_atoms(source, neighbours, p, group, tile, first, base);
                     group.sync();
                     if (first_apart) convolve<large, true>(h, neighbours, source, p, tile, group, weights, 0, base, own_rows);
                 }
@@ -248,7 +248,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
             if (!large) group.sync();  // all neighbours are pulled
             const auto put = [&](int m, int half, int b, const Segment& s) {
                 if (straight && b == 0) own_rows.row[m][half] = s;
-                if (!large || first_row + group.row(m, half) < tile.num_nodes) store(target + group.own_place(first_row, m, half, b), s);
+                if (!large || first_row + group.row(m, half) < tile.num_nodes) store(target + group.own_offset(first_row, m, half, b), s);
             };
             if (clamps && activated(p, layer))
                 each_segment([&](int m, int half, int b) { put(m, half, b, h.get<clamps>(m, half, b, neighbours.scale[m][half])); });
@@ -293,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_tile_forward(co
     for (; is_filled(p, index, end); index += gridDim.x * group.count) {
         Tile tile = find_tile(p, index);
         if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);
-        if (LARGE_MOLECULES && tile.num_nodes > places)
+        if (LARGE_MOLECULES && tile.num_nodes > tile_rows)
             forward_large(p, tile, weights);
         else
             forward<false>(p, group, tile, buffer, weights);

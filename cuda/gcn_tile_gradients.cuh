@@ -11,7 +11,7 @@ constexpr bool own_rows = six_row_tiles && parts == 2;
 constexpr int column_warps = own_rows ? 1 : WARPS;
 constexpr int in_tiles = column_warps == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
 
-// Places of a block's sums: first 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
+// Offsets of a block's sums: first 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
 struct Sums {
     int first_tiles, layers;
 
@@ -28,7 +28,7 @@ struct Sums {
     // up.
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
-    // Places of the turn counters: one for each layer and in tile, at least one for each warp. Where the first layer's input columns come
+    // The indices of the turn counters: one for each layer and in tile, at least one for each warp. Where the first layer's input columns come
     // `width` at a time, some warps have none of the first ones. Such a warp takes its turn for column sums at a counter behind those of
     // all input columns.
     static constexpr bool in_pieces = packed && WIDE_INPUT;
@@ -173,12 +173,12 @@ __device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Out
 }
 
 // Returns how many rows a group stages at once: as many as its threads can, among the numbers that divide a tile.
-__device__ constexpr int largest_part(int places, int most) { return places % most == 0 ? most : largest_part(places, most - 1); }
+__device__ constexpr int largest_part(int rows, int most) { return rows % most == 0 ? most : largest_part(rows, most - 1); }
 
 // Stages the pulled features of a tile's rows from `first_row` on, columns base .. base + width, in shared memory; bf16 only.
 __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameters& p, const Group& group, const Tile& tile, int layer, int first_row,
                                           int base) {
-    constexpr int pieces = row_bytes / 16, rows_at_once = largest_part(places, 32 * WARPS / pieces);
+    constexpr int pieces = row_bytes / 16, rows_at_once = largest_part(tile_rows, 32 * WARPS / pieces);
     const int bytes = in_width(p, layer) * number_bytes;
     const int thread = 32 * group.warp + static_cast<int>(anew(group.lane)), first = thread / pieces, piece = thread % pieces;
     if (rows_at_once * pieces < 32 * WARPS && first >= rows_at_once) return;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameter
     const unsigned char* from = pulled_rows(p, tile, layer) + size_t(first_row + first) * bytes + base * number_bytes + 16 * piece;
     unsigned char* to = staged + first * stride;
 #pragma unroll
-    for (int row = 0; row < places; row += rows_at_once)  // nothing is read from where no row is
+    for (int row = 0; row < tile_rows; row += rows_at_once)  // nothing is read from where no row is
         copy16_last(to + row * stride + 16 * swizzled(first + row % 8, piece), from + row * bytes, row < rows_there);
 }
 
@@ -196,15 +196,15 @@ __device__ __forceinline__ void column_sums(const HalfColumns& columns, const Gr
     constexpr int count = sums * spans;  // all are read before the first is written, which might change what is read
     float before[count][own / 2] = {};
     float* to = total + at.columns(layer, group.warp, 0) + group.lane * (own / 2);
-    const auto place = [](int k, int i) { return k / spans * column_floats + k % spans * 32 * (own / 2) + i; };
+    const auto offset = [](int k, int i) { return k / spans * column_floats + k % spans * 32 * (own / 2) + i; };
 #pragma unroll
     for (int k = 0; more && k < count; k++)
 #pragma unroll
-        for (int i = 0; i < own / 2; i++) before[k][i] = to[place(k, i)];
+        for (int i = 0; i < own / 2; i++) before[k][i] = to[offset(k, i)];
 #pragma unroll
     for (int k = 0; k < count; k++)
 #pragma unroll
-        for (int i = 0; i < own / 2; i++) to[place(k, i)] = before[k][i] + columns.v[k / spans][k % spans][i];
+        for (int i = 0; i < own / 2; i++) to[offset(k, i)] = before[k][i] + columns.v[k / spans][k % spans][i];
 }
 
 // Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums, for the rows from `first_row` on, whose D^-1/2 dZ are in
@@ -214,17 +214,17 @@ template <bool large>
 __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, const Parameters& p, const Group& lanes, const Tile& tile,
                                                 const unsigned char* buffer, const unsigned char* staged, int layer, int first_row, int base,
                                                 float* total, const Sums& at, const Order& tile_order) {
-    constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = own_rows ? ROW_TILES : places / 16;  // in registers
+    constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = own_rows ? ROW_TILES : tile_rows / 16;  // in registers
     const Group group = lanes.again();
     const Order order = tile_order.of_warp(group.warp);
     const int part = own_rows ? 0 : group.warp;
     const auto first_of = [&](int block) { return 16 * (own_rows ? group.row_tile(block) : block); };
     const OutsAt outs_at(buffer, group);
-    const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
+    const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, tile_rows) - 1;
     const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
     const int first_in = base / 16, end_in = packed ? min(at.tiles(layer), first_in + width / 16) : at.tiles(layer);
     constexpr bool by_barrier = own_rows && large;
-    const bool is_first = first_row == 0, is_last = first_row + places >= tile.num_nodes;
+    const bool is_first = first_row == 0, is_last = first_row + tile_rows >= tile.num_nodes;
     for (int q = first_in + in_tiles * part; q < (base == 0 ? max(end_in, column_warps) : end_in); q += in_tiles * column_warps) {
         const auto turn = [&] { return at.turn(layer, Sums::in_pieces && layer == 0 && q >= end_in ? at.first_tiles + part : q); };
         for (int begin = 0; begin < column_tiles; begin += most) {
@@ -273,16 +273,16 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
             float* to = (order.last && is_last ? at.handed_in(p) : total) + first_block;
             constexpr int count = in_tiles * most;
             const int there = q >= end_in ? 0 : column_tiles % most == 0 ? count : in_tiles * (column_tiles - begin);
-            const auto place = [](int k) { return (k % in_tiles * column_tiles + k / in_tiles) * block_floats; };
+            const auto offset = [](int k) { return (k % in_tiles * column_tiles + k / in_tiles) * block_floats; };
             float4 before[count] = {};  // all are read before the first is written, which might change what is read
 #pragma unroll
             for (int k = 0; more && k < count; k++)
-                if (k < there) before[k] = *reinterpret_cast<const float4*>(from + place(k));
+                if (k < there) before[k] = *reinterpret_cast<const float4*>(from + offset(k));
 #pragma unroll
             for (int k = 0; k < count; k++) {
                 const float(&x)[4] = d[k % in_tiles][k / in_tiles];
                 const float4 b = before[k];
-                if (k < there) *reinterpret_cast<float4*>(to + place(k)) = make_float4(b.x + x[0], b.y + x[1], b.z + x[2], b.w + x[3]);
+                if (k < there) *reinterpret_cast<float4*>(to + offset(k)) = make_float4(b.x + x[0], b.y + x[1], b.z + x[2], b.w + x[3]);
             }
         }
         if (is_last && q == in_tiles * part) column_sums(columns, group, layer, total, at, order.tile > 0);

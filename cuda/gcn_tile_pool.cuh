@@ -26,7 +26,7 @@ __device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int 
     for (int i = begin + thread; i < end; i += 32 * WARPS) p.predictions[i] = prediction(p, i / p.num_targets, i % p.num_targets);
 }
 
-// Computes the slopes of a tile's molecules and the sums of their terms. It takes no `Tile`, which would have to lie in memory.
+// Computes the derivatives of a tile's molecules and the sums of their terms. It takes no `Tile`, which would have to lie in memory.
 __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     const int begin = __ldg(p.tile_ptr + tile) * p.num_targets, end = __ldg(p.tile_ptr + tile + 1) * p.num_targets;
     float total = 0.0f, known = 0.0f;
@@ -35,7 +35,7 @@ __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
         const float target = __ldg(p.target + i);
         const float output = prediction(p, i / p.num_targets, t), standard = (target - __ldg(p.target_mean + t)) / __ldg(p.target_std + t);
         const bool there = target == target;
-        p.slopes[i] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
+        p.derivatives[i] = there ? derivative(p.kind, output, standard, p.delta) : 0.0f;
         if (there) total += term(p.kind, output, standard, p.delta), known += 1.0f;
     }
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     terms[0] = total, terms[1] = known;
 }
 
-// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
+// Returns the factor of every derivative: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const Parameters& p) {
     const double known = p.loss_sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
@@ -100,7 +100,7 @@ __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
     const int first = end * p.num_targets + blockIdx.x * blockDim.x + threadIdx.x;
     for (int i = first; !SAVE && i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
         p.predictions[i] = __ldg(p.head_bias + i % p.num_targets);
-    if (LOSS) clear(p.slopes, size_t(end) * p.num_targets, size_t(p.num_graphs) * p.num_targets);
+    if (LOSS) clear(p.derivatives, size_t(end) * p.num_targets, size_t(p.num_graphs) * p.num_targets);
 }
 
 // Reads four columns of the gradient of a pooled molecule.
@@ -111,9 +111,9 @@ __device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parame
     for (int t = 0; t < p.num_targets; t++) {
         float weight[4];
         read4(weight, p.head_weight + size_t(t) * HIDDEN, column, HIDDEN, false);
-        const float slope = factor * __ldg(p.slopes + size_t(graph) * p.num_targets + t);
+        const float derivative = factor * __ldg(p.derivatives + size_t(graph) * p.num_targets + t);
 #pragma unroll
-        for (int i = 0; i < 4; i++) gradient[i] += slope * weight[i];
+        for (int i = 0; i < 4; i++) gradient[i] += derivative * weight[i];
     }
 }
 

@@ -1,8 +1,8 @@
 // How a block takes molecules through the layers of a head.
 //
-// Their states lie in shared memory: a plane for each layer's input, and one for the predictions' slopes. Weights come in chunks, the next
-// one while a chunk is multiplied. A column of ones follows a plane's last column, and the bias follows a weight's. Products then add the
-// bias, and give its gradient.
+// Their states lie in shared memory: a plane for each layer's input, and one for the predictions' derivatives. Weights come in chunks, the
+// next one while a chunk is multiplied. A column of ones follows a plane's last column, and the bias follows a weight's. Products then add
+// the bias, and give its gradient.
 //
 // Macros: LAYERS, PLANES (LAYERS + 1).
 #pragma once
@@ -58,7 +58,7 @@ struct Memory {
     float* begin;
 
     __device__ __forceinline__ float* plane(int i) const { return begin + p.rows * p.planes[i].begin; }
-    __device__ __forceinline__ float* chunk(int turn) const { return begin + p.rows * p.num_columns + turn * p.chunk_size; }
+    __device__ __forceinline__ float* chunk(int buffer) const { return begin + p.rows * p.num_columns + buffer * p.chunk_size; }
     __device__ __forceinline__ void copy_ones(int i, const Rows& rows) const {
         copy_last(plane(i), p.planes[i].stride, &one, 0, p.planes[i].width, rows.count, p.rows);
     }
@@ -87,15 +87,15 @@ struct Chunk {
 template <bool FORWARD, class Start, class Multiply>
 __device__ __forceinline__ void each_chunk(const Memory& memory, const Start& start, const Multiply& multiply) {
     using Some = Chunk<FORWARD>;
-    int turn = 0;
+    int current = 0;
     Some now(memory.p, FORWARD ? 0 : LAYERS - 1);
-    start(now, memory.chunk(turn));
+    start(now, memory.chunk(current));
     while (now.exists()) {
         const Some next = now.next(memory.p);
         wait_for_copies();
         __syncthreads();
-        if (next.exists()) start(next, memory.chunk(turn ^ 1));
-        multiply(now, memory.chunk(turn));
-        now = next, turn ^= 1;
+        if (next.exists()) start(next, memory.chunk(current ^ 1));
+        multiply(now, memory.chunk(current));
+        now = next, current ^= 1;
     }
 }

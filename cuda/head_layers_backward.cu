@@ -33,9 +33,9 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_backward(const __g
         each_chunk<false>(memory, start, [&](const Chunk<false>& chunk, const float* weights) {
             const int number = chunk.layer;
             const Plane &in = p.planes[number], &out = p.planes[number + 1];
-            float *states = memory.plane(number), *slopes = memory.plane(number + 1);
+            float *states = memory.plane(number), *derivatives = memory.plane(number + 1);
             if (chunk.first == 0) {
-                const Operand<false> left{slopes, out.stride, quads_of(out.width)}, right{states, in.stride, quads_of(in.width + 1)};
+                const Operand<false> left{derivatives, out.stride, quads_of(out.width)}, right{states, in.stride, quads_of(in.width + 1)};
                 product(left, right, p.rows / 4, [&](int i, int j, const float(&sum)[4][4]) {
 #pragma unroll
                     for (int m = 0; m < 4; m++) {
@@ -52,9 +52,9 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_backward(const __g
                         }
                     }
                 });
-                __syncthreads();  // slopes are about to replace the states
+                __syncthreads();  // derivatives are about to replace the states
             }
-            const Operand<true> left{slopes, out.stride, p.rows / 4};
+            const Operand<true> left{derivatives, out.stride, p.rows / 4};
             const Operand<false> right{weights, 4 * chunk.quads, chunk.quads};
             product(left, right, quads_of(out.width), [&](int i, int j, const float(&sum)[4][4]) {
 #pragma unroll

@@ -40,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
         const float* predictions = memory.plane(LAYERS);
         for (int i = threadIdx.x; i < rows.count * out.width; i += blockDim.x) {
             const int row = i / out.width, t = i % out.width;
-            const long long place = static_cast<long long>(rows.first) * out.width + i;
+            const long long index = static_cast<long long>(rows.first) * out.width + i;
             const float prediction = predictions[row * out.stride + t];
-            const float target = p.target[place], standard = (target - p.mean[t]) / p.std[t];
+            const float target = p.target[index], standard = (target - p.mean[t]) / p.std[t];
             const bool there = target == target;
-            out.rows[place] = there ? slope(p.kind, prediction, standard, p.delta) : 0.0f;
+            out.rows[index] = there ? derivative(p.kind, prediction, standard, p.delta) : 0.0f;
             if (there) total += term(p.kind, prediction, standard, p.delta), known += 1.0;
         }
     });

@@ -12,7 +12,7 @@ enum {
     ROWS = 16,    // as many molecules at a time
 };
 
-// Computes predictions, slopes and partial sums, with eight lanes for each molecule.
+// Computes predictions, derivatives and partial sums, with eight lanes for each molecule.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
@@ -23,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
         const bool exists = row < p.num_graphs;  // all lanes of a warp go on to the shuffles
         const float* x = p.x + static_cast<long long>(exists ? row : first) * p.width;
         for (int t = 0; t < p.num_targets; ++t) {
-            const long long place = static_cast<long long>(row) * p.num_targets + t;
-            const float target = exists ? p.target[place] : 0.0f, mean = p.mean[t], std = p.std[t], bias = p.bias[t];
+            const long long index = static_cast<long long>(row) * p.num_targets + t;
+            const float target = exists ? p.target[index] : 0.0f, mean = p.mean[t], std = p.std[t], bias = p.bias[t];
             float prediction = 0.0f;
             for (int first_column = lane; first_column < p.width; first_column += WIDE * LANES) {
                 float values[WIDE], weights[WIDE];
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
             if (lane != t % LANES || !exists) continue;
             const float output = prediction + bias, standard = (target - mean) / std;
             const bool there = target == target;
-            p.slopes[place] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
+            p.derivatives[index] = there ? derivative(p.kind, output, standard, p.delta) : 0.0f;
             if (there) total += term(p.kind, output, standard, p.delta), known += 1.0;
         }
     }
@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_
     sum_up(p, reinterpret_cast<double*>(shared));
 }
 
-// Writes `factor` times the sums over all molecules of slopes times x, for TARGETS targets and COLUMNS columns. The column after the last
-// is one: it gives the bias.
+// Writes `factor` times the sums over all molecules of derivatives times x, for TARGETS targets and COLUMNS columns. The column after the
+// last is one: it gives the bias.
 __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int block, float factor) {
     const int chunks = p.width / COLUMNS + 1, first_column = block % chunks * COLUMNS, first_target = block / chunks * TARGETS;
     const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;
@@ -85,9 +85,9 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
         }
 #pragma unroll
         for (int t = 0; t < TARGETS; ++t) {
-            const float* slopes = p.slopes + first_target + min(t, targets - 1);
+            const float* derivatives = p.derivatives + first_target + min(t, targets - 1);
 #pragma unroll
-            for (int k = 0; k < ROWS; ++k) total[t] += x[k] * slopes[rows[k] * p.num_targets];
+            for (int k = 0; k < ROWS; ++k) total[t] += x[k] * derivatives[rows[k] * p.num_targets];
         }
     }
 #pragma unroll
@@ -119,14 +119,14 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
     const long long threads = static_cast<long long>(gridDim.x - summing) * blockDim.x;
     const float factor = loss_scale(p.sums, p.grad_loss);
     for (long long i = static_cast<long long>(blockIdx.x - summing) * blockDim.x + threadIdx.x; i < count; i += threads) {
-        const float* slopes = p.slopes + i / p.width * p.num_targets;
+        const float* derivatives = p.derivatives + i / p.width * p.num_targets;
         float sum = 0.0f;
-        for (int t = 0; t < p.num_targets; ++t) sum += slopes[t] * p.weight[t * p.width + i % p.width];
+        for (int t = 0; t < p.num_targets; ++t) sum += derivatives[t] * p.weight[t * p.width + i % p.width];
         p.grad_x[i] = factor * sum;
     }
 }
 
-// Ends a forward pass whose slopes and partial sums another kernel has computed. The last block adds these up. The others compute the
+// Ends a forward pass whose derivatives and partial sums another kernel has computed. The last block adds these up. The others compute the
 // gradients of weight and bias, without the loss's own gradient and the number of terms.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
@@ -145,7 +145,7 @@ extern "C" __global__ void masked_loss_forward(const __grid_constant__ Parameter
         const int t = i % p.num_targets;
         const float target = p.target[i], standard = (target - p.mean[t]) / p.std[t];
         const bool there = target == target;
-        p.slopes[i] = there ? slope(p.kind, p.x[i], standard, p.delta) : 0.0f;
+        p.derivatives[i] = there ? derivative(p.kind, p.x[i], standard, p.delta) : 0.0f;
         if (there) total += term(p.kind, p.x[i], standard, p.delta), known += 1.0;
     }
     sum_over_block(reinterpret_cast<double*>(shared), total, known);
@@ -154,5 +154,5 @@ extern "C" __global__ void masked_loss_forward(const __grid_constant__ Parameter
 extern "C" __global__ void masked_loss_backward(const __grid_constant__ Parameters p) {
     const float factor = loss_scale(p.sums, p.grad_loss);
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
-        p.grad_x[i] = factor * p.slopes[i];
+        p.grad_x[i] = factor * p.derivatives[i];
 }

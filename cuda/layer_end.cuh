@@ -23,11 +23,11 @@ struct ColumnMoments {
         count = both;
     }
 };
-// The sums that the gradients of a norm need in a column: of the gradient g of its output, and of g times the normalised input.
+// The gradients of a norm's bias and weight in a column: the sums of the gradient g of its output, and of g times the normalised input.
 struct NormSums {
-    real grad = 0, slope = 0;
-    __device__ __forceinline__ void add(real g, real normal) { grad += g, slope = multiply_add(g, normal, slope); }
-    __device__ __forceinline__ void merge(const NormSums& x) { grad += x.grad, slope += x.slope; }
+    real bias = 0, weight = 0;
+    __device__ __forceinline__ void add(real g, real normal) { bias += g, weight = multiply_add(g, normal, weight); }
+    __device__ __forceinline__ void merge(const NormSums& x) { bias += x.bias, weight += x.weight; }
 };
 
 // A column of a norm as an affine map. Forward and backward compute the same bits, so that they agree on what relu keeps.
@@ -36,9 +36,9 @@ struct Column {
 
     __device__ __forceinline__ real operator()(real x) const { return multiply_add(x - mean, factor, bias); }
     __device__ __forceinline__ real normal(real x) const { return (x - mean) * deviation; }
-    // Returns the gradient of the input with the batch's statistics, from that of the output and the means of the two sums.
-    __device__ __forceinline__ real through_statistics(real x, real g, real grad, real slope) const {
-        return factor * (g - grad - normal(x) * slope);
+    // Returns the gradient of the input with the batch's statistics, from that of the output and the means of the sums in `NormSums`.
+    __device__ __forceinline__ real through_statistics(real x, real g, real mean_g, real mean_gx) const {
+        return factor * (g - mean_g - normal(x) * mean_gx);
     }
 };
 
@@ -48,8 +48,8 @@ struct Columns {
     int count;
 
     __device__ __forceinline__ Column operator[](int i) const { return {at[i], at[count + i], at[2 * count + i], at[3 * count + i]}; }
-    __device__ __forceinline__ real grad(int i) const { return at[4 * count + i]; }
-    __device__ __forceinline__ real slope(int i) const { return at[5 * count + i]; }
+    __device__ __forceinline__ real mean_g(int i) const { return at[4 * count + i]; }
+    __device__ __forceinline__ real mean_gx(int i) const { return at[5 * count + i]; }
 };
 
 // Adds up parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;
@@ -102,9 +102,9 @@ __device__ __forceinline__ void merge_moments(const LayerEnd& it, int first, int
 }
 template <class Use>
 __device__ __forceinline__ void merge_sums(const LayerEnd& it, int first, int columns, real* scratch, Use use) {
-    const auto add = [](real (&sums)[9], const Quad& grad, const Quad& slope, real) {
+    const auto add = [](real (&sums)[9], const Quad& bias, const Quad& weight, real) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) sums[e] += grad.e[e], sums[4 + e] += slope.e[e];
+        for (int e = 0; e < 4; e++) sums[e] += bias.e[e], sums[4 + e] += weight.e[e];
     };
     merge_parts(it, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, NormSums{sums[0], sums[1]}); });
 }
@@ -159,8 +159,8 @@ struct LoadColumns {
         if (it.parts != nullptr && backward) {
             const real count = static_cast<real>(max(num_rows, 1));
             merge_sums(it, first, columns, scratch, [&](int i, const NormSums& x) {
-                to.at[4 * to.count + i] = x.grad / count, to.at[5 * to.count + i] = x.slope / count;
-                if (keeps && first + i < it.width) it.grad_bias[first + i] = x.grad, it.grad_weight[first + i] = x.slope;
+                to.at[4 * to.count + i] = x.bias / count, to.at[5 * to.count + i] = x.weight / count;
+                if (keeps && first + i < it.width) it.grad_bias[first + i] = x.bias, it.grad_weight[first + i] = x.weight;
             });
         } else if (it.parts != nullptr) {
             merge_moments(it, first, columns, scratch, [&](int i, const ColumnMoments& x) {

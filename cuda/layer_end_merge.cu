@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(64) layer_end_merge(const __grid_co
     const int first = 4 * blockIdx.x, half = padded_columns(p.from.width);
     wait_for_previous();
 #if SUMS
-    merge_sums(p.from, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.grad, p.to[half + first + i] = x.slope; });
+    merge_sums(p.from, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.bias, p.to[half + first + i] = x.weight; });
 #else
     merge_moments(p.from, first, 4, scratch, [&](int i, const ColumnMoments& x) {
         p.to[first + i] = x.mean, p.to[half + first + i] = x.squares;

@@ -1,5 +1,5 @@
 // The losses over targets that are not missing: their terms, and sums in a fixed order. A new loss is one line in `term` and one in
-// `slope`.
+// `derivative`.
 #pragma once
 #include "device.cuh"
 
@@ -13,7 +13,7 @@ __device__ __forceinline__ float term(int loss, float prediction, float target, 
     return size < delta ? 0.5f * d * d : delta * (size - 0.5f * delta);
 }
 // Returns the term's derivative by the prediction.
-__device__ __forceinline__ float slope(int loss, float prediction, float target, float delta) {
+__device__ __forceinline__ float derivative(int loss, float prediction, float target, float delta) {
     const float d = prediction - target;
     if (loss == mse) return 2.0f * d;
     const float sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;  // keeps NaN
@@ -36,7 +36,7 @@ __device__ __forceinline__ void sum_over_block(double* shared, double& total, do
     }
     if (threadIdx.x == 0) total = totals[0], known = counts[0];
 }
-// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
+// Returns the factor of every derivative: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const double* sums, const float* grad_loss) {
     const double known = sums[1];
     return *grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);

@@ -25,7 +25,7 @@ __device__ __noinline__ void add_more(More& it, const unsigned char* buffer, con
             const int neighbour = source_of(bonds, tile, bond);
             if (SELF_LOOPS && neighbour == atom) continue;
             const size_t begin = begin_of<large>(buffer, large ? neighbour : inside(neighbour));
-            add(sum, load(buffer + at_span(begin ^ place(0, it.t), it.b)));
+            add(sum, load(buffer + at_span(begin ^ segment_offset(0, it.t), it.b)));
         }
         it.total[i] = sum;
     }
@@ -77,7 +77,7 @@ struct Neighbours {
     // Orders a tile's atoms (stable, most bonds first) and writes its table.
     __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, unsigned char* buffer) {
         const Table table(buffer);
-        constexpr int blocks = (places + 31) / 32;
+        constexpr int blocks = (tile_rows + 31) / 32;
         int degree[blocks], row[blocks], most = 0, count = 0;
 #pragma unroll
         for (int k = 0; k < blocks; k++) {
@@ -105,7 +105,7 @@ struct Neighbours {
         for (int k = 0; k < blocks; k++) {
             const int atom = 32 * k + group.lane;
             if (group.warp > 0 || atom >= tile.num_nodes) continue;
-            table.offset[atom] = static_cast<unsigned short>(place(row[k], 0) / offset_unit);
+            table.offset[atom] = static_cast<unsigned short>(segment_offset(row[k], 0) / offset_unit);
             table.atom[row[k]] = static_cast<unsigned char>(atom);
         }
         group.sync();
@@ -124,14 +124,14 @@ struct Neighbours {
         for (int i = 0; i < shares; i++) {
             const int atom = 32 * (group.warp + WARPS * i) + group.lane;
             const bool there = atom < tile.num_nodes;
-            if (WARPS * shares * 32 > places && atom >= places) break;
+            if (WARPS * shares * 32 > tile_rows && atom >= tile_rows) break;
             int degree = end[i] - begin[i] + (SELF_LOOPS && there);
             uint32 offset[4];
 #pragma unroll
             for (int slot = 0; slot < 4; slot++) {
                 const bool self = SELF_LOOPS && neighbour[i][slot] == atom;
                 degree -= self;
-                const uint32 missing = static_cast<uint32>(place(places, 0)) / offset_unit;
+                const uint32 missing = static_cast<uint32>(segment_offset(tile_rows, 0)) / offset_unit;
                 offset[slot] = self || neighbour[i][slot] < 0 ? missing : table.offset[inside(neighbour[i][slot])];
             }
             const int at = there ? row_of<large>(buffer, atom) : atom;
@@ -150,7 +150,7 @@ struct Neighbours {
     }
 
     // What forward saves for backward of what `find` found of a tile: the table, the rows' scales, `beyond`, and `near` by row tile.
-    static constexpr int kept_bytes = table_bytes + 4 * places + 64;
+    static constexpr int kept_bytes = table_bytes + 4 * tile_rows + 64;
 
     __device__ __forceinline__ void keep(unsigned char* kept, const unsigned char* buffer, const Group& group) const {
         uint32* words = reinterpret_cast<uint32*>(kept);
@@ -159,7 +159,7 @@ struct Neighbours {
         each_row([&](int m, int half) {
             if (group.t == 0) scales[group.row(m, half)] = scale[m][half];
         });
-        int* counts = reinterpret_cast<int*>(kept + table_bytes + 4 * places);
+        int* counts = reinterpret_cast<int*>(kept + table_bytes + 4 * tile_rows);
         if (group.lane > 0) return;
         if (group.warp == 0) counts[0] = beyond;
 #pragma unroll
@@ -168,7 +168,7 @@ struct Neighbours {
     __device__ __forceinline__ void recall(const unsigned char* kept, const Tile& tile, unsigned char* buffer, const Group& group) {
         constexpr int words = table_bytes / 4;
         const bool there = tile.num_nodes > 0;  // forward leaves empty tiles out
-        const int* counts = reinterpret_cast<const int*>(kept + table_bytes + 4 * places);
+        const int* counts = reinterpret_cast<const int*>(kept + table_bytes + 4 * tile_rows);
         first_row = 0, beyond = there ? __ldg(counts) : 0;
 #pragma unroll
         for (int i = 0; i < numbers; i++) near[i] = there ? __ldg(counts + 1 + group.row_tile(each * i)) : 0;
@@ -190,7 +190,7 @@ struct Neighbours {
     // Returns the lane's segment of span b of I times the buffer.
     __device__ __forceinline__ Segment own_row(const unsigned char* buffer, const Tile& tile, const Group& group, int b, int m, int half) const {
         const bool there = SELF_LOOPS && (!large || first_row + group.row(m, half) < tile.num_nodes);
-        return there ? load(buffer + group.own_place(first_row, m, half, b)) : zeros();
+        return there ? load(buffer + group.own_offset(first_row, m, half, b)) : zeros();
     }
     // total += the lane's segments of span b of A times the buffer, for the rows of `pair` row tiles from m0 on.
     __device__ __forceinline__ void pull(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
@@ -218,7 +218,7 @@ private:
 
     // Adds the first four neighbours of each row.
     __device__ __forceinline__ void add_nearest(Segment (&total)[pair][2], const unsigned char* buffer, const Group& group, int b, int m0) const {
-        const uint32 lane = (static_cast<uint32>(place(0, group.t)) ^ (b & 1 ? flip : 0)) / offset_unit * 0x10001;
+        const uint32 lane = (static_cast<uint32>(segment_offset(0, group.t)) ^ (b & 1 ? flip : 0)) / offset_unit * 0x10001;
         const int most = near[m0 / each];
         if (apart && m0 == 0) {
             const int second = near[numbers - 2];

@@ -25,9 +25,9 @@ extern "C" __global__ void __launch_bounds__(threads) product_operands(const __g
     float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: the largest of a column's numbers
     const Weight& it = my_weight(p);
     const int chunk = blockIdx.x - it.first_block, count = (it.rows + 15) / 16;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = 2 * (lane / 4);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = 2 * (lane / 4);
     const auto load = [&](int k, int j, int e) {
-        const int row = 16 * k + 4 * (lane % 4) + e, column = 16 * chunk + place + j;
+        const int row = 16 * k + 4 * (lane % 4) + e, column = 16 * chunk + first + j;
         return row < it.rows && column < it.columns ? __ldg(it.values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
     };
     wait_for_previous();
@@ -37,15 +37,15 @@ extern "C" __global__ void __launch_bounds__(threads) product_operands(const __g
             for (int e = 0; e < 4; e++) x = fmaxf(x, fabsf(load(k, j, e)));
         x = fmaxf(x, shuffle_xor(x, 1));
         x = fmaxf(x, shuffle_xor(x, 2));
-        if (lane % 4 == 0) most[16 * warp + place + j] = x;
+        if (lane % 4 == 0) most[16 * warp + first + j] = x;
     }
     __syncthreads();
     Scale scale[2];
     for (int j = 0; j < 2; j++) {
         float x = 0.0f;
-        for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + place + j]);
+        for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + first + j]);
         scale[j] = Scale(bits(x));
-        if (warp == 0 && lane % 4 == 0) it.scales[16 * chunk + place + j] = scale[j].down * larger_by(0.375f * count);
+        if (warp == 0 && lane % 4 == 0) it.scales[16 * chunk + first + j] = scale[j].down * larger_by(0.375f * count);
     }
     float4* to = reinterpret_cast<float4*>(it.fragments) + 64 * size_t(chunk) * count + lane;
     for (int k = warp; k < count; k += warps) {

@@ -117,7 +117,7 @@ struct Part {
         }
     }
     __device__ __forceinline__ void leave(const Last& product, float* part) {
-        write_part(product, part, [&](int c, int j, int which) { return over_lanes(which == 0 ? all[c][j].grad : all[c][j].slope); });
+        write_part(product, part, [&](int c, int j, int which) { return over_lanes(which == 0 ? all[c][j].bias : all[c][j].weight); });
     }
 };
 #endif

@@ -69,10 +69,10 @@ __device__ __forceinline__ void finish(
         const int column = 16 * (product.column + c) + 2 * product.g;
         const float2 scale = *reinterpret_cast<const float2*>(vectors + column), bias = *reinterpret_cast<const float2*>(vectors + 16 * all_chunks + column);
         const bool inside = column < in_memory;
-        size_t place[2];  // of a lane's two rows among every eight
+        size_t offset[2];  // of a lane's two rows among every eight
         int row[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), place[i] = size_t(first + row[i]) * in_memory + column;
+        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), offset[i] = size_t(first + row[i]) * in_memory + column;
         const auto is_there = [&](int m, int i) { return 8 * m + row[i] < count && inside; };
         float2 more[Product::groups][2], value[Product::groups][2];  // asked for together
 #pragma unroll
@@ -80,8 +80,8 @@ __device__ __forceinline__ void finish(
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 if (After::add && is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
-                    more[m][i] = *reinterpret_cast<const float2*>(it.add + place[i] + 8 * m * in_memory);
-                if (After::mask && is_there(m, i)) value[m][i] = __ldg(reinterpret_cast<const float2*>(it.mask + place[i] + 8 * m * in_memory));
+                    more[m][i] = *reinterpret_cast<const float2*>(it.add + offset[i] + 8 * m * in_memory);
+                if (After::mask && is_there(m, i)) value[m][i] = __ldg(reinterpret_cast<const float2*>(it.mask + offset[i] + 8 * m * in_memory));
             }
 #pragma unroll
         for (int m = 0; m < Product::groups; m++) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void finish(
                 const bool there = is_there(m, i);
                 const float down = row_scales[8 * m + row[i]];
                 float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias.x), fmaf(product.sum[c][m][2 + i], down * scale.y, bias.y)};
-                if (After::kept && there) two(it.kept + place[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
+                if (After::kept && there) two(it.kept + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     if (After::relu) v[j] = relu(v[j]);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void finish(
                     v[0] = value[m][i].x > 0.0f ? v[0] * it.mask_scale : 0.0f;
                     v[1] = value[m][i].y > 0.0f ? v[1] * it.mask_scale : 0.0f;
                 }
-                if (After::out && there) two(it.out + place[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
+                if (After::out && there) two(it.out + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
                 if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }
@@ -186,8 +186,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #endif
     wait_for_copies();
     __syncthreads();  // the weights are there
-    for (int turn = 0; first < num_rows; turn ^= 1) {
-        float *tile = tiles + (RESIDENT ? 0 : turn * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : turn * rows);
+    for (int current = 0; first < num_rows; current ^= 1) {
+        float *tile = tiles + (RESIDENT ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
         const int begin = first, count = left();
         wait_for_copies();
         convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         });
         sync();  // also waits until all are done with the tile before
         first += step;
-        if (!RESIDENT && first < num_rows) copy_rows(p, thread, tiles + (turn ^ 1) * source_numbers, first, left());
+        if (!RESIDENT && first < num_rows) copy_rows(p, thread, tiles + (current ^ 1) * source_numbers, first, left());
         if constexpr (MIDDLE > 0) {
             before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
             before.zero();

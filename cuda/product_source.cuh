@@ -20,7 +20,7 @@ struct TileOf {
     static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
     static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
     static constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that have a row
-    static constexpr int turns = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
+    static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
 using Source = TileOf<IN>;
 constexpr bool two_sources = BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD);  // the second: the norm's input, or what is added
@@ -30,7 +30,7 @@ __device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float
     for (int row = thread / Source::lanes; row < count; row += Source::teams) {
         const size_t from = size_t(first + row) * Source::in_memory;
 #pragma unroll
-        for (int i = 0; i < Source::turns; i++) {
+        for (int i = 0; i < Source::lane_quads; i++) {
             const int column = 4 * (thread % Source::lanes + i * Source::lanes);
             if (column >= Source::in_memory) continue;
             copy16(tile + row * Source::stride + column, p.x + from + column, true);
@@ -68,14 +68,14 @@ __device__ __forceinline__ float4 through_end(const Parameters& p, const Columns
 // first.
 template <class Tile, class Take>
 __device__ __forceinline__ void convert_rows(int thread, float* tile, float* row_scales, int count, Take take) {
-    constexpr int lanes = Tile::lanes, turns = Tile::turns;
+    constexpr int lanes = Tile::lanes, lane_quads = Tile::lane_quads;
     const int lane = thread % lanes;
     for (int row = thread / lanes; row < rows; row += Tile::teams) {  // all lanes of a warp continue together: a warp has whole teams
         float* begin = tile + row * Tile::stride;
-        float4 x[turns];
+        float4 x[lane_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (lane + i * lanes);
             const bool there = row < count && column < Tile::in_memory;
             x[i] = there ? four(begin + column) : nothing();
@@ -87,7 +87,7 @@ __device__ __forceinline__ void convert_rows(int thread, float* tile, float* row
         for (int mask = lanes / 2; mask > 0; mask >>= 1) most = fmaxf(most, shuffle_xor(most, mask));
         const Scale scale(bits(most));
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (lane + i * lanes);
             if (column < Tile::width) four(begin + column) = operand(x[i], scale.up);
         }

@@ -56,18 +56,18 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
     const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
     const int num_rows = num_real(it.atoms, it.bonds, it.num_rows), end = min(num_rows, (split + 1) * it.rows_per_split);
     float sum[blocks][blocks][2][4] = {}, bias[blocks][2] = {};
-    int first = split * it.rows_per_split, turn = 0;
+    int first = split * it.rows_per_split, current = 0;
     const auto copy = [&](int from) {
-        float* to = tiles + turn * 2 * at_once * stride;
+        float* to = tiles + current * 2 * at_once * stride;
         g_rows.copy(to, from, end);
         if (has_matrix) x_rows.copy(to + at_once * stride, from, end);
-        turn ^= 1;
+        current ^= 1;
     };
     wait_for_previous();
     copy(first);
 #pragma unroll 1
     for (; first < end; first += at_once) {
-        const float *left = tiles + (turn ^ 1) * 2 * at_once * stride, *right = left + at_once * stride;
+        const float *left = tiles + (current ^ 1) * 2 * at_once * stride, *right = left + at_once * stride;
         wait_for_copies();
         __syncthreads();
         copy(first + at_once);
@@ -110,15 +110,15 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
         const float* s = &sum[0][0][0][0] + 4 * i;  // [m][column block][j]
         value[i] = make_float4(s[0], s[1], s[2], s[3]);
     }
-    const int place = 4 * threadIdx.x, bias_place = 4 * mine * threads + row + 2 * g;
+    const int offset = 4 * threadIdx.x, bias_offset = 4 * mine * threads + row + 2 * g;
     const auto leave = [&](float* to) {
         if (has_matrix) {
 #pragma unroll
-            for (int i = 0; i < mine; i++) four(to + place + 4 * i * threads) = value[i];
+            for (int i = 0; i < mine; i++) four(to + offset + 4 * i * threads) = value[i];
         }
         if (keeps_bias) {
 #pragma unroll
-            for (int i = 0; i < blocks; i++) two(to + bias_place + 16 * i) = make_float2(bias[i][0], bias[i][1]);
+            for (int i = 0; i < blocks; i++) two(to + bias_offset + 16 * i) = make_float2(bias[i][0], bias[i][1]);
         }
     };
     // Adds up the sums of parts, in order.
@@ -131,11 +131,11 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
         for (int part = 0; part < parts; part++, from += partial_size) {
             if (has_matrix) {
 #pragma unroll
-                for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + place + 4 * i * threads));
+                for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + offset + 4 * i * threads));
             }
             if (keeps_bias) {
 #pragma unroll
-                for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] += load_past_l1(from + bias_place + 16 * (i / 2) + i % 2);
+                for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] += load_past_l1(from + bias_offset + 16 * (i / 2) + i % 2);
             }
         }
     };

@@ -58,7 +58,7 @@ __device__ __forceinline__ void store(const Lane& lane, real* row, const Columns
         if (lane.has(r)) *reinterpret_cast<Vector*>(row + lane.column(r)) = x.at[r];
     }
 }
-// Calls visit(repeat, place in the vector) for every column of a lane.
+// Calls visit(repeat, index in the vector) for every column of a lane.
 template <class Visit>
 __device__ __forceinline__ void each(const Visit& visit) {
 #pragma unroll

@@ -1,14 +1,22 @@
-// What the kernels on rows of atoms and bonds share: four columns at a time, the columns and rows of a thread, and the end of a gradient.
+// What the kernels on rows of atoms and bonds share. Terms of rows_*.cu and rows_*.cuh:
 //
-// A row has `stride` numbers: its width rounded up to whole quads of four, with zeros in between. In a padded batch the rows beyond the
-// last atom and the last bond are not read and become zero.
+// - row: the numbers of one atom or bond. It has `stride` numbers: its `width` rounded up to whole quads, with zeros in between.
+// - quad: four adjacent columns of a row, which one thread computes together.
+// - team: threads side by side in a block that work on the same row, at most 32 (`Team`; in rows_warp_teams.cuh within one warp).
+// - lane: a thread's number in its team. Lane l has quad l of the team's, or quads l, l + lanes, ... where it has `lane_quads` of them.
+// - chunk: the quads that one team has; wider rows have several chunks, each in blocks of its own.
+// - part: a block's number among the blocks of its chunk, which share the rows. Also what such a block leaves of a norm's moments or sums
+//   for the next launch (layer_end.cuh).
+// - record: what blocks merge into one result (rows_merge.cuh): the sums of a column, of a quad of distinct bonds, or of eps.
+//
+// In a padded batch the rows beyond the last atom and the last bond are not read and become zero.
 #pragma once
 #include "layer_end.cuh"
 #include "philox.cuh"
 #include "rows_structs.h"  // molgcn/ops/layer_network/rows_launches.py
 
 __device__ __forceinline__ int atoms_of(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
-__device__ __forceinline__ size_t place(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
+__device__ __forceinline__ size_t offset_of(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
 // Loads four numbers of a vector [width], and zeros beyond it.
 __device__ __forceinline__ Quad load_vector(const Parameters& p, const real* vector, int quad) {
     return each([&](int e) { return 4 * quad + e < p.width ? vector[4 * quad + e] : real(0); });
@@ -19,30 +27,30 @@ __device__ __forceinline__ void store_vector(const Parameters& p, real* vector, 
         if (4 * quad + e < p.width) vector[4 * quad + e] = x.e[e];
 }
 __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, int quad, const Quad& x) {
-    *reinterpret_cast<Quad*>(rows + place(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
+    *reinterpret_cast<Quad*>(rows + offset_of(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
 }
 
-// Which part of the work a thread of a block has. `lanes` threads side by side are a team; they have adjacent quads of one row, and a block
-// has as many teams as there is room for. Blocks share the quads in `chunks`; `part` of `parts` is the block's number among those of its
-// chunk. Threads beyond the last team or quad are idle.
-struct Tile {
-    int lane, team, teams, chunk, quad, part, parts;
+// A thread's team, and the thread's quad and rows. A block has as many whole teams as there is room for. Threads beyond the last team or
+// quad are idle.
+struct Team {
+    int lane, index, per_block;  // index: of `per_block` teams
+    int chunk, quad, part, parts;
     bool idle;
 
-    __device__ __forceinline__ explicit Tile(const Parameters& p) : Tile(p, blockIdx.x, gridDim.x) {}
-    __device__ __forceinline__ Tile(const Parameters& p, int block, int blocks) {
-        lane = threadIdx.x % p.lanes, team = threadIdx.x / p.lanes, teams = blockDim.x / p.lanes;
+    __device__ __forceinline__ explicit Team(const Parameters& p) : Team(p, blockIdx.x, gridDim.x) {}
+    __device__ __forceinline__ Team(const Parameters& p, int block, int blocks) {
+        lane = threadIdx.x % p.lanes, index = threadIdx.x / p.lanes, per_block = blockDim.x / p.lanes;
         chunk = block % p.chunks, part = block / p.chunks, parts = blocks / p.chunks;
         quad = chunk * p.lanes + lane;
-        idle = team >= teams || 4 * quad >= p.stride;
+        idle = index >= per_block || 4 * quad >= p.stride;
     }
-    __device__ __forceinline__ int first_row() const { return part * teams + team; }
-    __device__ __forceinline__ int step() const { return parts * teams; }
+    __device__ __forceinline__ int first_row() const { return part * per_block + index; }
+    __device__ __forceinline__ int step() const { return parts * per_block; }
 };
 
 // Loads four columns of a row, or zeros where there are no `rows`.
 __device__ __forceinline__ Quad load_if(const Parameters& p, const real* rows, int row, int quad) {
-    return rows != nullptr ? load(rows + place(p, row, quad)) : Quad();
+    return rows != nullptr ? load(rows + offset_of(p, row, quad)) : Quad();
 }
 
 // The end of four columns of a gradient, as molgcn.ops.layer_network.backward.Produced describes it. It is loaded before the gradient is

@@ -6,37 +6,37 @@
 extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
-    const Tile tile(p);
+    const Team team(p);
     const int num_atoms = atoms_of(p);
     wait_for_previous();
     Distances distances;
-    if (!tile.idle)
+    if (!team.idle)
 #pragma unroll 4
-        for (int row = tile.first_row(); row < num_atoms; row += tile.step()) distances.add(load(p.source + place(p, row, tile.quad)));
-    leave_part<ColumnMoments>(p, tile, distances, room);
+        for (int row = team.first_row(); row < num_atoms; row += team.step()) distances.add(load(p.source + offset_of(p, row, team.quad)));
+    leave_part<ColumnMoments>(p, team, distances, room);
 }
 
 extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
-    const Tile tile(p);
+    const Team team(p);
     const int num_atoms = atoms_of(p);
-    LoadNorm loaded(p, p.end, tile, room, false);
+    LoadNorm loaded(p, p.end, team, room, false);
     wait_for_previous();
-    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+    const Norm norm = loaded.merged(p, team, num_atoms, room);
     Distances distances;
-    if (!tile.idle)
+    if (!team.idle)
 #pragma unroll 2
-        for (int row = tile.first_row(); row < p.num_atoms; row += tile.step()) {
+        for (int row = team.first_row(); row < p.num_atoms; row += team.step()) {
             if (row >= num_atoms) {
-                store(p, p.out, row, tile.quad, constant(real(0)));
+                store(p, p.out, row, team.quad, constant(real(0)));
                 continue;
             }
-            const Quad x = load(p.source + place(p, row, tile.quad)), residual = load_if(p, p.add, row, tile.quad);
-            Quad y = activated(p, p.end, row, tile.quad, norm(x));
+            const Quad x = load(p.source + offset_of(p, row, team.quad)), residual = load_if(p, p.add, row, team.quad);
+            Quad y = activated(p, p.end, row, team.quad, norm(x));
             add(y, residual);
-            store(p, p.out, row, tile.quad, y);
+            store(p, p.out, row, team.quad, y);
             if (LEAVES) distances.add(y);
         }
-    if (LEAVES) leave_part<ColumnMoments>(p, tile, distances, room);
+    if (LEAVES) leave_part<ColumnMoments>(p, team, distances, room);
 }

@@ -6,42 +6,42 @@
 extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
-    const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad;
-    LoadNorm next(p, p.next, tile, room, false);
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad;
+    LoadNorm next(p, p.next, team, room, false);
     wait_for_previous();
     GradSums sums;
-    sums.norm = next.merged(p, tile, num_atoms, room);
-    if (!tile.idle)
+    sums.norm = next.merged(p, team, num_atoms, room);
+    if (!team.idle)
 #pragma unroll 2
-        for (int row = tile.first_row(); row < num_atoms; row += tile.step())
-            sums.add(p, row, quad, load(p.grad + place(p, row, quad)), load(p.source + place(p, row, quad)));
-    leave_part<NormSums>(p, tile, sums, room);
+        for (int row = team.first_row(); row < num_atoms; row += team.step())
+            sums.add(p, row, quad, load(p.grad + offset_of(p, row, quad)), load(p.source + offset_of(p, row, quad)));
+    leave_part<NormSums>(p, team, sums, room);
 }
 
 extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
-    const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad;
-    LoadNorm loaded(p, p.end, tile, room, true);
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad;
+    LoadNorm loaded(p, p.end, team, room, true);
     GradSums sums;
-    if (LEAVES) sums.norm = LoadNorm(p, p.next, tile, room, false).merged(p, tile, num_atoms, room);
+    if (LEAVES) sums.norm = LoadNorm(p, p.next, team, room, false).merged(p, team, num_atoms, room);
     wait_for_previous();
-    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+    const Norm norm = loaded.merged(p, team, num_atoms, room);
     const bool batch = p.end.moments != nullptr;
-    if (!tile.idle)
+    if (!team.idle)
 #pragma unroll(LEAVES ? 1 : 2)
-        for (int row = tile.first_row(); row < p.num_atoms; row += tile.step()) {
+        for (int row = team.first_row(); row < p.num_atoms; row += team.step()) {
             if (row >= num_atoms) {
                 store(p, p.of_source.out, row, quad, constant(real(0)));
                 continue;
             }
             const Ending ending(p, p.of_source, row, quad);
-            const Quad x = load(p.source + place(p, row, quad)), given = load(p.grad + place(p, row, quad));
+            const Quad x = load(p.source + offset_of(p, row, quad)), given = load(p.grad + offset_of(p, row, quad));
             Quad g = activated_grad(p, p.end, row, quad, norm(x), given);
             g = ending.write(p, p.of_source, row, quad, norm.grad(x, g, batch));
-            if (LEAVES) sums.add(p, row, quad, g, load(p.next_source + place(p, row, quad)));
+            if (LEAVES) sums.add(p, row, quad, g, load(p.next_source + offset_of(p, row, quad)));
         }
-    if (LEAVES) leave_part<NormSums>(p, tile, sums, room);
+    if (LEAVES) leave_part<NormSums>(p, team, sums, room);
 }

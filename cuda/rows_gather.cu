@@ -12,14 +12,14 @@ struct Message {
 extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_gather(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
-    const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad, step = tile.step();
-    int atom = tile.idle ? p.num_atoms : tile.first_row();
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad, step = team.step();
+    int atom = team.idle ? p.num_atoms : team.first_row();
     Incoming bonds(p, p.code, atom, num_atoms);
 #if ENDS
-    LoadNorm loaded(p, p.end, tile, room, false);
+    LoadNorm loaded(p, p.end, team, room, false);
     wait_for_previous();
-    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+    const Norm norm = loaded.merged(p, team, num_atoms, room);
 #else
     wait_for_previous();
     const Norm norm;
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
     Distances distances;
     const auto load_row = [&](int row) {
-        Quad x = load(p.source + place(p, row, quad));
+        Quad x = load(p.source + offset_of(p, row, quad));
         if (!ENDS) return x;
         const Quad residual = load_if(p, p.add, row, quad);
         x = activated(p, p.end, row, quad, norm(x));
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
         return x;
     };
     const auto load_message = [&](int source, int row) {
-        return Message{load_row(source), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
+        return Message{load_row(source), BONDS ? load(p.bonds + offset_of(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };
     for (; atom < p.num_atoms; atom += step) {
         if (atom >= num_atoms) {
@@ -69,5 +69,5 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
         if (LEAVES) distances.add(sum);
         bonds = next;
     }
-    if (LEAVES) leave_part<ColumnMoments>(p, tile, distances, room);
+    if (LEAVES) leave_part<ColumnMoments>(p, team, distances, room);
 }

@@ -29,7 +29,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     Quad count;
     const int end = __ldg(p.rowptr + i + 1);
     for (int bond = __ldg(p.rowptr + i); bond < end; bond++) {
-        const Quad x = load(p.source + place(p, __ldg(p.col + bond), quad));
+        const Quad x = load(p.source + offset_of(p, __ldg(p.col + bond), quad));
         add(count, each([&](int e) { return real(x.e[e] == largest.e[e]); }));
     }
     return each([&](int e) { return grad.e[e] / count.e[e]; });
@@ -39,29 +39,29 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
-    const Tile tile(p, blockIdx.x / ranges, gridDim.x / ranges);
-    const int num_atoms = atoms_of(p), quad = tile.quad;
+    const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
+    const int num_atoms = atoms_of(p), quad = team.quad;
     const bool writes = first_code == 0 && p.of_source.out != nullptr;
     unsigned char *of_norm = memory + 16, *free = of_norm + (LEAVES ? 6 * 4 * p.lanes * sizeof(real) : 0);
     Sums* table = reinterpret_cast<Sums*>(free);  // [teams][codes][lanes]: each number belongs to one thread
-    Sums* mine = table + tile.team * p.codes * p.lanes + tile.lane;
+    Sums* mine = table + team.index * p.codes * p.lanes + team.lane;
     Sum eps_sum = {};
-    int j = tile.idle ? p.num_atoms : tile.first_row();
+    int j = team.idle ? p.num_atoms : team.first_row();
     Incoming bonds(p, p.paired, j, num_atoms);
     GradSums left;
-    if (LEAVES) left.norm = LoadNorm(p, p.next, tile, of_norm, false).merged(p, tile, num_atoms, of_norm);
+    if (LEAVES) left.norm = LoadNorm(p, p.next, team, of_norm, false).merged(p, team, num_atoms, of_norm);
     wait_for_previous();
-    for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
+    for (int code = 0; TABLE && team.index < team.per_block && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
     const auto load_term = [&](int i, int row) {
-        Term it = {load(p.grad + place(p, i, quad)), {}, real(1)};
+        Term it = {load(p.grad + offset_of(p, i, quad)), {}, real(1)};
         if (gcn) it.weight = p.scale[i];
         if (AGGR == AGGR_MEAN) it.weight = real(1) / static_cast<real>(__ldg(p.rowptr + i + 1) - __ldg(p.rowptr + i));
-        if (AGGR == AGGR_MAX) it.other = load(p.largest + place(p, i, quad));
-        if (BONDS) it.other = load(p.bonds + place(p, row, quad));
+        if (AGGR == AGGR_MAX) it.other = load(p.largest + offset_of(p, i, quad));
+        if (BONDS) it.other = load(p.bonds + offset_of(p, row, quad));
         return it;
     };
-    for (const int step = tile.step(); j < p.num_atoms; j += step) {
+    for (const int step = team.step(); j < p.num_atoms; j += step) {
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {
@@ -71,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
         Term loaded[together];
         bonds.load_bonds(0, load_term, loaded);
         const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
-        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + place(p, j, quad)) : Quad();
-        const Quad own = counts ? load(p.grad + place(p, j, quad)) : Quad();
+        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + offset_of(p, j, quad)) : Quad();
+        const Quad own = counts ? load(p.grad + offset_of(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
         const real scale = gcn ? p.scale[j] : real(1);
         const Incoming next(p, p.paired, j + step, num_atoms);  // loaded while the rows of j are under way
@@ -96,21 +96,21 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
 #pragma unroll
             for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
         if (writes) sum = ending.write(p, p.of_source, j, quad, sum);
-        if (LEAVES && first_code == 0) left.add(p, j, quad, sum, load(p.next_source + place(p, j, quad)));
+        if (LEAVES && first_code == 0) left.add(p, j, quad, sum, load(p.next_source + offset_of(p, j, quad)));
         bonds = next;
     }
     if (TABLE) {
         const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;
-        merge_blocks(p.merge_table, set, tile.part, tile.parts, count, table, tile.teams, flag, [&](int i, const Sums& all) {
-            const int row = first_code + i / p.lanes, column = tile.chunk * p.lanes + i % p.lanes;
+        merge_blocks(p.merge_table, set, team.part, team.parts, count, table, team.per_block, flag, [&](int i, const Sums& all) {
+            const int row = first_code + i / p.lanes, column = team.chunk * p.lanes + i % p.lanes;
             if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
         });
     }
-    if (LEAVES && first_code == 0) leave_part<NormSums>(p, tile, left, free);
+    if (LEAVES && first_code == 0) leave_part<NormSums>(p, team, left, free);
     if (p.grad_eps == nullptr || first_code > 0) return;
     Sum* sums = reinterpret_cast<Sum*>(free);  // [threads]
     __syncthreads();
     sums[threadIdx.x] = eps_sum;
     const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
-    merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
+    merge_blocks(p.merge_eps, 0, team.part * p.chunks + team.chunk, team.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
 }

@@ -1,5 +1,5 @@
 // The end of a layer with layer norm, forward and backward.
-#include "rows_lines.cuh"
+#include "rows_warp_teams.cuh"
 #include "rows_merge.cuh"
 #include "rows_norm.cuh"
 
@@ -7,10 +7,10 @@
 struct RowMoments {
     real mean, deviation;
 
-    __device__ __forceinline__ RowMoments(const Parameters& p, const Line& line, const Quad (&x)[turns]) {
-        mean = line.over_row(p, [&](int turn, int) { return x[turn]; }) / static_cast<real>(p.width);
-        const real squares = line.over_row(p, [&](int turn, int quad) {
-            const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[turn].e[e] - mean : real(0); });
+    __device__ __forceinline__ RowMoments(const Parameters& p, const WarpTeam& team, const Quad (&x)[lane_quads]) {
+        mean = team.over_row(p, [&](int i, int) { return x[i]; }) / static_cast<real>(p.width);
+        const real squares = team.over_row(p, [&](int i, int quad) {
+            const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[i].e[e] - mean : real(0); });
             return product(distance, distance);
         });
         deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.end.eps));
@@ -23,18 +23,18 @@ struct RowMoments {
 };
 
 extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_constant__ Parameters p) {
-    const Line line(p);
+    const WarpTeam team(p);
     const int num_atoms = atoms_of(p);
     wait_for_previous();
-    for (int row = line.first; line.more(p, row); row += line.step) {
-        Quad x[turns], residual[turns];
-        line.load_row(x, p, p.source, row, row < num_atoms);
-        if (p.add != nullptr) line.load_row(residual, p, p.add, row, row < num_atoms);
-        const RowMoments moments(p, line, x);
+    for (int row = team.first; team.more(p, row); row += team.step) {
+        Quad x[lane_quads], residual[lane_quads];
+        team.load_row(x, p, p.source, row, row < num_atoms);
+        if (p.add != nullptr) team.load_row(residual, p, p.add, row, row < num_atoms);
+        const RowMoments moments(p, team, x);
         if (row >= p.num_atoms) continue;
-        line.each_quad(p, [&](int turn, int quad) {
-            Quad y = activated(p, p.end, row, quad, moments.norm(p, quad, x[turn]));
-            add(y, residual[turn]);
+        team.each_quad(p, [&](int i, int quad) {
+            Quad y = activated(p, p.end, row, quad, moments.norm(p, quad, x[i]));
+            add(y, residual[i]);
             if (row < num_atoms)
                 store(p, p.out, row, quad, y);
             else
@@ -46,41 +46,41 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
 extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
-    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [lines of a block][stride]
-    const Line line(p);
-    const int num_atoms = atoms_of(p), lines = blockDim.x / line.lanes;
-    NormSums sums[turns][4];
+    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][stride]
+    const WarpTeam team(p);
+    const int num_atoms = atoms_of(p), teams = blockDim.x / team.lanes;
+    NormSums sums[lane_quads][4];
     wait_for_previous();
-    for (int row = line.first; line.more(p, row); row += line.step) {
+    for (int row = team.first; team.more(p, row); row += team.step) {
         const bool there = row < num_atoms;
-        Quad x[turns], g[turns];  // g: of the norm's output, then times weight / deviation
-        line.load_row(x, p, p.source, row, there);
-        line.load_row(g, p, p.grad, row, there);
-        const RowMoments moments(p, line, x);
-        line.each_quad(p, [&](int turn, int quad) {
+        Quad x[lane_quads], g[lane_quads];  // g: of the norm's output, then times weight / deviation
+        team.load_row(x, p, p.source, row, there);
+        team.load_row(g, p, p.grad, row, there);
+        const RowMoments moments(p, team, x);
+        team.each_quad(p, [&](int i, int quad) {
             if (!there) return;
-            g[turn] = activated_grad(p, p.end, row, quad, moments.norm(p, quad, x[turn]), g[turn]);
-            x[turn] = each([&](int e) { return moments.column({}, {}, e).normal(x[turn].e[e]); });
+            g[i] = activated_grad(p, p.end, row, quad, moments.norm(p, quad, x[i]), g[i]);
+            x[i] = each([&](int e) { return moments.column({}, {}, e).normal(x[i].e[e]); });
 #pragma unroll
-            for (int e = 0; e < 4; e++) sums[turn][e].add(g[turn].e[e], x[turn].e[e]);
+            for (int e = 0; e < 4; e++) sums[i][e].add(g[i].e[e], x[i].e[e]);
             const Quad weight = load_vector(p, p.end.weight, quad);
-            g[turn] = each([&](int e) { return moments.deviation * weight.e[e] * g[turn].e[e]; });
+            g[i] = each([&](int e) { return moments.deviation * weight.e[e] * g[i].e[e]; });
         });
-        const real level = line.over_row(p, [&](int turn, int) { return g[turn]; }) / static_cast<real>(p.width);
-        const real slope = line.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); }) / static_cast<real>(p.width);
+        const real mean_g = team.over_row(p, [&](int i, int) { return g[i]; }) / static_cast<real>(p.width);
+        const real mean_gx = team.over_row(p, [&](int i, int) { return product(g[i], x[i]); }) / static_cast<real>(p.width);
         if (row >= p.num_atoms) continue;
-        line.each_quad(p, [&](int turn, int quad) {
+        team.each_quad(p, [&](int i, int quad) {
             if (there)
-                write(p, p.of_source, row, quad, each([&](int e) { return g[turn].e[e] - level - x[turn].e[e] * slope; }));
+                write(p, p.of_source, row, quad, each([&](int e) { return g[i].e[e] - mean_g - x[i].e[e] * mean_gx; }));
             else
                 store(p, p.of_source.out, row, quad, constant(real(0)));
         });
     }
-    line.each_quad(p, [&](int turn, int quad) {
+    team.each_quad(p, [&](int i, int quad) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) all[threadIdx.x / line.lanes * p.stride + 4 * quad + e] = sums[turn][e];
+        for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[i][e];
     });
-    merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, lines, flag, [&](int column, const NormSums& it) {
-        if (column < p.width) p.end.grad_bias[column] = it.grad, p.end.grad_weight[column] = it.slope;
+    merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, teams, flag, [&](int column, const NormSums& it) {
+        if (column < p.width) p.end.grad_bias[column] = it.bias, p.end.grad_weight[column] = it.weight;
     });
 }

@@ -24,8 +24,8 @@ struct Norm {
     // Returns the gradient of the input from that of the output. Without the batch's statistics it does not depend on other rows.
     __device__ __forceinline__ Quad grad(const Quad& x, const Quad& g, bool batch) const {
         if (!is_there) return g;
-        const Quad mean = number(0), deviation = number(1), factor = number(2), level = batch ? number(4) : Quad(), slope = batch ? number(5) : Quad();
-        return each([&](int e) { return Column{mean.e[e], deviation.e[e], factor.e[e]}.through_statistics(x.e[e], g.e[e], level.e[e], slope.e[e]); });
+        const Quad mean = number(0), deviation = number(1), factor = number(2), mean_g = batch ? number(4) : Quad(), mean_gx = batch ? number(5) : Quad();
+        return each([&](int e) { return Column{mean.e[e], deviation.e[e], factor.e[e]}.through_statistics(x.e[e], g.e[e], mean_g.e[e], mean_gx.e[e]); });
     }
 
 private:
@@ -47,19 +47,19 @@ __device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerE
     return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 
-// Brings a norm's columns that a block's tile needs to `room` in shared memory, as LoadColumns does. What follows them there may be used
+// Brings a norm's columns that a block's teams need to `room` in shared memory, as LoadColumns does. What follows them there may be used
 // again.
 struct LoadNorm {
     LoadColumns columns;
     bool is_there;
 
-    __device__ __forceinline__ LoadNorm(const Parameters& p, const LayerEnd& it, const Tile& tile, unsigned char*& room, bool backward)
-        : columns(it, tile.chunk * 4 * p.lanes, it.weight == nullptr ? 0 : 4 * p.lanes, reinterpret_cast<real*>(room), backward, tile.part == 0),
+    __device__ __forceinline__ LoadNorm(const Parameters& p, const LayerEnd& it, const Team& team, unsigned char*& room, bool backward)
+        : columns(it, team.chunk * 4 * p.lanes, it.weight == nullptr ? 0 : 4 * p.lanes, reinterpret_cast<real*>(room), backward, team.part == 0),
           is_there(it.weight != nullptr) {
         if (is_there) room += 6 * 4 * p.lanes * sizeof(real);
     }
-    __device__ __forceinline__ Norm merged(const Parameters& p, const Tile& tile, int num_atoms, unsigned char* room) {
+    __device__ __forceinline__ Norm merged(const Parameters& p, const Team& team, int num_atoms, unsigned char* room) {
         if (!is_there) return {};
-        return {columns.merged(p.stride, num_atoms, reinterpret_cast<real*>(room)), 4 * tile.lane};
+        return {columns.merged(p.stride, num_atoms, reinterpret_cast<real*>(room)), 4 * team.lane};
     }
 };

@@ -39,20 +39,20 @@ struct GradSums {
             if (4 * quad + e < p.width) sums[e].add(g.e[e], normal.e[e]);
     }
     __device__ __forceinline__ NormSums operator[](int e) const { return sums[e]; }
-    static __device__ __forceinline__ void put(real* part, int column, int half, const NormSums& x) { part[column] = x.grad, part[half + column] = x.slope; }
+    static __device__ __forceinline__ void put(real* part, int column, int half, const NormSums& x) { part[column] = x.bias, part[half + column] = x.weight; }
 };
 
 // Leaves the block's part in `p.left`. `memory` has room for a record of each thread's four columns.
 template <class Record, class Sums>
-__device__ __forceinline__ void leave_part(const Parameters& p, const Tile& tile, const Sums& mine, unsigned char* memory) {
+__device__ __forceinline__ void leave_part(const Parameters& p, const Team& team, const Sums& mine, unsigned char* memory) {
     Record* all = reinterpret_cast<Record*>(memory);  // [teams][4 lanes]
-    const int columns = 4 * p.lanes, first = tile.chunk * columns;
+    const int columns = 4 * p.lanes, first = team.chunk * columns;
     __syncthreads();
-    if (tile.team < tile.teams)
+    if (team.index < team.per_block)
 #pragma unroll
-        for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = tile.idle ? Record() : mine[e];
-    merge_block(all, tile.teams, columns);
-    real* part = p.left + size_t(tile.part) * part_numbers(p.width);
+        for (int e = 0; e < 4; e++) all[team.index * columns + 4 * team.lane + e] = team.idle ? Record() : mine[e];
+    merge_block(all, team.per_block, columns);
+    real* part = p.left + size_t(team.part) * part_numbers(p.width);
 #pragma unroll 1
     for (int i = threadIdx.x; i < min(columns, p.stride - first); i += blockDim.x) Sums::put(part, first + i, padded_columns(p.width), all[i]);
 }

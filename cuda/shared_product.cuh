@@ -14,7 +14,7 @@ struct Operand {
     const float* begin;
     int stride, quads;
 
-    // Returns the place of a vector of a quad.
+    // Returns the offset of a vector of a quad.
     __device__ __forceinline__ int vector(int quad, int e) const { return ALONG ? quad + e * quads : 4 * quad + e; }
     // Loads four numbers of each of a quad's vectors.
     __device__ __forceinline__ void load(float4 (&x)[4], int quad, int step) const {

@@ -4,16 +4,16 @@
 
 // The table behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in units of `offset_unit`.
 struct Table {
-    uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
-    unsigned short* offset;  // [places] by atom
-    unsigned char* atom;     // [places] by row
-    unsigned short* copies;  // [places] by row, with MERGED_LEAVES: for how many atoms it stands, bf16
+    uint32* near;            // [tile_rows][2] by row: offsets of the first four neighbours, 16 bits each
+    unsigned short* offset;  // [tile_rows] by atom
+    unsigned char* atom;     // [tile_rows] by row
+    unsigned short* copies;  // [tile_rows] by row, with MERGED_LEAVES: for how many atoms it stands, bf16
 
     __device__ explicit Table(const unsigned char* buffer) {
         near = reinterpret_cast<uint32*>(const_cast<unsigned char*>(buffer) + rows_bytes);
-        offset = reinterpret_cast<unsigned short*>(near + 2 * places);
-        atom = reinterpret_cast<unsigned char*>(offset + places);
-        copies = reinterpret_cast<unsigned short*>(atom + places);
+        offset = reinterpret_cast<unsigned short*>(near + 2 * tile_rows);
+        atom = reinterpret_cast<unsigned char*>(offset + tile_rows);
+        copies = reinterpret_cast<unsigned short*>(atom + tile_rows);
     }
 };
 template <bool large>
@@ -23,7 +23,7 @@ __device__ __forceinline__ int atom_at(const unsigned char* buffer, int row) {
 // Returns where an atom's row begins, for `get` and `put`.
 template <bool large>
 __device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom) {
-    return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
+    return large ? segment_offset(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
 }
 
 // Returns how many atoms an atom of a batch with merged leaves stands for: as many as its only neighbour lists.

@@ -99,7 +99,7 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
     Features x;
     if (!is_none(it.kind) || it.relu) x.load(tile, it.rows, HIDDEN);
     const TileNorm norm(p, tile, x, it.kind);
-    float level[2] = {}, slope[2] = {};
+    float mean_g[2] = {}, mean_gx[2] = {};  // over a row, of the gradient times weight, and of that times the normalised x
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
         if (16 * c >= HIDDEN) continue;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
                 const bool there = HIDDEN % 16 == 0 || column + e < HIDDEN;
                 v = there ? columns.normal(norm, half, e, v) : 0.0f;
                 const float weighted = g * at(columns.weight, e);
-                level[half] += weighted, slope[half] = fmaf(weighted, v, slope[half]);
+                mean_g[half] += weighted, mean_gx[half] = fmaf(weighted, v, mean_gx[half]);
             }
         }
     }
@@ -129,7 +129,7 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const bool of_row = is_layer(it.kind);
-        level[half] = of_row ? over_row(level[half]) * (1.0f / HIDDEN) : 0.0f, slope[half] = of_row ? over_row(slope[half]) * (1.0f / HIDDEN) : 0.0f;
+        mean_g[half] = of_row ? over_row(mean_g[half]) * (1.0f / HIDDEN) : 0.0f, mean_gx[half] = of_row ? over_row(mean_gx[half]) * (1.0f / HIDDEN) : 0.0f;
     }
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
             const int half = i / 4, e = i % 4;
             const bool there = HIDDEN % 16 == 0 || column + e < HIDDEN;
             float& g = grad.v[c][half][e];
-            g = there ? columns.factor(norm, half, e) * (g * at(columns.weight, e) - level[half] - x.v[c][half][e] * slope[half]) : 0.0f;
+            g = there ? columns.factor(norm, half, e) * (g * at(columns.weight, e) - mean_g[half] - x.v[c][half][e] * mean_gx[half]) : 0.0f;
         }
     }
 }

@@ -83,9 +83,9 @@ __device__ __forceinline__ float4 message(const float4& h, const float* row, int
     return make_float4(h.x + e.x, h.y + e.y, h.z + e.z, h.w + e.w);
 }
 
-// x = (1 + eps) h + sum of w phi(h_j, e) + b, for the rows h in a place. `weights` has the D^-1/2 or 1 / degree of each of the tile's rows.
+// x = (1 + eps) h + sum of w phi(h_j, e) + b, for the rows h in a slot. `weights` has the D^-1/2 or 1 / degree of each of the tile's rows.
 __device__ __forceinline__ void gather(const Parameters& p, const Tile& tile, Features& x, const TileBonds& bonds, const Instruction& it,
-                                       const float* place, const float* weights) {
+                                       const float* slot, const float* weights) {
     const int step = padded(it.width);
     x.zero();
     bonds.each(p, tile, [&](const Bond(&of)[2], const bool(&there)[2]) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Tile& tile, Fe
         for (int half = 0; half < 2; half++)
             factor[half] = gcn ? bonds.weight[half] * weights[of[half].source] : AGGR == AGGR_MEAN ? bonds.weight[half] : 1.0f;
         x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
-            float4 h = row_at(place, of[half].source, column);
+            float4 h = row_at(slot, of[half].source, column);
             if (BONDS != BONDS_NONE) h = message(h, it.more + size_t(of[half].of_bonds) * step, column, step);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Tile& tile, Fe
     const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
     x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
         const float factor = AGGR == AGGR_GCN_LOOPS ? bonds.weight[half] * bonds.weight[half] : own;
-        const float4 h = counts ? row_at(place, tile.row(half), column) : nothing();
+        const float4 h = counts ? row_at(slot, tile.row(half), column) : nothing();
         const float4 bias = it.bias != nullptr ? load_vector(it.bias, column, it.width) : nothing();
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -124,10 +124,10 @@ __device__ __forceinline__ float4 value_at(const Tile& tile, const Instruction& 
     return column < step ? load4(it.rows + size_t(tile.first + row) * step + column) : nothing();
 }
 
-// x = (1 + eps) g + sum of w g_i [h + e > 0], for gradients g in a place and rows h in global memory: the gradient of h. A term is also
+// x = (1 + eps) g + sum of w g_i [h + e > 0], for gradients g in a slot and rows h in global memory: the gradient of h. A term is also
 // that of its bond's row, which is written where each bond has a row.
 __device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile& tile, Features& x, const TileBonds& bonds, const Instruction& it,
-                                                const float* place, const float* weights) {
+                                                const float* slot, const float* weights) {
     const int step = padded(it.width);
     x.zero();
     Features h;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile&
         for (int half = 0; half < 2; half++)
             factor[half] = gcn ? bonds.weight[half] * weights[of[half].source] : AGGR == AGGR_MEAN ? weights[of[half].source] : 1.0f;
         x.each(tile, it.width, [&](int c, int half, float(&v)[4], int column) {
-            float4 g = row_at(place, of[half].source, column);
+            float4 g = row_at(slot, of[half].source, column);
             const size_t row = size_t(of[half].of_bonds) * step;
             if (BONDS != BONDS_NONE) {
                 const float4 input = message(quad(h.v[c][half]), it.more + row, column, step);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile&
     const float own = counts && AGGR != AGGR_GCN_LOOPS ? 1.0f + __ldg(it.weight) : 1.0f;
     x.each(tile, counts ? it.width : 0, [&](int, int half, float(&v)[4], int column) {
         const float factor = AGGR == AGGR_GCN_LOOPS ? bonds.weight[half] * bonds.weight[half] : own;
-        const float4 g = row_at(place, tile.row(half), column);
+        const float4 g = row_at(slot, tile.row(half), column);
 #pragma unroll
         for (int e = 0; e < 4; e++) v[e] = fmaf(factor, at(g, e), v[e]);
     });
@@ -167,7 +167,7 @@ __device__ __forceinline__ void gather_gradient(const Parameters& p, const Tile&
 
 // Adds the gradient of the table of distinct bonds to the warp's sums. Each half of a warp takes every other bond at the warp's atoms, with
 // four columns a lane, and sums them in `table` [2, codes, stride] in shared memory.
-__device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& tile, const TileBonds& bonds, const Instruction& it, const float* place,
+__device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& tile, const TileBonds& bonds, const Instruction& it, const float* slot,
                                                float* table, float* sums) {
     const int step = padded(it.width), lane = tile.lane % 16, side = tile.lane / 16, size = p.num_codes * stride;
     const int first_row = min(16 * tile.warp, tile.count), end_row = min(first_row + 16, tile.count);
@@ -190,7 +190,7 @@ __device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& 
             float4 term[at_once];
 #pragma unroll
             for (int i = 0; i < at_once; i++) {
-                const float4 g = row_at(place, listed[i].source, column), h = value_at(tile, it, listed[i].row, column);
+                const float4 g = row_at(slot, listed[i].source, column), h = value_at(tile, it, listed[i].row, column);
                 const float4 input = message(h, it.more + size_t(listed[i].of_bonds) * step, column, step);
 #pragma unroll
                 for (int e = 0; e < 4; e++) at(term[i], e) = at(input, e) > 0.0f ? at(g, e) : 0.0f;
@@ -209,11 +209,11 @@ __device__ __forceinline__ void table_gradient(const Parameters& p, const Tile& 
 }
 
 // Adds the gradient of eps to the warp's sum.
-__device__ __forceinline__ void eps_gradient(const Tile& tile, const Instruction& it, const float* place, float* sums) {
+__device__ __forceinline__ void eps_gradient(const Tile& tile, const Instruction& it, const float* slot, float* sums) {
     float sum = 0.0f;
     for (int half = 0; half < 2; half++)
         for (int column = 4 * tile.t; tile.has(half) && column < it.width; column += 16) {
-            const float4 g = row_at(place, tile.row(half), column), h = value_at(tile, it, tile.row(half), column);
+            const float4 g = row_at(slot, tile.row(half), column), h = value_at(tile, it, tile.row(half), column);
             sum += fmaf(g.x, h.x, g.y * h.y) + fmaf(g.z, h.z, g.w * h.w);
         }
     for (int lanes = 1; lanes < 32; lanes <<= 1) sum += shuffle_xor(sum, lanes);

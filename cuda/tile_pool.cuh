@@ -8,14 +8,14 @@
 #define POOL_SUM 1
 
 // Writes the pooled rows of the tile's molecules. The block's threads share molecules and columns.
-__device__ __forceinline__ void pool(const Parameters& p, const Tile& tile, const Instruction& it, const float* place) {
+__device__ __forceinline__ void pool(const Parameters& p, const Tile& tile, const Instruction& it, const float* slot) {
     constexpr int quads = (HIDDEN + 3) / 4;
     for (int item = threadIdx.x; item < (tile.end_graph - tile.first_graph) * quads; item += threads) {
         const int graph = tile.first_graph + item / quads, column = item % quads * 4;
         const int begin = __ldg(p.ptr + graph) - tile.first, end = __ldg(p.ptr + graph + 1) - tile.first;
         float4 sum = nothing();
 #pragma unroll 4
-        for (int row = begin; row < min(end, tile_rows); row++) add(sum, row_at(place, row, column));
+        for (int row = begin; row < min(end, tile_rows); row++) add(sum, row_at(slot, row, column));
         const float count = POOL == POOL_MEAN && end > begin ? static_cast<float>(end - begin) : 1.0f;
 #pragma unroll
         for (int e = 0; e < 4; e++)

@@ -9,7 +9,7 @@
 
 constexpr int tile_rows = 16 * WARPS, threads = 32 * WARPS;
 constexpr int stride = 16 * CHUNKS;             // of rows in shared memory
-constexpr int place_size = tile_rows * stride;  // numbers of the rows of one place
+constexpr int slot_size = tile_rows * stride;  // numbers of the rows of one slot
 
 struct Tile {
     int first_graph, end_graph, first, count;  // molecules and atoms
@@ -27,11 +27,11 @@ struct Tile {
     __device__ __forceinline__ bool breaks_promise() const { return count > tile_rows; }
 };
 
-// Returns four columns of a row in a place. The swizzle lets two adjacent rows use all banks.
-__device__ __forceinline__ float4& row_at(float* place, int row, int column) {
-    return four(place + row * stride + (CHUNKS % 2 == 0 ? column ^ (row & 1) << 4 : column));
+// Returns four columns of a row in a slot. The swizzle lets two adjacent rows use all banks.
+__device__ __forceinline__ float4& row_at(float* slot, int row, int column) {
+    return four(slot + row * stride + (CHUNKS % 2 == 0 ? column ^ (row & 1) << 4 : column));
 }
-__device__ __forceinline__ const float4& row_at(const float* place, int row, int column) { return row_at(const_cast<float*>(place), row, column); }
+__device__ __forceinline__ const float4& row_at(const float* slot, int row, int column) { return row_at(const_cast<float*>(slot), row, column); }
 
 __device__ __forceinline__ int padded(int width) { return (width + 3) / 4 * 4; }  // the distance between two rows in global memory
 __device__ __forceinline__ void set(float (&x)[4], const float4& y) { x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w; }
@@ -83,17 +83,17 @@ struct Features {
             if (tile.has(half) && column < step) four(rows + size_t(tile.atom(half)) * step + column) = quad(x);
         });
     }
-    __device__ __forceinline__ void put(const Tile& tile, float* place) {
-        each(tile, 16 * CHUNKS, [&](int, int half, float(&x)[4], int column) { row_at(place, tile.row(half), column) = quad(x); });
+    __device__ __forceinline__ void put(const Tile& tile, float* slot) {
+        each(tile, 16 * CHUNKS, [&](int, int half, float(&x)[4], int column) { row_at(slot, tile.row(half), column) = quad(x); });
     }
-    __device__ __forceinline__ void take(const Tile& tile, const float* place) {
+    __device__ __forceinline__ void take(const Tile& tile, const float* slot) {
         each(tile, 16 * CHUNKS, [&](int, int half, float(&x)[4], int column) {
-            set(x, row_at(place, tile.row(half), column));
+            set(x, row_at(slot, tile.row(half), column));
         });
     }
-    __device__ __forceinline__ void add(const Tile& tile, const float* place) {
+    __device__ __forceinline__ void add(const Tile& tile, const float* slot) {
         each(tile, 16 * CHUNKS, [&](int, int half, float(&x)[4], int column) {
-            const float4 more = row_at(place, tile.row(half), column);
+            const float4 more = row_at(slot, tile.row(half), column);
             x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
         });
     }

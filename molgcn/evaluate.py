@@ -23,6 +23,7 @@ from molgcn.data.row_names import RowNames
 from molgcn.errors import UserError
 from molgcn.evaluation_config import EvaluateConfig
 from molgcn.json_file import write_json
+from molgcn.tasks.predictions_csv import write_predictions
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
             found = assess(task, ensemble.calibration, predictions, exact.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part], classes[part] = exact.num_labels, class_counts(task, exact.targets)
-        task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
+        write_predictions(folder / f"predictions_{part}.csv", task, molecules, predictions)
         if part == detailed:
             looked_at = exact, predictions
     warn_of_extrapolation(data.title, contents, ensemble.trained_on)

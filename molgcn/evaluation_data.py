@@ -102,6 +102,11 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
 def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
     """Return the molecules that the runs were trained on, with targets.
 
+    Args:
+        given: how to load the data.
+        saved: the configuration of the runs' data.
+        trainings: the folders of the runs.
+
     Raises:
         UserError: when the data is missing or has changed, or the runs have different training parts.
     """

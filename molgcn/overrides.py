@@ -203,6 +203,12 @@ def _options_with(key: str, folders: Sequence[Path]) -> str:
 def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:
     """Compose the configuration that a command line with these overrides gives.
 
+    Args:
+        overrides: the overrides.
+        conf: the folder of the configuration's files.
+        config_name: the file to begin with.
+        presets: folders of further files, which overrides may name.
+
     Raises:
         UserError: when Hydra cannot compose it.
     """

@@ -29,7 +29,14 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def times(calls: Calls, device: torch.device, repeats: int, capture: bool) -> dict[str, float]:
-    """Return the microseconds of each call, eager or captured."""
+    """Return the microseconds of each call, eager or captured.
+
+    Args:
+        calls: the calls by name.
+        device: the device that they run on.
+        repeats: the number of times that each is timed.
+        capture: whether to time the replay of a CUDA graph.
+    """
     made = {name: captured(call) if capture else call for name, call in calls.items()}
     return {name: 1e3 * time for name, time in medians(interleaved(made, device, repeats)).items()}
 

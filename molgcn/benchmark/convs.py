@@ -40,7 +40,13 @@ class Row:
 
 
 def molecule_case(molecules: PackedMolecules, batch_size: int, width: int) -> Case:
-    """Return a batch of molecules, drawn at random with replacement."""
+    """Return a batch of molecules, drawn at random with replacement.
+
+    Args:
+        molecules: the set to draw from.
+        batch_size: the number of molecules.
+        width: the number of channels before and after the layer.
+    """
     chosen = torch.randint(0, len(molecules), (batch_size,), generator=torch.Generator().manual_seed(0))
     batch = molecules.batch(chosen.numpy())
     return Case(f"{batch_size:,} molecules", batch.edge_index, batch.num_nodes, width, width)

@@ -141,7 +141,13 @@ def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, Mo
 
 
 def timed_training(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
-    """Train a configuration and return the columns of its row that :func:`measure` names."""
+    """Train a configuration and return the columns of its row that :func:`measure` names.
+
+    Args:
+        values: the configuration.
+        epochs: the number of epochs that are timed.
+        warm_up: the number of epochs before these.
+    """
     options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": LOG_STEPS, "limit_val_batches": 0}
     config, data, build = prepare(values, options)
     clock, launches, recorder = EpochClock(warm_up + epochs), KernelLaunches(), Recorder()

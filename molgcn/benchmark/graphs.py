@@ -37,6 +37,13 @@ def random_graph(name: str, num_nodes: int, num_edges: int, exponent: float, dev
     """Return a random graph with a power-law degree distribution, with both directions of every edge, in random order.
 
     One end of an edge is drawn with a probability proportional to its rank to the power -exponent, the other uniformly.
+
+    Args:
+        name: the graph's name in tables.
+        num_nodes: the number of nodes.
+        num_edges: the number of directed edges, an even number.
+        exponent: the exponent of the chances.
+        device: where the graph lies.
     """
     generator = torch.Generator().manual_seed(0)
     half = num_edges // 2
@@ -49,7 +56,13 @@ def random_graph(name: str, num_nodes: int, num_edges: int, exponent: float, dev
 
 
 def molecule_graph(molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphCase:
-    """Return a batch of molecules as one graph, drawn at random with replacement."""
+    """Return a batch of molecules as one graph, drawn at random with replacement.
+
+    Args:
+        molecules: the set to draw from.
+        batch_size: the number of molecules.
+        device: where the graph lies.
+    """
     chosen = torch.randint(0, len(molecules), (batch_size,), generator=torch.Generator().manual_seed(0))
     batch = molecules.batch(chosen.numpy())
     return GraphCase(f"{batch_size:,} molecules", batch.edge_index.to(device), batch.num_nodes)

@@ -24,6 +24,12 @@ def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device,
 
     On a GPU a call of less than :data:`_ROW` ms is timed as several calls in a row, as in training. A single call would include the 10
     to 30 us that the host needs to launch work on an idle device.
+
+    Args:
+        calls: the calls by name.
+        device: the device that they run on.
+        repeats: the number of times of each call.
+        warm_up: the number of times that each call is made before it is timed.
     """
     rows = {}
     for name, call in calls.items():

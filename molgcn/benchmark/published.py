@@ -34,6 +34,12 @@ def study_factor(dataset: str, work: str, num_layers: int, batch_size: int) -> s
     """Return the speed-up that the study reports: a number if it is known for this configuration, else the range over its grid.
 
     The text is empty outside of the grid. Molecules that are not ZINC's are compared with QM9's.
+
+    Args:
+        dataset: the name of the set.
+        work: the kind of work.
+        num_layers: the number of layers.
+        batch_size: the number of molecules in a batch.
     """
     low, high, best = STUDY["zinc" if "zinc" in dataset.lower() else "qm9"][work]
     if num_layers not in (12, 20, 28) or batch_size not in (4096, 8192, 16384):

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 
 from molgcn.benchmark.learning import BACKENDS, final_errors
 from molgcn.benchmark.published import WORKS, study_factor
-from molgcn.benchmark.results import Results, Row
+from molgcn.benchmark.results import Results, Row, write_markdown
 
 _NAMES = {
     "fused": "fused",
@@ -77,13 +77,17 @@ _FACTS = {"date": "date of the last call"}  # earlier rows are kept
 
 
 def write_report(results: Results, found: Iterable[Sheet], plots: Sequence[Path]) -> Path:
-    """Write `report.md` with machine, tables and plots, and return its path."""
-    lines = ["# Benchmark", "", *(f"- {_FACTS.get(name, name)}: {value}" for name, value in results.facts.items())]
-    for sheet in found:
-        lines += ["", f"## {sheet.title}", "", *markdown(sheet)]
+    """Write `report.md` with machine, tables and plots, and return its path.
+
+    Args:
+        results: the folder to write to, and the machine's facts.
+        found: the tables, each a section.
+        plots: the images that follow, which are in the same folder.
+    """
+    lines = [line for sheet in found for line in ("", f"## {sheet.title}", "", *markdown(sheet))]
     lines += [line for path in plots for line in ("", f"![{path.stem.replace('_', ' ')}]({path.name})")]
     path = results.folder / "report.md"
-    path.write_text("\n".join(lines) + "\n")
+    write_markdown(path, "Benchmark", {_FACTS.get(name, name): value for name, value in results.facts.items()}, lines[1:])
     return path
 
 

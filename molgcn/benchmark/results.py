@@ -1,15 +1,18 @@
-"""Store measurements in CSV tables that grow row by row, with one folder for each machine."""
+"""Store measurements: CSV tables that grow row by row, with one folder for each machine, and reports on them."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
+from molgcn.whole_file import whole
 
 Row = dict[str, Any]
 SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts that must agree for all rows of a folder
@@ -75,13 +78,11 @@ class Table:
         return row
 
     def _write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}")
-        with temporary.open("w", newline="") as file:
-            writer = Writer(file)
-            writer.writerow(self._columns)
-            writer.writerows(self._cells(row) for row in self.rows)
-        temporary.replace(path)
+        text = io.StringIO()
+        writer = Writer(text)
+        writer.writerow(self._columns)
+        writer.writerows(self._cells(row) for row in self.rows)
+        write_text(path, text.getvalue())
 
     def _cells(self, row: Mapping[str, Any]) -> list[str]:
         return [_text(row.get(name)) for name in self._columns]
@@ -117,10 +118,38 @@ class Results:
 
 
 def write_json(path: Path, facts: Mapping[str, Any], tables: Mapping[str, Iterable[Row]]) -> None:
-    """Write the machine's facts and the tables' rows as JSON; the file is replaced only once it is complete."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps({"machine": dict(facts), **tables}, indent=1) + "\n")
-    temporary.replace(path)
+    """Write the machine's facts and the tables' rows as JSON, as :func:`write_text` does.
+
+    Args:
+        path: the file.
+        facts: facts of the machine, see :func:`molgcn.benchmark.machine.machine`.
+        tables: the rows of each table.
+    """
+    write_text(path, json.dumps({"machine": dict(facts), **tables}, indent=1) + "\n")
+
+
+def write_markdown(path: Path | None, title: str, facts: Mapping[str, Any], lines: Iterable[str]) -> str:
+    """Write a report in Markdown, as :func:`write_text` does, and return its text.
+
+    Args:
+        path: the file. None writes none.
+        title: the report's title.
+        facts: facts of the machine and the measurement, a list below the title.
+        lines: the lines that follow. Paragraphs are wrapped at 120 characters; headings, images and rows of tables are not.
+    """
+    wrap = textwrap.TextWrapper(120, break_long_words=False, break_on_hyphens=False).wrap
+    wrapped = [part for line in lines for part in ([line] if line.startswith(("|", "#", "!")) else wrap(line) or [""])]
+    text = "\n".join([f"# {title}", "", *(f"- {name}: {value}" for name, value in facts.items()), "", *wrapped]) + "\n"
+    if path is not None:
+        write_text(path, text)
+    return text
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whose folder is made if it does not exist. An earlier file is replaced only once the new one is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str, same: Sequence[str] = SAME) -> None:
@@ -146,7 +175,14 @@ def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str,
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file."""
+    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: if the file is something else.
+    """
     if not path.exists():
         return {}
     try:

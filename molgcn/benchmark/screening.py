@@ -80,7 +80,13 @@ def screen(smiles: Sequence[str], shape: Shape, folder: Path) -> ScreeningRow:
 
 
 def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
-    """Write a checkpoint of an untrained network."""
+    """Write a checkpoint of an untrained network.
+
+    Args:
+        shape: the sizes of the network.
+        path: the checkpoint.
+        seed: the seed of its weights.
+    """
     plain = {"norm": None, "residual": False, "last_activation": False, "head_layers": 0, "init": "kaiming"}
     model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, **plain}
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
@@ -121,7 +127,14 @@ class SmilesDataset(torch.utils.data.Dataset):
 
 
 def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers: int) -> None:
-    """Predict a file with PyG's DataLoader, worker processes and layers."""
+    """Predict a file with PyG's DataLoader, worker processes and layers.
+
+    Args:
+        checkpoints: the models, whose predictions are averaged.
+        source: a CSV file with a column `smiles`.
+        output: the CSV file to write.
+        workers: the number of worker processes.
+    """
     from torch_geometric.loader import DataLoader
 
     modules = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]

@@ -213,6 +213,12 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
 
     A captured candidate is checked after a replay. A compiled candidate is checked as the module that it compiles.
 
+    Args:
+        candidate: the candidate.
+        right: the exact outputs and gradients.
+        batch: the batch that they are of.
+        precision: the float32 matmul precision that was allowed.
+
     Raises:
         UserError: if an error exceeds :data:`BOUNDS`, or :data:`BATCH_NORM_BOUNDS` for PyG's batch norm.
     """

@@ -67,7 +67,14 @@ def strategies_for(work: Work) -> tuple[str, ...]:
 
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
-    """Time all strategies that can do the work, interleaved."""
+    """Time all strategies that can do the work, interleaved.
+
+    Args:
+        work: the network and the size of a batch.
+        molecules: the set to draw the batch from.
+        device: the GPU.
+        repeats: the number of times that each strategy is timed.
+    """
     widths = {"hidden_channels": work.hidden_channels, "num_layers": work.num_layers}
     options = ModelConfig(**{"norm": None, "residual": False, **widths, **work.options})
     batch = random_batch(molecules, work.batch_size, device, options)
@@ -98,8 +105,8 @@ def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given:
     return step
 
 
-def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table of microseconds."""
+def table(rows: list[Row]) -> list[str]:
+    """Return the lines of a Markdown table of the rows, in microseconds."""
     names = [name for name in (*STRATEGIES[1:], *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
     lines = [
         "| work | " + " | ".join(names) + " | auto |",
@@ -114,4 +121,4 @@ def table(rows: list[Row]) -> str:
             + " | ".join(times)
             + f" | {row.auto} |"
         )
-    return "\n".join(lines) + "\n"
+    return lines

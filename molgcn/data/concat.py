@@ -20,7 +20,11 @@ _MADE_ANEW = ("hashes", "rwse", "bond_rw")  # hashes may depend on the whole set
 
 
 def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
-    """Join packed sets into one, see :meth:`PackedMolecules.concat`."""
+    """Join packed sets into one, see :meth:`PackedMolecules.concat`.
+
+    Raises:
+        UserError: if there are no sets, or they do not have the same features, targets and descriptors.
+    """
     if not parts:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]

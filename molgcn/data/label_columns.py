@@ -65,7 +65,13 @@ def join_labels(molecules: PackedMolecules) -> np.ndarray:
 
 
 def with_labels(molecules: PackedMolecules, bounds: np.ndarray | None, weights: np.ndarray | None) -> PackedMolecules:
-    """Return a set with the given bounds ([M, T] or None) and weights ([M] or None) in place of its own."""
+    """Return a set with the given bounds ([M, T] or None) and weights ([M] or None) in place of its own.
+
+    Args:
+        molecules: the M molecules.
+        bounds: [M, T], -1, 0 or 1; see :attr:`PackedMolecules.bounds`. None where no label is a bound.
+        weights: [M], or None where all molecules weigh the same.
+    """
     bounds, weights = (
         None if one is None else np.ascontiguousarray(one, np.float32).reshape(len(molecules), -1) for one in (bounds, weights)
     )

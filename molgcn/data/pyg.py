@@ -16,7 +16,11 @@ from molgcn.errors import UserError
 
 
 def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-    """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`."""
+    """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`.
+
+    Raises:
+        UserError: if there are no molecules, or one does not have what the others have.
+    """
     if len(data) == 0:
         raise UserError("The list of PyG Data is empty. Expected at least one molecule.")
     for number, item in enumerate(data):

@@ -121,7 +121,7 @@ class MoleculeSampler:
         if seed < 0:
             raise UserError(f"seed={seed}: expected 0 or a positive number.")
         if tile_nodes is not None and not 1 <= tile_nodes <= TILE_SIZES[-1]:
-            raise UserError(f"tile_nodes={tile_nodes}: expected 1 to {TILE_SIZES[-1]}, the places of the largest tile.")
+            raise UserError(f"tile_nodes={tile_nodes}: expected 1 to {TILE_SIZES[-1]}, the nodes of the largest tile.")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside 0 ... {world_size - 1}")
         self.num_nodes = np.ascontiguousarray(num_nodes, np.int64)

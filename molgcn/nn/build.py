@@ -69,6 +69,11 @@ def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components:
 
     The network is built on the meta device, so that it takes no memory. All its options are checked.
 
+    Args:
+        model: the network's configuration.
+        backend: the backend's configuration.
+        num_components: the number of components of a row.
+
     Raises:
         UserError: for options that :class:`molgcn.nn.MoleculeNet` refuses.
     """

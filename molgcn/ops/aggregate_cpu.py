@@ -75,8 +75,8 @@ def _arguments(inputs: AggregateInputs, graph: EdgeGraph, out: Tensor, **tensors
     sizes = (graph.num_dst, inputs.x.shape[1], inputs.channels_per_weight, torch.get_num_threads())
     use_huge_pages(out)
     values = {"weight": inputs.edge_weight, **tensors, "out": out}
-    places = [values.get(name) for name in ("pulled", "weight", "own", "largest", "grad", "out")]
-    return sizes, addresses(graph.rowptr, graph.col, graph.edge), tuple(0 if place is None else place.data_ptr() for place in places)
+    given = [values.get(name) for name in ("pulled", "weight", "own", "largest", "grad", "out")]
+    return sizes, addresses(graph.rowptr, graph.col, graph.edge), tuple(0 if tensor is None else tensor.data_ptr() for tensor in given)
 
 
 OPERATOR.implement("CPU", forward, backward)

@@ -67,7 +67,7 @@ class AttentionInputs(NamedTuple):
         return self.heads if self.att is None else self.width
 
     @property
-    def place_of_targets(self) -> int:
+    def target_offset(self) -> int:
         """The column of `source` that t begins at if `targets` is None."""
         return self.width + (self.heads if self.att is None else 0)
 
@@ -121,7 +121,7 @@ def check(inputs: AttentionInputs) -> None:
     """
     source, edge_index, scores = inputs.source, inputs.edge_index, inputs.num_scores
     together = inputs.targets is None
-    columns = inputs.place_of_targets + (scores if together else 0)
+    columns = inputs.target_offset + (scores if together else 0)
     if source.dim() != 2 or source.shape[1] < columns or (together and source.shape[0] != inputs.num_targets):
         rows = inputs.num_targets if together else "M"
         raise ValueError(f"attention: expected source [{rows}, at least {columns}], got {list(source.shape)}")

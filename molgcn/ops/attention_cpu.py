@@ -32,11 +32,11 @@ def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tup
     grad_out = grad_out.contiguous()
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
     use_huge_pages(*gradients)
-    grad_source[:, inputs.place_of_targets + (inputs.num_scores if together else 0) :].zero_()
+    grad_source[:, inputs.target_offset + (inputs.num_scores if together else 0) :].zero_()
     if inputs.num_loops > 0:
         grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
     scores = grad_edges if is_v1 and inputs.edges is not None else source.new_empty(inputs.num_entries, inputs.heads)
-    of_targets = grad_source[:, inputs.place_of_targets :] if together else grad_targets
+    of_targets = grad_source[:, inputs.target_offset :] if together else grad_targets
     given = addresses(grad_out, out.contiguous(), softmax.contiguous())
     written = addresses(grad_source, of_targets, grad_edges, scores, grad_att)
     _BACKWARD[source.dtype](*_call(inputs), _rows(graph), _rows(graph.by_source), given, written)
@@ -54,13 +54,13 @@ def _prepared(args: tuple) -> tuple[AttentionInputs, EdgeGraph]:
 
 def _call(inputs: AttentionInputs) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, float], int]:
     source, targets = inputs.source, inputs.targets
-    of_targets = source[:, inputs.place_of_targets :] if targets is None else targets
+    of_targets = source[:, inputs.target_offset :] if targets is None else targets
     columns = source.shape[1] if targets is None else targets.shape[1]
     sizes = (source.shape[0], inputs.num_targets, source.shape[1], columns, inputs.heads, inputs.channels, torch.get_num_threads())
     tensors = (source, of_targets, inputs.edges, inputs.att)
     seed = 0 if inputs.seed is None else int(inputs.seed) % 2**64
-    places = tuple(0 if tensor is None else tensor.data_ptr() for tensor in tensors)
-    return sizes, places, (inputs.negative_slope, inputs.dropout), seed
+    pointers = tuple(0 if tensor is None else tensor.data_ptr() for tensor in tensors)
+    return sizes, pointers, (inputs.negative_slope, inputs.dropout), seed
 
 
 def _rows(graph: EdgeGraph) -> tuple[int, ...]:

@@ -53,10 +53,10 @@ class _Attention:
         self._source_stride, self._target_stride = source.shape[1], source.shape[1] if together else inputs.num_scores
         multiples = [self._source_stride]
         if inputs.att is not None:
-            multiples += [self._target_stride, inputs.place_of_targets if together else 0]
+            multiples += [self._target_stride, inputs.target_offset if together else 0]
         self._device, self._prepared = source.device, dict[str, Prepared]()
         self.layout = RowLayout.of(source.dtype, inputs.heads, inputs.channels, multiples)
-        self.partial_stride = -(-inputs.place_of_targets // 4) * 4
+        self.partial_stride = -(-inputs.target_offset // 4) * 4
 
     @property
     def graph(self) -> EdgeGraph:
@@ -97,7 +97,7 @@ def _prepared(args: tuple) -> tuple[_Attention, AttentionInputs, dict[str, Tenso
 
 def _of_targets(inputs: AttentionInputs, source: Tensor, targets: Tensor | None) -> Tensor:
     """Return the targets' terms: `targets`, or their columns of `source` if `targets` is None."""
-    return source.narrow(1, inputs.place_of_targets, inputs.num_scores) if targets is None else targets
+    return source.narrow(1, inputs.target_offset, inputs.num_scores) if targets is None else targets
 
 
 def forward(*args: Any) -> tuple[Tensor, Tensor]:
@@ -121,7 +121,7 @@ def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tupl
     rows, is_v1 = inputs.num_targets, inputs.att is None
     expect("attention", "grad_out", grad_out, (rows, inputs.width), inputs.source)
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
-    of_source = inputs.place_of_targets
+    of_source = inputs.target_offset
     of_targets = _of_targets(inputs, grad_source, None if inputs.targets is None else grad_targets)
     used = of_source + (inputs.num_scores if inputs.targets is None else 0)
     if used < grad_source.shape[1]:

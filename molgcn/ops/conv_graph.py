@@ -23,7 +23,7 @@ class ConvGraph:
     Attributes:
         rowptr: The first entry of each target, int32 [N + 1].
         col: The source of each entry, int32 [entries].
-        edge: The place of each entry in the edge list, int32 [entries]; -1 for an added self-loop.
+        edge: The index of each entry in the edge list, int32 [entries]; -1 for an added self-loop.
     """
 
     rowptr: Tensor
@@ -33,6 +33,12 @@ class ConvGraph:
     @classmethod
     def build(cls, edge_index: Tensor, num_nodes: int, add_self_loops: bool, reverse: bool) -> ConvGraph:
         """Return the graph of an edge list int64 [2, E].
+
+        Args:
+            edge_index: The source and target of every edge, int64 [2, E].
+            num_nodes: The number of nodes, N.
+            add_self_loops: Whether every node gets a self-loop.
+            reverse: Whether edges go from `edge_index[1]` to `edge_index[0]`.
 
         Raises:
             IndexError: If an edge names a node outside 0 .. N - 1. The message names the node.
@@ -60,11 +66,11 @@ class ConvGraph:
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same entries sorted by source: their pointers, their targets, and their places in this graph's order."""
-        rowptr, target, place = empty_rows(self.num_nodes, self.col.shape[0])
+        """The same entries sorted by source: their pointers, their targets, and their indices in this graph's order."""
+        rowptr, target, index = empty_rows(self.num_nodes, self.col.shape[0])
         numbers = (self.num_nodes, self.num_nodes, torch.get_num_threads())
-        _cpu.conv_transpose(self.rows[:2], *numbers, addresses(rowptr, target, place))
-        return rowptr, target, place[: int(rowptr[-1])]
+        _cpu.conv_transpose(self.rows[:2], *numbers, addresses(rowptr, target, index))
+        return rowptr, target, index[: int(rowptr[-1])]
 
     @cached_property
     def unweighted(self) -> dict[Any, EntryWeights]:
@@ -72,7 +78,14 @@ class ConvGraph:
         return {}
 
     def weights(self, edge_weight: Tensor | None, normalize: bool, loop_weight: float, dtype: torch.dtype) -> EntryWeights:
-        """Return the weights of the entries, remembered if all edges weigh 1."""
+        """Return the weights of the entries, remembered if all edges weigh 1.
+
+        Args:
+            edge_weight: The weight of each edge [E], or None if all weigh 1.
+            normalize: Whether to multiply by D^-1/2 on both sides.
+            loop_weight: The weight of added self-loops.
+            dtype: The dtype of the weights.
+        """
         key = (dtype, normalize, loop_weight)
         if edge_weight is None and key in self.unweighted:
             return self.unweighted[key]

@@ -44,7 +44,7 @@ class EdgeGraph:
     Attributes:
         rowptr: The first edge of each target, int32 [N + 1].
         col: The source of each edge, int32 [E].
-        edge: The place of each edge in the list, int32 [E].
+        edge: The index of each edge in the list, int32 [E].
         num_src: The number of sources, M.
         longest: The largest number of edges of a target.
     """
@@ -82,13 +82,13 @@ class EdgeGraph:
         edges = edge_index.detach().contiguous()
         source, target = (edges[1], edges[0]) if reverse else (edges[0], edges[1])
         if _cpu is not None and edges.device.type == "cpu":
-            rowptr, col, place = empty_rows(num_dst, edges.shape[1])
+            rowptr, col, index = empty_rows(num_dst, edges.shape[1])
             sizes = (edges.shape[1], num_dst, torch.get_num_threads())
-            _cpu.conv_sort_edges(target.data_ptr(), source.data_ptr(), sizes, False, addresses(rowptr, col, place))
+            _cpu.conv_sort_edges(target.data_ptr(), source.data_ptr(), sizes, False, addresses(rowptr, col, index))
         else:
-            rowptr, place = _order(target, num_dst)
-            col, place = source[place].int(), place.int()
-        return cls._finished(rowptr, col, place, num_src)
+            rowptr, index = _order(target, num_dst)
+            col, index = source[index].int(), index.int()
+        return cls._finished(rowptr, col, index, num_src)
 
     @classmethod
     def _finished(cls, rowptr: Tensor, col: Tensor, edge: Tensor, num_src: int) -> EdgeGraph:
@@ -107,17 +107,17 @@ class EdgeGraph:
 
     @cached_property
     def by_source(self) -> EdgeGraph:
-        """The same edges with one row per source: `col` has their targets, and `edge` has their places in the list."""
+        """The same edges with one row per source: `col` has their targets, and `edge` has their indices in the list."""
         _not_while_capturing(self.col)
         if _cpu is not None and self.col.device.type == "cpu":
-            rowptr, col, place = empty_rows(self.num_src, self.num_edges)
+            rowptr, col, index = empty_rows(self.num_src, self.num_edges)
             numbers = (self.num_dst, self.num_src, torch.get_num_threads())
-            _cpu.conv_transpose(addresses(self.rowptr, self.col), *numbers, addresses(rowptr, col, place))
+            _cpu.conv_transpose(addresses(self.rowptr, self.col), *numbers, addresses(rowptr, col, index))
         else:
-            rowptr, place = _order(self.col, self.num_src)
+            rowptr, index = _order(self.col, self.num_src)
             nodes = torch.arange(self.num_dst, dtype=torch.int32, device=self.col.device)
-            col = nodes.repeat_interleave(self.rowptr.diff(), output_size=self.num_edges)[place]
-        return self._finished(rowptr, col, self.edge[place], self.num_dst)
+            col = nodes.repeat_interleave(self.rowptr.diff(), output_size=self.num_edges)[index]
+        return self._finished(rowptr, col, self.edge[index], self.num_dst)
 
     def parts(self, size: int) -> Parts | None:
         """Return the parts of the rows that have more than `size` edges, or None if there are no such rows. They are made once."""
@@ -166,7 +166,7 @@ def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int =
         num_loops: The number of self-loops that are added to the edges.
 
     Raises:
-        IndexError: If a node does not exist. The message names the node and its place.
+        IndexError: If a node does not exist. The message names the node and where it stands in the list.
         UserError: If there are too many nodes or entries, or if a CUDA graph is being captured.
     """
     num_edges = edge_index.shape[1]
@@ -181,18 +181,18 @@ def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int =
     lowest, highest = torch.stack(edge_index.aminmax(dim=1)).tolist()
     for row, count in enumerate((num_src, num_dst)):
         if lowest[row] < 0 or highest[row] >= count:
-            place = int(((edge_index[row] < 0) | (edge_index[row] >= count)).nonzero()[0])
+            index = int(((edge_index[row] < 0) | (edge_index[row] >= count)).nonzero()[0])
             raise IndexError(
-                f"edge_index has a node outside 0 .. {count - 1}: edge_index[{row}, {place}] is {int(edge_index[row, place])}, but there "
+                f"edge_index has a node outside 0 .. {count - 1}: edge_index[{row}, {index}] is {int(edge_index[row, index])}, but there "
                 f"are {count:,} {('source', 'target')[row]} nodes"
             )
 
 
 def empty_rows(num_rows: int, num_entries: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return uninitialised pointers [rows + 1], columns [entries] and places [entries], all int32 on the CPU, for C++ to fill."""
+    """Return uninitialised pointers [rows + 1], columns [entries] and indices [entries], all int32 on the CPU, for C++ to fill."""
     rowptr = torch.empty(num_rows + 1, dtype=torch.int32, device="cpu")
-    col, place = torch.empty(2, num_entries, dtype=torch.int32, device="cpu")
-    return rowptr, col, place
+    col, index = torch.empty(2, num_entries, dtype=torch.int32, device="cpu")
+    return rowptr, col, index
 
 
 def addresses(*tensors: Tensor) -> tuple[int, ...]:
@@ -209,9 +209,9 @@ def use_huge_pages(*tensors: Tensor) -> None:
 
 def _order(row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
     """Return the row pointers, int32 [rows + 1], and the permutation [E] that sorts the edges stably by row."""
-    ordered, place = row.int().sort(stable=True)
+    ordered, index = row.int().sort(stable=True)
     nodes = torch.arange(num_rows + 1, dtype=torch.int32, device=row.device)
-    return torch.searchsorted(ordered, nodes, out_int32=True), place
+    return torch.searchsorted(ordered, nodes, out_int32=True), index
 
 
 def _not_while_capturing(tensor: Tensor) -> None:

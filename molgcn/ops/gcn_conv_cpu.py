@@ -49,7 +49,7 @@ def _edge_gradient(inputs: ConvInputs, grad_out: Tensor, entries: EntryWeights, 
     graph, dtype = entries.graph, inputs.x.dtype
     grad_entries = torch.empty_like(entries.weight)
     _ENTRIES[dtype](_sizes(inputs), _tensors(inputs), entries.adjacency, grad_out.data_ptr(), grad_entries.data_ptr())
-    rowptr, target, place = graph.by_source
+    rowptr, target, index = graph.by_source
     _EDGES[dtype](
         graph.num_nodes,
         torch.get_num_threads(),
@@ -58,7 +58,7 @@ def _edge_gradient(inputs: ConvInputs, grad_out: Tensor, entries: EntryWeights, 
         inputs.loop_weight,
         _address(entries.scale),
         grad_entries.data_ptr(),
-        (rowptr.data_ptr(), target.data_ptr(), place.data_ptr()),
+        (rowptr.data_ptr(), target.data_ptr(), index.data_ptr()),
         grad_edges.data_ptr(),
     )
 

@@ -58,7 +58,7 @@ class _List:
     Attributes:
         edges: The nodes of every entry, int64 [2, E or E + N].
         own: Whether each edge is a self-loop, bool [E].
-        last: The place of each node's last self-loop, int64 [N]; E if it has none.
+        last: The index of each node's last self-loop, int64 [N]; E if it has none.
     """
 
     edges: Tensor
@@ -76,8 +76,8 @@ class _List:
     def _looped(cls, edge_index: Tensor, num_nodes: int) -> _List:
         num_edges, device = edge_index.shape[1], edge_index.device
         own, nodes = edge_index[0] == edge_index[1], torch.arange(num_nodes, device=device)
-        places = torch.arange(num_edges, device=device).masked_fill(~own, -1)
-        last = places.new_full((num_nodes,), -1).scatter_reduce(0, edge_index[1], places, "amax")
+        edges = torch.arange(num_edges, device=device).masked_fill(~own, -1)
+        last = edges.new_full((num_nodes,), -1).scatter_reduce(0, edge_index[1], edges, "amax")
         return cls(torch.cat([edge_index, nodes.expand(2, -1)], dim=1), own, last.masked_fill(last < 0, num_edges))
 
 

@@ -83,7 +83,7 @@ _WEIGHTS = Header(
     Parameters=[
         ("const int*", "ptr"),
         ("const float*", "first_input"),  # [N, in_width]: the input of layer 0
-        ("const float*", "inputs"),  # [layers, N, width]: the inputs of layers `first_layer` and on; layer 0's place is not read
+        ("const float*", "inputs"),  # [layers, N, width]: the inputs of layers `first_layer` and on; those of layer 0 are not read
         ("const float*", "gradients"),  # [layers, N, width]: G
         ("float*", "partial"),  # [splits, tiles, TILE * TILE]
         ("uint32*", "arrivals"),  # [tiles]

@@ -158,8 +158,8 @@ def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
 def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
     """Return the division for blocks that go through many tiles if these fit on the GPU and are faster, else `plan`.
 
-    docs/decisions/cuda_layers.md has the measurements. Up to 128 features, more blocks hide each other's latency. From 193 features on,
-    shared memory is too small.
+    docs/decisions/cuda_layer_by_layer.md has the measurements. Up to 128 features, more blocks hide each other's latency. From 193
+    features on, shared memory is too small.
     """
     chunks = plan.width // 16
     streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)

@@ -37,10 +37,10 @@ _HEADER = Header(
         ("const float*", "head_weight head_bias"),  # [T, H], [T]
         ("float*", "predictions"),  # [B, T]: the head's predictions, for inference
         ("const float*", "target target_mean target_std"),  # [B, T], [T], with LOSS
-        ("float*", "slopes"),  # [B, T]: derivative of each term of the loss, 0 where the target is missing
+        ("float*", "derivatives"),  # [B, T]: derivative of each term of the loss, 0 where the target is missing
         ("double*", "terms"),  # [tiles, WARPS, 2]: sum and number of the terms
         ("const double*", "loss_sums"),  # [2]: sum and number of all terms
-        ("const float*", "grad_loss head_sums"),  # [], [T, H] and [T]: sums of slopes times pooled features and of slopes
+        ("const float*", "grad_loss head_sums"),  # [], [T, H] and [T]: sums of derivatives times pooled features and of derivatives
         ("float*", "grad_head_weight grad_head_bias"),  # [T, H], [T]
         ("unsigned char*", "pulled"),  # saved [L, N, width]: (A + I) D^-1/2 times each layer's input
         ("unsigned char*", "wide_pulled"),  # saved [N, wide_width]: `pulled` of the first layer if x has more columns than `width`

@@ -33,17 +33,17 @@ def forward(call: NetworkCall, outputs: Outputs) -> None:
     if epilogue.head:
         fill(parameters, dict(zip(("head_weight", "head_bias"), epilogue.head, strict=True)))
     if epilogue.targets:
-        sums, slopes, head_sums = outputs.of_loss
+        sums, derivatives, head_sums = outputs.of_loss
         terms = x.new_empty((call.graph.tile_ptr.shape[0] - 1) * plan.warps, 2, dtype=double)
         fill(parameters, dict(zip(("target", "target_mean", "target_std"), epilogue.targets, strict=True)))
-        fill(parameters, {"slopes": slopes, "terms": terms, "kind": number_of(epilogue.loss), "delta": epilogue.delta})
+        fill(parameters, {"derivatives": derivatives, "terms": terms, "kind": number_of(epilogue.loss), "delta": epilogue.delta})
     elif epilogue.head:
         fill(parameters, {"predictions": outputs.result})
     defines = _defines(call, plan, loss=len(epilogue.targets) > 0)
     function = kernel("gcn_tile_forward.cu", "gcn_tile_forward", defines, x.device, partial(prefetch_kernels, call))
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
     if epilogue.targets:
-        head_loss_cuda.launch_ends(pooled, epilogue.head[0], slopes, terms, sums, outputs.result, head_sums)
+        head_loss_cuda.launch_ends(pooled, epilogue.head[0], derivatives, terms, sums, outputs.result, head_sums)
 
 
 def backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], gradients: Gradients) -> None:
@@ -61,7 +61,7 @@ def backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Seq
     if needs_grad_x:
         fill(parameters, {"grad_x": grad_x})
     if of_loss:
-        fill(parameters, dict(zip(("loss_sums", "slopes", "head_sums"), of_loss, strict=True)))
+        fill(parameters, dict(zip(("loss_sums", "derivatives", "head_sums"), of_loss, strict=True)))
         fill(parameters, {"grad_loss": grad_result, "head_weight": call.epilogue.head[0], "num_targets": call.epilogue.num_targets})
         fill(parameters, dict(zip(("grad_head_weight", "grad_head_bias"), of_head, strict=True)))
     else:

@@ -88,8 +88,8 @@ def scratch_bytes(call: NetworkCall, plan: Plan) -> int:
 
 
 def may_be_large(call: NetworkCall, plan: Plan) -> bool:
-    """Return whether a tile may have more atoms than the plan has places: a large molecule, or several in the graph's larger tiles."""
-    return call.graph.large_molecules or plan.places < call.graph.tile_nodes
+    """Return whether a tile may have more atoms than the plan has rows: a large molecule, or several in the graph's larger tiles."""
+    return call.graph.large_molecules or plan.tile_rows < call.graph.tile_nodes
 
 
 def _number_bytes(call: NetworkCall) -> int:
@@ -123,8 +123,8 @@ class Plan:
     shared: bool = False
 
     @property
-    def places(self) -> int:
-        """The number of atoms that a tile has room for."""
+    def tile_rows(self) -> int:
+        """The number of rows of a tile."""
         return 16 * self.row_tiles * self.warps
 
     @property
@@ -189,10 +189,10 @@ class _Layout(NamedTuple):
 def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
     """Return the plan with the fastest number of groups that fit, or for a padded batch with one group per tile if these fit."""
     warps, row_tiles, max_threads = layout
-    places = 16 * warps * row_tiles
+    tile_rows = 16 * warps * row_tiles
     row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
-    table = (11 + 2 * call.graph.leaves_merged) * places  # the table of `cuda/table.cuh`, behind each tile's rows
-    buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
+    table = (11 + 2 * call.graph.leaves_merged) * tile_rows  # the table of `cuda/table.cuh`, behind each tile's rows
+    buffer = ((tile_rows + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * tile_rows * row_bytes
     most = max(1, min(gpu.num_barriers - 1, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(call), gpu.num_multiprocessors))
     tiles = max(1, -(-_num_tiles(call) // grid))
@@ -264,13 +264,13 @@ def _layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     if call.graph.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
-        places = 128 if call.graph.tile_nodes > 64 and width <= 128 else 64
-        long = width == 64 and places == 128  # 64 rows per warp would take twice as long to compile and leave a scheduler 1 or 2 warps
+        tile_rows = 128 if call.graph.tile_nodes > 64 and width <= 128 else 64
+        long = width == 64 and tile_rows == 128  # 64 rows per warp would take twice as long to compile and leave a scheduler 1 or 2 warps
         most_rows = 2048 // width if width > 64 else 32 if more or few or long else 64
-        warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
+        warps = max(-(-tile_rows // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
         even = 1 << (warps - 1).bit_length()  # so that each warp has the same number of rows
-        warps = min(even, places // 16, 8 if places > 64 else 4)
-        row_tiles = places // (16 * warps)
+        warps = min(even, tile_rows // 16, 8 if tile_rows > 64 else 4)
+        row_tiles = tile_rows // (16 * warps)
     return _Layout(warps, row_tiles, 256 if row_tiles * width > 128 else 384)
 
 

@@ -21,13 +21,13 @@ _SUM_QUADS, _SUM_LANES = 32, 8  # a block that adds up parts has so many quads, 
 HEADER = Header(
     "head_layers_structs.h",
     Plane=[
-        ("float*", "rows"),  # [num_graphs, width]: the input of the head or of a layer, or the slopes
+        ("float*", "rows"),  # [num_graphs, width]: the input of the head or of a layer, or the derivatives
         ("int", "width stride begin"),  # begin: of a row of all planes
     ],
     Layer=[
         ("const float*", "weight bias"),  # [outputs, inputs], [outputs]
         ("float*", "grad_weight grad_bias"),
-        ("int", "chunk part"),  # quads of a chunk; place in the parts
+        ("int", "chunk part"),  # quads of a chunk; number of the part
     ],
     Parameters=[
         ("Plane", "planes[PLANES]"),
@@ -64,11 +64,11 @@ def launch_forward(
     kind: int,
     delta: float,
 ) -> None:
-    """Compute the hidden states, the slopes and the terms of each block, and with one block the loss.
+    """Compute the hidden states, the derivatives and the terms of each block, and with one block the loss.
 
     Args:
         plan: How the head is divided.
-        planes: The head's input [B, H], and written: its hidden states [B, H_i] and the slopes [B, T].
+        planes: The head's input [B, H], and written: its hidden states [B, H_i] and the derivatives [B, T].
         weights: The head's weights.
         biases: The head's biases.
         tensors: `target`, `mean`, `std`, and written: `terms`, `sums` and `loss`, as in :data:`HEADER`.
@@ -93,7 +93,7 @@ def launch_backward(
 
     Args:
         plan: How the head is divided.
-        planes: The head's input [B, H], its hidden states [B, H_i] and the slopes [B, T].
+        planes: The head's input [B, H], its hidden states [B, H_i] and the derivatives [B, T].
         weights: The head's weights.
         tensors: `grad_loss`, `sums`, and written: `grad_x`, as in :data:`HEADER`.
         grad_weights: Written: the gradients of the weights.

@@ -23,17 +23,17 @@ LOSSES = ("mse", "l1", "huber")
 torch.library.define(
     "molgcn::head_loss",
     "(Tensor x, Tensor[] weights, Tensor[] biases, Tensor target, Tensor mean, Tensor std, str loss, float delta) "
-    "-> (Tensor loss, Tensor sums, Tensor slopes, Tensor hidden)",
+    "-> (Tensor loss, Tensor sums, Tensor derivatives, Tensor hidden)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 torch.library.define(
     "molgcn::head_loss_backward",
-    "(Tensor grad_loss, Tensor sums, Tensor slopes, Tensor hidden, Tensor x, Tensor[] weights) "
+    "(Tensor grad_loss, Tensor sums, Tensor derivatives, Tensor hidden, Tensor x, Tensor[] weights) "
     "-> (Tensor grad_x, Tensor[] grad_weights, Tensor[] grad_biases)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
-Outputs = tuple[Tensor, Tensor, Tensor, Tensor]  # loss, sums, slopes, hidden
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor]  # loss, sums, derivatives, hidden
 
 
 class Objective(NamedTuple):
@@ -78,8 +78,8 @@ def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], ob
 
 def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
     """Return what :func:`head_loss` returns, computed by plain PyTorch on any device and in any dtype."""
-    for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = F.linear(x.relu() if place else x, weight, bias)
+    for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = F.linear(x.relu() if index else x, weight, bias)
     terms, known, _ = loss_terms(x, objective)
     return masked_mean(terms, known)
 
@@ -135,7 +135,7 @@ def check(
         ValueError: If an argument does not fit. The message names it, or all shapes.
     """
     _check_dtype(x, dtypes)
-    names = [f"{name}[{place}]" for name, tensors in (("weights", weights), ("biases", biases)) for place in range(len(tensors))]
+    names = [f"{name}[{index}]" for name, tensors in (("weights", weights), ("biases", biases)) for index in range(len(tensors))]
     others = dict(zip([*names, "target", "mean", "std"], [*weights, *biases, target, mean, std], strict=True))
     for name, tensor in others.items():
         if tensor.dtype != x.dtype or tensor.device != x.device:
@@ -150,30 +150,36 @@ def check(
 
 
 def check_backward(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor], dtypes: Sequence[torch.dtype]
+    grad_loss: Tensor,
+    sums: Tensor,
+    derivatives: Tensor,
+    hidden: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    dtypes: Sequence[torch.dtype],
 ) -> None:
-    """Check the arguments of the backward pass. `sums`, `slopes` and `hidden` are outputs of the forward pass.
+    """Check the arguments of the backward pass. `sums`, `derivatives` and `hidden` are outputs of the forward pass.
 
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
     _check_dtype(x, dtypes)
     width, num_hidden = x.shape[1], 0
-    for place, weight in enumerate(weights):
-        num_hidden += width if place else 0
-        expect("head_loss", f"weights[{place}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
+    for index, weight in enumerate(weights):
+        num_hidden += width if index else 0
+        expect("head_loss", f"weights[{index}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
         width = weight.shape[0]
-    check_kept(grad_loss, sums, slopes, (x.shape[0], width), x)
+    check_kept(grad_loss, sums, derivatives, (x.shape[0], width), x)
     expect("head_loss", "hidden", hidden, (x.shape[0] * num_hidden,), x)
 
 
-def check_kept(grad_loss: Tensor, sums: Tensor, slopes: Tensor, shape: tuple[int, int], like: Tensor) -> None:
+def check_kept(grad_loss: Tensor, sums: Tensor, derivatives: Tensor, shape: tuple[int, int], like: Tensor) -> None:
     """Check the tensors of a loss that backward passes read.
 
     Args:
         grad_loss: The gradient of the loss, a scalar.
         sums: The sum and the number of the terms, float64 [2].
-        slopes: The derivative of each term.
+        derivatives: The derivative of each term.
         shape: The shape of the targets, [B, T].
         like: A tensor with the dtype and device that they must have.
 
@@ -182,7 +188,7 @@ def check_kept(grad_loss: Tensor, sums: Tensor, slopes: Tensor, shape: tuple[int
     """
     expect("head_loss", "grad_loss", grad_loss, (), like)
     expect("head_loss", "sums", sums, (2,), like, torch.double)
-    expect("head_loss", "slopes", slopes, shape, like)
+    expect("head_loss", "derivatives", derivatives, shape, like)
 
 
 def _check_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> None:
@@ -193,7 +199,10 @@ def _check_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> None:
 
 @register_fake("molgcn::head_loss")
 def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
-    """Return uninitialised loss, sums, slopes and hidden. `hidden` has the outputs of all linear layers but the last, one after another."""
+    """Return uninitialised loss, sums, derivatives and hidden.
+
+    `hidden` has the outputs of all linear layers but the last, one after another.
+    """
     num_targets = weights[-1].shape[0] if weights else x.shape[1]
     hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], num_targets), x.new_empty(hidden)
@@ -201,7 +210,7 @@ def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
 
 @register_fake("molgcn::head_loss_backward")
 def empty_gradients(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor]
+    grad_loss: Tensor, sums: Tensor, derivatives: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return uninitialised gradients of x, weights and biases."""
     of_weights, of_biases = (
@@ -226,10 +235,10 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple:
-        sums, slopes, hidden, x, *weights = ctx.saved_tensors
+        sums, derivatives, hidden, x, *weights = ctx.saved_tensors
         if grad_loss is None:
             return (None,) * (2 + 2 * len(weights))
-        arguments = (grad_loss, sums, slopes, hidden, x, weights)
+        arguments = (grad_loss, sums, derivatives, hidden, x, weights)
         if torch.is_grad_enabled():  # create_graph=True: a second derivative must raise an error
             grad_x, grad_weights, grad_biases = torch.ops.molgcn.head_loss_backward.default(*arguments)
         else:

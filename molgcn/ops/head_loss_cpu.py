@@ -33,13 +33,13 @@ class BoundHead:
 
     def forward(self, x: Tensor, target: Tensor, outputs: Outputs) -> None:
         """Compute the operator's outputs. All tensors are contiguous."""
-        value, sums, slopes, hidden = outputs
-        self._bound.forward(x.shape[0], [tensor.data_ptr() for tensor in (x, target, hidden, slopes, sums, value)])
+        value, sums, derivatives, hidden = outputs
+        self._bound.forward(x.shape[0], [tensor.data_ptr() for tensor in (x, target, hidden, derivatives, sums, value)])
 
     def backward(self, grad_loss: Tensor, x: Tensor, outputs: Outputs, gradients: tuple[Tensor, list[Tensor], list[Tensor]]) -> None:
         """Compute the gradients of x, weights and biases from the outputs of :meth:`forward`. All tensors are contiguous."""
-        value, sums, slopes, hidden = outputs
-        batch = [tensor.data_ptr() for tensor in (x, x, hidden, slopes, sums, value)]  # targets are not read
+        value, sums, derivatives, hidden = outputs
+        batch = [tensor.data_ptr() for tensor in (x, x, hidden, derivatives, sums, value)]  # targets are not read
         grad_x, grad_weights, grad_biases = gradients
         addresses = [tensor.data_ptr() for tensor in grad_weights], [tensor.data_ptr() for tensor in grad_biases]
         self._bound.backward(x.shape[0], batch, grad_loss.data_ptr(), grad_x.data_ptr(), *addresses)
@@ -58,14 +58,14 @@ def forward(
 
 
 def backward(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
+    grad_loss: Tensor, sums: Tensor, derivatives: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Compute the gradients; see :mod:`molgcn.ops.head_loss`."""
-    check_backward(grad_loss, sums, slopes, hidden, x, weights, tuple(_CLASSES))
+    check_backward(grad_loss, sums, derivatives, hidden, x, weights, tuple(_CLASSES))
     weights = [weight.contiguous() for weight in weights]
-    gradients = empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
-    bound = BoundHead(weights, [], slopes, slopes, LOSSES[0], 1.0)  # backward does not read biases, mean, std and the loss
-    outputs = (grad_loss, sums.contiguous(), slopes.contiguous(), hidden.contiguous())
+    gradients = empty_gradients(grad_loss, sums, derivatives, hidden, x, weights)
+    bound = BoundHead(weights, [], derivatives, derivatives, LOSSES[0], 1.0)  # backward does not read biases, mean, std and the loss
+    outputs = (grad_loss, sums.contiguous(), derivatives.contiguous(), hidden.contiguous())
     bound.backward(grad_loss, x.contiguous(), outputs, gradients)
     return gradients
 

@@ -30,7 +30,7 @@ HEADER = Header(
     Parameters=[
         ("const float*", "x weight bias"),  # [num_graphs, width], [num_targets, width], [num_targets]
         ("const float*", "target mean std"),  # [num_graphs, num_targets], [num_targets]
-        ("float*", "slopes"),  # [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
+        ("float*", "derivatives"),  # [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
         ("double*", "partial"),  # [blocks, 2]: sum and number of each block's terms
         ("double*", "sums"),  # [2]
         ("float*", "loss"),  # the mean over known targets, 0 without any
@@ -63,7 +63,7 @@ def forward(
     """Compute the operator's outputs; see :mod:`molgcn.ops.head_loss`."""
     check(x, weights, biases, target, mean, std, _DTYPES)
     kind, outputs = number_of(loss), empty_outputs(x, weights)
-    value, sums, slopes, hidden = outputs
+    value, sums, derivatives, hidden = outputs
     x, target, mean, std, *parameters = (tensor.contiguous() for tensor in (x, target, mean, std, *weights, *biases))
     weights, biases = parameters[: len(weights)], parameters[len(weights) :]
     tensors = {"target": target, "mean": mean, "std": std, "sums": sums, "loss": value}
@@ -71,20 +71,20 @@ def forward(
     plan = head_layers_cuda.plan_of(x, weights)
     if plan is not None:
         terms = x.new_empty(2 * plan.blocks, dtype=torch.double)
-        head_layers_cuda.launch_forward(plan, [x, *states, slopes], weights, biases, tensors | {"terms": terms}, kind, delta)
+        head_layers_cuda.launch_forward(plan, [x, *states, derivatives], weights, biases, tensors | {"terms": terms}, kind, delta)
         if plan.blocks > 1:
             _launch_sums({"partial": terms, "sums": sums, "loss": value}, plan.blocks)
         return outputs
     for weight, bias, state in zip(weights, biases, states, strict=False):
         x = torch.addmm(bias, x, weight.T, out=state).relu_()
-    tensors |= {"x": x, "slopes": slopes} | ({"weight": weights[-1], "bias": biases[-1]} if weights else {})
+    tensors |= {"x": x, "derivatives": derivatives} | ({"weight": weights[-1], "bias": biases[-1]} if weights else {})
     _launch_last_forward(tensors, kind, delta)
     return outputs
 
 
 def _launch_last_forward(tensors: dict[str, Tensor], kind: int, delta: float) -> None:
     """Compute the loss of the last linear layer's outputs, or of the predictions `x` without a layer."""
-    (count, num_targets), linear = tensors["slopes"].shape, "weight" in tensors
+    (count, num_targets), linear = tensors["derivatives"].shape, "weight" in tensors
     blocks = 1 if not linear or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
     threads = _PLAIN_THREADS if not linear else THREADS if blocks == 1 else 256
     tensors["partial"] = tensors["x"].new_empty(2 * blocks, dtype=torch.double)
@@ -103,33 +103,33 @@ def _launch_sums(tensors: dict[str, Tensor], blocks: int) -> None:
 
 
 def backward(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
+    grad_loss: Tensor, sums: Tensor, derivatives: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Compute the gradients; see :mod:`molgcn.ops.head_loss`."""
-    check_backward(grad_loss, sums, slopes, hidden, x, weights, _DTYPES)
-    gradients = grad_x, grad_weights, grad_biases = empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
-    x, slopes, hidden, *weights = (tensor.contiguous() for tensor in (x, slopes, hidden, *weights))
+    check_backward(grad_loss, sums, derivatives, hidden, x, weights, _DTYPES)
+    gradients = grad_x, grad_weights, grad_biases = empty_gradients(grad_loss, sums, derivatives, hidden, x, weights)
+    x, derivatives, hidden, *weights = (tensor.contiguous() for tensor in (x, derivatives, hidden, *weights))
     inputs = [x, *_states(hidden, len(x), weights)]
     plan = head_layers_cuda.plan_of(x, weights)
     if plan is not None:
         tensors = {"sums": sums, "grad_loss": grad_loss, "grad_x": grad_x}
-        head_layers_cuda.launch_backward(plan, [*inputs, slopes], weights, tensors, grad_weights, grad_biases)
+        head_layers_cuda.launch_backward(plan, [*inputs, derivatives], weights, tensors, grad_weights, grad_biases)
         return gradients
     grad = torch.empty_like(inputs[-1]) if len(inputs) > 1 else grad_x
-    tensors = {"x": inputs[-1], "slopes": slopes, "sums": sums, "grad_loss": grad_loss, "grad_x": grad}
+    tensors = {"x": inputs[-1], "derivatives": derivatives, "sums": sums, "grad_loss": grad_loss, "grad_x": grad}
     tensors |= {"weight": weights[-1], "grad_weight": grad_weights[-1], "grad_bias": grad_biases[-1]} if weights else {}
     _launch_last_backward(tensors)
-    for place in reversed(range(len(inputs) - 1)):
-        grad = torch.ops.aten.threshold_backward(grad, inputs[place + 1], 0)
-        torch.mm(grad.T, inputs[place], out=grad_weights[place])
-        torch.sum(grad, 0, out=grad_biases[place])
-        grad = torch.mm(grad, weights[place], out=None if place else grad_x)
+    for index in reversed(range(len(inputs) - 1)):
+        grad = torch.ops.aten.threshold_backward(grad, inputs[index + 1], 0)
+        torch.mm(grad.T, inputs[index], out=grad_weights[index])
+        torch.sum(grad, 0, out=grad_biases[index])
+        grad = torch.mm(grad, weights[index], out=None if index else grad_x)
     return gradients
 
 
 def _launch_last_backward(tensors: dict[str, Tensor]) -> None:
     """Compute the gradients of the last linear layer, or of the predictions `x` without a layer."""
-    x, num_targets = tensors["x"], tensors["slopes"].shape[1]
+    x, num_targets = tensors["x"], tensors["derivatives"].shape[1]
     parameters = _parameters(tensors, num_targets)
     if "weight" not in tensors:
         blocks = max(1, min(-(-x.numel() // 256), 4096))
@@ -152,19 +152,19 @@ def _summing_blocks(weight: Tensor) -> int:
     return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
 
 
-def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor, head_sums: Tensor) -> None:
-    """Compute the loss and the head's gradient sums from known slopes and terms, in one launch.
+def launch_ends(x: Tensor, weight: Tensor, derivatives: Tensor, terms: Tensor, sums: Tensor, value: Tensor, head_sums: Tensor) -> None:
+    """Compute the loss and the head's gradient sums from known derivatives and terms, in one launch.
 
     Args:
         x: The input of the head, float32 [B, H].
         weight: The head's weight, float32 [T, H].
-        slopes: The derivative of each term, float32 [B, T].
+        derivatives: The derivative of each term, float32 [B, T].
         terms: The sum and the number of the terms of each part, float64 [parts, 2].
         sums: Written: the sum and the number of all terms, float64 [2].
         value: Written: the loss, a float32 scalar.
-        head_sums: Written: the sums over all molecules of slopes times `x` and of slopes, float32 [T H + T].
+        head_sums: Written: the sums over all molecules of derivatives times `x` and of derivatives, float32 [T H + T].
     """
-    tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
+    tensors = {"x": x, "weight": weight, "derivatives": derivatives, "partial": terms, "sums": sums, "loss": value}
     tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
     parameters = _parameters(tensors, weight.shape[0], num_partial=len(terms))
     _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 16 * THREADS, parameters, overlap=True)

@@ -67,7 +67,7 @@ class Epilogue(NamedTuple):
         return self.head[0].shape[0] if self.head else 0
 
 
-_AFTER_GRAPH = len(Graph._fields)  # these are places among the operator's arguments
+_AFTER_GRAPH = len(Graph._fields)  # these are indices among the operator's arguments
 _OPTIONS = _AFTER_GRAPH + 4
 _EPILOGUE = _OPTIONS + len(CallOptions._fields)
 
@@ -210,12 +210,12 @@ def empty_outputs(call: NetworkCall) -> Outputs:
     saved = empty_saved(call)
     if not call.epilogue.targets:
         return Outputs(x.new_empty(num_graphs, num_targets if call.epilogue.head else hidden), statistics, saved, [])
-    sums, slopes, head_sums = (
+    sums, derivatives, head_sums = (
         x.new_empty(2, dtype=torch.double),
         x.new_empty(num_graphs, num_targets),
         x.new_empty(num_targets * (hidden + 1)),
     )
-    return Outputs(x.new_empty(()), statistics, saved, [sums, slopes, head_sums])
+    return Outputs(x.new_empty(()), statistics, saved, [sums, derivatives, head_sums])
 
 
 @register_fake("molgcn::message_network")

@@ -50,8 +50,8 @@ def check_backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor]
     if len(of_loss) != 3 or len(call.epilogue.head) != 2:
         raise ValueError(f"{_NAME}: expected a head of weight and bias, and 3 tensors of its loss, got {len(of_loss)}")
     _check_head(call)
-    sums, slopes, head_sums = of_loss
-    check_kept(grad_result, sums, slopes, (num_graphs, call.epilogue.num_targets), x)
+    sums, derivatives, head_sums = of_loss
+    check_kept(grad_result, sums, derivatives, (num_graphs, call.epilogue.num_targets), x)
     expect(_NAME, "head_sums", head_sums, (call.epilogue.num_targets * (hidden + 1),), x)
 
 

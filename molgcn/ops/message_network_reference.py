@@ -56,7 +56,13 @@ def normalised_edges(rowptr: Tensor, col: Tensor, add_self_loops: bool, dtype: t
 
 
 def pool(h: Tensor, ptr: Tensor, how: str) -> Tensor:
-    """Return the mean, sum or max of each molecule's rows of h [N, H], as [B, H]; 0 for a molecule without atoms."""
+    """Return the mean, sum or max of each molecule's rows of h [N, H], as [B, H]; 0 for a molecule without atoms.
+
+    Args:
+        h: The atoms' rows [N, H].
+        ptr: The first atom of each molecule, int32 [B + 1].
+        how: "mean", "sum" or "max".
+    """
     sizes = torch.diff(ptr).long()
     graph = torch.repeat_interleave(torch.arange(sizes.shape[0], device=h.device), sizes, output_size=h.shape[0])
     if how == "max":

@@ -14,8 +14,8 @@ def renumber(edge_index: Tensor, num_nodes: int) -> Tensor:
     benchmarks/any_graph.py). Node `order[i]` becomes node i::
 
         order = renumber(edge_index, num_nodes)
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(num_nodes))
-        x, edge_index = x[order], place[edge_index]
+        index = torch.empty_like(order).scatter_(0, order, torch.arange(num_nodes))
+        x, edge_index = x[order], index[edge_index]
 
     Args:
         edge_index: The source and target of every edge, int64 [2, E]. Directions and duplicates do not matter.

@@ -33,7 +33,7 @@ class LoopedGraph(EdgeGraph):
 def graph_with_loops(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int, reverse: bool) -> EdgeGraph:
     """Return the graph of an edge list with `num_loops` added self-loops, remembered with the list; see :meth:`EdgeGraph.of`.
 
-    If no self-loops are added, this is the graph of the edge list itself. Otherwise the self-loop of node i has place E + i, and the edge
+    If no self-loops are added, this is the graph of the edge list itself. Otherwise the self-loop of node i has index E + i, and the edge
     list's own self-loops are moved to one more row after the last target and source, which kernels do not read. So no size depends on how
     many they are.
 

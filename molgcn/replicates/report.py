@@ -11,6 +11,7 @@ from molgcn.replicates.predictions import Models
 from molgcn.replicates.summary import Summary
 from molgcn.report.facts import facts
 from molgcn.report.subject import Subject, Trainings
+from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.provenance import versions
 
 
@@ -28,7 +29,7 @@ def write_report(summary: Summary, models: Models, config: Config) -> None:
     """
     folder, task, part = summary.folder, models.task, summary.parts[-1]
     found, predictions = models.average(part, config.dataset.batch_size)
-    task.write_predictions(folder / f"predictions_{part}.csv", models.molecules[found], predictions)
+    write_predictions(folder / f"predictions_{part}.csv", task, models.molecules[found], predictions)
     molecules = measured(models.molecules[found])
     task.pictures(molecules.targets, predictions, folder)
     if summary.deviations:

@@ -113,7 +113,14 @@ def open_table(path: Path | None) -> Iterator[Table]:
 
 @contextmanager
 def as_mistake(path: Path) -> Iterator[None]:
-    """Turn an OSError within the block into a UserError that says why the output cannot be written."""
+    """Turn an OSError within the block into a UserError that says why the output cannot be written.
+
+    Args:
+        path: the output.
+
+    Raises:
+        UserError: if the block raises an OSError.
+    """
     try:
         yield
     except OSError as error:

@@ -155,7 +155,13 @@ def written_rows(chunk: Chunk, on_error: OnError) -> Iterator[tuple[int, list[st
 
 
 def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError) -> list[str]:
-    """Return the header of the output: the columns of the input, then those of the results under names not yet taken."""
+    """Return the header of the output: the columns of the input, then those of the results under names not yet taken.
+
+    Args:
+        columns: the columns of the input.
+        results: the columns of the results.
+        on_error: "nan" adds a column for errors.
+    """
     header = list(columns)
     for name in [*results, *(["error"] if on_error == "nan" else [])]:
         header.append(unused(name, header))

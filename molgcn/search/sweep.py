@@ -105,7 +105,13 @@ def _gather(folder: Path) -> list[SweepRun]:
 
 
 def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:
-    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete."""
+    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete.
+
+    Args:
+        runs: the runs.
+        objective: the name of the value that the sweep is about.
+        maximize: whether more is better.
+    """
     worst = -math.inf if maximize else math.inf
     ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
     results = [run.result for run in runs if run.result is not None]
@@ -128,7 +134,14 @@ def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
 
 
 def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> None:
-    """Print a table of runs, with the overrides that all share in its title and the others in its rows."""
+    """Print a table of runs, with the overrides that all share in its title and the others in its rows.
+
+    Args:
+        title: the table's title.
+        runs: the runs.
+        objective: the name of the value that they are compared by.
+        maximize: whether more is better.
+    """
     first = runs[0].overrides if len(runs) > 1 else ()
     shared = [override for override in first if all(override in run.overrides for run in runs)]
     differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]

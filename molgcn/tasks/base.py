@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from molgcn.data.digits import digits_of
 from molgcn.data.label_columns import LabelColumns
-from molgcn.data.packed import PackedMolecules
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.ops.masked_mean import Weighing
-from molgcn.spreadsheet import Writer
+from molgcn.tasks.loss import Loss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -27,26 +24,13 @@ if TYPE_CHECKING:
     from molgcn.report.subject import Subject
 
 
-class Loss(Protocol):
-    """Computes a task's loss over the targets that are not missing."""
-
-    @property
-    def options(self) -> tuple[Any, ...]:
-        """The options that the loss reads beside tensors; CUDA graphs of training steps are captured anew where they change."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and float64 [2], sum and number of its terms, for outputs [B, O] and the values of :meth:`Task.for_loss`."""
-
-    def of_model(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Return the loss of a model for a batch, by fused operators where there are some; see :meth:`__call__`."""
-
-
 @dataclass(frozen=True)
 class Task(ABC):
     """The meaning of a network's outputs for T targets, each of which has one column of outputs or several.
 
     A task's `statistics` are what it takes from the training set. They are buffers of the module that is trained
-    (:class:`molgcn.training.task_module.TaskModule`), which hands them to the methods that need them.
+    (:class:`molgcn.training.task_module.TaskModule`), which hands them to the methods that take `*statistics`, in the order of
+    :meth:`statistics_shapes`.
 
     Attributes:
         names: the names of the T targets.
@@ -82,7 +66,14 @@ class Task(ABC):
 
     @classmethod
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
-        """Return the task of targets, with what a configuration says of them, such as transforms or names of classes."""
+        """Return the task of targets, with what a configuration says of them, such as transforms or names of classes.
+
+        Args:
+            names: the names of the targets.
+            units: the units of the targets ("" = none).
+            num_classes: the number of classes of each target; 0 where targets are numbers.
+            given: what the configuration says of the targets.
+        """
         return cls(names, units, num_classes)
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
@@ -114,7 +105,7 @@ class Task(ABC):
 
     @abstractmethod
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
-        """Compute the statistics of a training part's targets [M, T], which are returned by the names of their buffers."""
+        """Return the statistics of a training part's targets [M, T], NaN where missing, by the names of their buffers."""
 
     @abstractmethod
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -131,7 +122,13 @@ class Task(ABC):
 
     @abstractmethod
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Turn labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics into what the loss takes for a model of this dtype."""
+        """Return the arguments of the loss after the outputs.
+
+        Args:
+            targets: the labels [B, L], see :mod:`molgcn.data.label_columns`.
+            dtype: the model's dtype.
+            *statistics: the task's statistics.
+        """
 
     def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
         """Return the weights of a loss's terms and the bounds among the targets; empty where all weigh the same and none is a bound.
@@ -147,7 +144,15 @@ class Task(ABC):
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn a network's outputs [B, O] into predictions, float64 [B, P], whose columns are ordered target by target."""
+        """Turn a network's outputs into predictions.
+
+        Args:
+            outputs: [B, O].
+            *statistics: the task's statistics.
+
+        Returns:
+            The predictions, float64 [B, P], whose columns are ordered target by target.
+        """
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Return what the contributions of atoms add up to, [B, P]: logits, or values in the targets' units."""
@@ -159,11 +164,24 @@ class Task(ABC):
 
     @abstractmethod
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the best prediction from the targets' statistics alone, float64 [1, P], which is the same for every molecule."""
+        """Return the best prediction without looking at a molecule, such as the mean of the training part.
+
+        Args:
+            *statistics: the task's statistics.
+
+        Returns:
+            The prediction for every molecule, float64 [1, P].
+        """
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return the differences of predictions [B, P] from expected ones, scaled so that rounding errors of all targets compare."""
+        """Return the differences of predictions from expected ones, scaled so that rounding errors of all targets compare.
+
+        Args:
+            actual: the predictions [B, P].
+            expected: the predictions that they should be [B, P].
+            *statistics: the task's statistics.
+        """
 
     @abstractmethod
     def digits(self, *statistics: Tensor) -> list[int]:
@@ -216,7 +234,13 @@ class Task(ABC):
 
     @abstractmethod
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
-        """Draw predictions [M, P] of true values [M, T] into PNG files of a folder, whose names end with `ending`.
+        """Draw predictions and true values into PNG files.
+
+        Args:
+            targets: the true values [M, T], NaN where missing.
+            predictions: [M, P], from :meth:`decode`.
+            folder: the folder of the files.
+            ending: the end of the files' names.
 
         Returns:
             The files, by the names under which loggers show them.
@@ -283,36 +307,11 @@ class Task(ABC):
         return [f"{name} [{unit}]" if unit else name for name, unit in zip(self.names, self.units, strict=True)]
 
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
-        """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
-        chosen = self.logged if wanted is None else wanted
-        return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
-
-    def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
-        """Write a CSV file with one line per molecule: `row`, `smiles`, and for every target the true value and its predictions.
+        """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric.
 
         Args:
-            path: the file.
-            molecules: M molecules with their targets.
-            predictions: [M, P], from :meth:`decode`.
+            part: the part of the set: "train", "val" or "test".
+            wanted: the metrics, some of `metrics`; None stands for those that every validation computes.
         """
-        columns = self.columns
-        header = ["row", "smiles", *(name for pair in zip(self.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
-        smiles = molecules.smiles or [""] * len(molecules)
-        forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
-        places = np.cumsum([len(names) for names in columns])[:-1]
-        with open(path, "w", newline="") as file:
-            writer = Writer(file)
-            writer.writerow(header)
-            for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-                signs = [""] * len(true) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[i].tolist()]
-                cells: list[str] = []
-                for sign, one, some, form in zip(signs, true, np.split(predicted, places), forms, strict=True):
-                    cells += [sign + _cell(one, form), *(_cell(value, form) for value in some)]
-                writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
-
-
-_SIGNS = {-1: "<", 0: "", 1: ">"}  # how bounds are written
-
-
-def _cell(value: float, form: str) -> str:
-    return "" if math.isnan(value) else format(value, form)
+        chosen = self.logged if wanted is None else wanted
+        return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]

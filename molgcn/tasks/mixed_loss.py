@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.tasks.base import Loss
+from molgcn.tasks.loss import Loss
 
 
 class MixedLoss:
@@ -27,7 +27,7 @@ class MixedLoss:
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """The options of each part's loss; see :class:`molgcn.tasks.base.Loss`."""
+        """The options of each part's loss; see :class:`molgcn.tasks.loss.Loss`."""
         return tuple(loss.options for loss in self.losses)
 
     def __call__(self, outputs: Tensor, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

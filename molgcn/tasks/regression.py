@@ -17,7 +17,8 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
-from molgcn.tasks.base import Loss, Task
+from molgcn.tasks.base import Task
+from molgcn.tasks.loss import Loss
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
 from molgcn.training_config import TrainingConfig

@@ -103,7 +103,15 @@ def _start_from_weights(folder: Path) -> str:
 
 
 def check_data(data_hash: str, folder: Path) -> None:
-    """Raise UserError where the data is no longer what the run in `folder` began with."""
+    """Raise UserError where the data is no longer what the run in `folder` began with.
+
+    Args:
+        data_hash: the hash of the data as it is now.
+        folder: the run's folder.
+
+    Raises:
+        UserError: If the hash is not the one that the run has noted.
+    """
     path = folder / "provenance.json"
     noted = read_json(path) if path.exists() else {"data_hash": data_hash}
     before = str(noted.get("data_hash") if isinstance(noted, dict) else noted)

@@ -16,7 +16,13 @@ FILE = "calibration.json"
 
 
 def save_joint_calibration(folder: Path, calibration: Calibration | None, checkpoints: Sequence[Path]) -> None:
-    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one."""
+    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one.
+
+    Args:
+        folder: the run's folder.
+        calibration: the calibration, or None.
+        checkpoints: the checkpoints whose predictions were averaged.
+    """
     if calibration is None:
         (folder / FILE).unlink(missing_ok=True)
     else:

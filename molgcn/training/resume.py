@@ -72,7 +72,14 @@ def holds_run(folder: Path) -> bool:
 
 
 def check_new(folder: Path) -> None:
-    """Raise UserError where `folder` holds a run, which a new one would replace."""
+    """Raise UserError where `folder` holds a run, which a new one would replace.
+
+    Args:
+        folder: the folder of a new run.
+
+    Raises:
+        UserError: If it holds a run.
+    """
     if holds_run(folder):
         raise UserError(
             f"{folder} already holds a run. Continue it with {as_typed('resume', folder)}, or choose another folder with hydra.run.dir=."
@@ -108,7 +115,15 @@ def last_run(folders: Sequence[Path]) -> Path:
 
 
 def check_resumable(folder: Path, wanted: str) -> None:
-    """Raise UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
+    """Raise UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint.
+
+    Args:
+        folder: the run's folder.
+        wanted: the value of `resume=`, for messages.
+
+    Raises:
+        UserError: If it does not hold such a run.
+    """
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
     for name, there in ((_LAST, holds_run(folder)), (_CONFIG, (folder / _CONFIG).is_file())):

@@ -14,6 +14,7 @@ from molgcn.data.label_columns import measured
 from molgcn.report.facts import facts
 from molgcn.report.plots import plot_learning_curve
 from molgcn.report.subject import Subject
+from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.provenance import versions
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.result import RunResult
@@ -36,7 +37,7 @@ def write_run_report(
     molecules = data.part(parts[-1])
     exact = measured(molecules)
     task = module.task
-    task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
+    write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(module.config.training))
     pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(

@@ -1,8 +1,11 @@
 import json
+import runpy
+import sys
+from pathlib import Path
 
 import pytest
 
-from molgcn.benchmark.results import Results, Table, check_machine, write_json
+from molgcn.benchmark.results import Results, Table, check_machine, write_json, write_markdown
 from molgcn.errors import UserError
 
 FACTS = {"cpu": "C", "threads": 2, "torch": "2", "molgcn": "1", "date": "today"}
@@ -67,3 +70,21 @@ def test_results_json_holds_machine_and_rows(tmp_path):
     results.table("steps", ("name",)).add({"name": "a", "ms": 1.0})
     results.save()
     assert json.loads((tmp_path / "results.json").read_text()) == {"machine": FACTS, "steps": [{"name": "a", "ms": 1.0}]}
+
+
+def test_a_report_has_its_facts_and_wrapped_paragraphs(tmp_path):
+    row, paragraph, path = f"| {'cell ' * 40} |", "word " * 40, tmp_path / "new" / "folder" / "report.md"
+    given = ("Title", {"cpu": "C", "threads": 2}, [paragraph, "", row])
+    text = write_markdown(path, *given)
+    assert path.read_text() == text == write_markdown(None, *given)
+    title, _, *facts, _, first, second, _, last = text.splitlines()
+    assert (title, facts, last) == ("# Title", ["- cpu: C", "- threads: 2"], row)
+    assert f"{first} {second}".split() == paragraph.split() and len(first) <= 120
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_script_makes_the_folder_of_its_report(tmp_path, monkeypatch):
+    output = tmp_path / "new" / "report.md"
+    monkeypatch.setattr(sys, "argv", ["chemprop.py", "--data", str(tmp_path), "--chemprop", "true", "--sets", "--output", str(output)])
+    runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "chemprop.py"), run_name="__main__")
+    assert output.read_text().startswith("# Chemprop beside this project\n")

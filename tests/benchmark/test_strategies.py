@@ -10,7 +10,7 @@ from molgcn.ops.message_network_cuda import automatic
 
 def test_table_names_what_auto_takes():
     row = Row(Work("QM9", 128, 32, 12, {"norm": "batch"}), {"layer": 230.4, "pyg": 1234.6}, "layer")
-    heading, _, line = table([row]).splitlines()
+    heading, _, line = table([row])
     assert heading == "| work | layer | pyg | auto |"
     assert line == "| QM9, B=128, H=32, L=12, norm=batch | 230 | 1,235 | layer |"
 

@@ -27,7 +27,7 @@ def test_a_launch_needs_no_context_in_its_thread(how):
     expected, expected_sums = head_loss(x, [], [], Objective(*targets, "mse"))
     value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)
     tensors = dict(zip(("x", "target", "mean", "std"), (x, *targets), strict=True))
-    parameters = fill(HEADER.ctype()(num_graphs=1500, num_targets=2), {**tensors, "slopes": x.clone(), "loss": value, "sums": sums})
+    parameters = fill(HEADER.ctype()(num_graphs=1500, num_targets=2), {**tensors, "derivatives": x.clone(), "loss": value, "sums": sums})
     file, defines = source(2)
     function = kernel(file, "masked_loss_forward", defines, value.device)
 

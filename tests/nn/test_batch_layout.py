@@ -17,7 +17,7 @@ from molgcn.nn import batch_layout as module
 from molgcn.nn.batch_layout import batch_layout, merging_pays, tile_nodes_for
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
-SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places per multiprocessor, 11.6 of 48, 5.5 of 96
+SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 rows per multiprocessor, 11.6 of 48, 5.5 of 96
 LARGER = np.random.default_rng(0).integers(14, 23, 4096)
 ALL = np.arange(len(SIZES))
 CUDA = torch.device("cuda")
@@ -55,7 +55,7 @@ def test_smaller_tiles_where_there_is_at_most_one_a_multiprocessor():
         (LARGER, ALL, replace(PLAIN, hidden_channels=64), CUDA),
         (LARGER, ALL, replace(PLAIN, norm="layer"), CUDA),
         (LARGER, ALL, replace(PLAIN, residual=True), CUDA),
-        (np.full(4096, 16), ALL, PLAIN, CUDA),  # eight tiles of 64 places, two a scheduler
+        (np.full(4096, 16), ALL, PLAIN, CUDA),  # eight tiles of 64 rows, two a scheduler
         (SIZES, ALL[:1024], PLAIN, CUDA),  # few tiles, each with several warps
         (np.append(np.full(4096, 16), 49), ALL, PLAIN, CUDA),  # another batch has a molecule that a smaller tile does not hold
     ],

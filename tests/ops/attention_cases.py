@@ -40,7 +40,7 @@ def random_inputs(
     inputs = inputs._replace(att=torch.empty(0) if v2 else None, **options)
     if inputs.reverse:
         inputs = inputs._replace(edge_index=inputs.edge_index.flip(0))
-    columns = inputs.place_of_targets + inputs.num_scores * together + spare
+    columns = inputs.target_offset + inputs.num_scores * together + spare
     return inputs._replace(
         source=torch.randn(num_src, columns, dtype=dtype),
         targets=None if together else torch.randn(num_dst, inputs.num_scores, dtype=dtype),

@@ -40,9 +40,9 @@ def calls() -> dict[str, Call]:
     x, target, vector = torch.randn(4, 8), torch.randn(4, 2), torch.ones(2)
     weights, biases = [torch.randn(5, 8), torch.randn(2, 5)], [torch.zeros(5), torch.zeros(2)]
     cases["head_loss"] = ops.head_loss, [x, weights, biases, target, vector, vector, "mse", 1.0]
-    _, sums, slopes, hidden = ops.head_loss(x, weights, biases, target, vector, vector, "mse", 1.0)
+    _, sums, derivatives, hidden = ops.head_loss(x, weights, biases, target, vector, vector, "mse", 1.0)
     cases["head_loss without maps"] = ops.head_loss, [target, [], [], target, vector, vector, "mse", 1.0]
-    cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, slopes, hidden, x, weights]
+    cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, derivatives, hidden, x, weights]
 
     edge_index = torch.randint(0, 4, (2, 12))
     edge_index[:, 0] = 3  # the last node has edges

@@ -191,9 +191,9 @@ def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
     assert inputs.graph.tile_ptr is not None
     width, num_nodes, device = width_of(inputs.spec.hidden_channels), inputs.graph.x.shape[0], inputs.graph.x.device
     span, own = (32, 8) if inputs.options.precision == "bf16" and width >= 32 else (16, 4)
-    tiles, places = inputs.graph.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
+    tiles, tile_rows = inputs.graph.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
     words = (plan.row_tiles * 2 * width // 4 + 31) // 32
-    strips = 2 * tiles + num_nodes // places + 1
+    strips = 2 * tiles + num_nodes // tile_rows + 1
     begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.spec.num_layers - 1) * strips * plan.warps * words * 32
     masks = saved[begin : begin + size].view(torch.int32).view(-1, strips, plan.warps, words, 32)
     firsts = inputs.graph.ptr[inputs.graph.tile_ptr.long()].long()
@@ -201,10 +201,10 @@ def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
     first = firsts[tile]
     row = torch.arange(num_nodes, device=device) - first
     by_degree = torch.argsort(8 * tile - inputs.graph.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
-    row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
-    strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
-    row_tile = row % places // 16  # one warp has row tiles 0, 3 and 4 of six: `Group::row_tile`
-    order = [0, 3, 4, 1, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
+    row = torch.where(firsts.diff()[tile] > tile_rows, row, row[torch.argsort(by_degree)])
+    strip = torch.where(firsts.diff()[tile] > tile_rows, tiles + first // tile_rows + tile + row // tile_rows, tile)[:, None]
+    row_tile = row % tile_rows // 16  # one warp has row tiles 0, 3 and 4 of six: `Group::row_tile`
+    order = [0, 3, 4, 1, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(tile_rows // 16)
     place = 16 * torch.tensor(list(order), device=device)[row_tile] + row % 16
     warp, rest = place // (16 * plan.row_tiles), place % (16 * plan.row_tiles)
     column = torch.arange(inputs.spec.hidden_channels, device=device)

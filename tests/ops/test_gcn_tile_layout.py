@@ -1,4 +1,4 @@
-"""The CUDA operator agrees with the float64 oracle under emulation in every layout of a tile: places, warps and row tiles."""
+"""The CUDA operator agrees with the float64 oracle under emulation in every layout of a tile: rows, warps and row tiles."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
     check(inputs, 3e-2, 1e-1)
 
 
-SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
+SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 rows
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, pytest.param(12, marks=pytest.mark.slow)])

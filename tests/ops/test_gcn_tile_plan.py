@@ -27,13 +27,13 @@ def test_next_fit_keeps_molecules_whole():
 def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
     inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
     inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes), tile_nodes=tile_nodes)
-    places = tile_nodes if tile_nodes <= 64 else 64 if hidden > 128 else 128 if hidden > 32 else tile_nodes  # what fits
+    tile_rows = tile_nodes if tile_nodes <= 64 else 64 if hidden > 128 else 128 if hidden > 32 else tile_nodes  # what fits
     for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
             assert plan.shared_bytes <= limit
             assert plan.threads <= plan.max_threads
-            assert 16 * plan.warps * plan.row_tiles == places
-            assert plan.shared_bytes >= 4 * places * width_of(hidden) * plan.groups
+            assert 16 * plan.warps * plan.row_tiles == tile_rows
+            assert plan.shared_bytes >= 4 * tile_rows * width_of(hidden) * plan.groups
 
 
 @given(
@@ -61,7 +61,7 @@ def test_what_forward_keeps_has_room_for_its_masks(
     room = Saved(inputs).num_bytes - Saved(inputs).offsets["masks"]
     for plan in (forward_plan(inputs, Gpu(132, limit)), backward_plan(inputs, Gpu(132, limit))):
         words = (plan.row_tiles * 2 * width_of(hidden) // 4 + 31) // 32
-        strips, last = 2 * num_tiles + num_nodes // plan.places + 1, num_layers - (not last_activation)
+        strips, last = 2 * num_tiles + num_nodes // plan.tile_rows + 1, num_layers - (not last_activation)
         used = (last - 1) * strips + (strips if large_molecules else num_tiles)
         assert last == 0 or 4 * 32 * used * plan.warps * words <= room
 

@@ -22,6 +22,7 @@ from molgcn.metrics.classes import METRICS
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
+from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.tasks.registry import build_task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
@@ -54,7 +55,7 @@ def test_probabilities_names_and_files(name, tmp_path):
     assert task.output_layer()(outputs).dtype == torch.float32
     targets = np.array([[0, 1], [1, math.nan], [1, 0], [0, 1.0]])
     packed = PackedMolecules.from_smiles(["C", "CC", "CO", "CN"], targets, num_workers=0)
-    task.write_predictions(tmp_path / "p.csv", packed, given.numpy())
+    write_predictions(tmp_path / "p.csv", task, packed, given.numpy())
     table = pd.read_csv(tmp_path / "p.csv")
     assert [*table] == ["row", "smiles", "a", *COLUMNS[name][0], "b", *COLUMNS[name][1]]
     np.testing.assert_array_equal(table[["a", "b"]], targets)

@@ -29,35 +29,8 @@ from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
 
-def rows_of(path):
-    with open(path, newline="") as file:
-        return list(csv.reader(file))
-
-
 def molecules(smiles, targets):
     return PackedMolecules.from_smiles(smiles, np.array(targets), features="general")
-
-
-def test_predictions_file(tmp_path):
-    packed = molecules(["C", "CC", "CCO"], [[1.5, math.nan], [2.0, 3.0], [-4.25, 1e-9]])[[2, 0]]
-    predictions = np.array([[1 / 3, 2.0], [-1.0, math.nan]], np.float32)
-    Regression(("gap", "mu"), ("eV", "")).write_predictions(tmp_path / "p.csv", packed, predictions)
-    assert rows_of(tmp_path / "p.csv") == [
-        ["row", "smiles", "gap [eV]", "gap [eV] predicted", "mu", "mu predicted"],
-        ["2", "CCO", "-4.25", "0.3333333", "1e-09", "2"],
-        ["0", "C", "1.5", "-1", "", ""],
-    ]
-
-
-@pytest.mark.parametrize("text", ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", " \n@x"])
-def test_formulas_are_inert(tmp_path, text):
-    expected = "'" + text.replace("\r", "\n")
-    packed = PackedMolecules.from_arrays(
-        np.array([1]), np.array([0]), np.zeros((2, 0), int), x=np.ones((1, 2)), targets=np.ones((1, 1)), smiles=[text]
-    )
-    Regression((text,), ("",)).write_predictions(tmp_path / "p.csv", packed, np.ones((1, 1)))
-    header, row = rows_of(tmp_path / "p.csv")
-    assert header[2] == row[1] == expected
 
 
 def test_labels():

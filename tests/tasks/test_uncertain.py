@@ -14,6 +14,7 @@ from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
 from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.tasks.registry import build_task
 from molgcn.training.monitor import Monitor
 from molgcn.training_config import TrainingConfig
@@ -146,7 +147,7 @@ def test_columns_are_in_the_targets_units(name, tmp_path):
     )
     assert task.differences(decoded, decoded, mean, std).shape == decoded.shape
     packed = PackedMolecules.from_smiles(["C" * (1 + number % 9) for number in range(M)], targets.numpy(), num_workers=0)
-    task.write_predictions(tmp_path / "p.csv", packed, decoded.numpy())
+    write_predictions(tmp_path / "p.csv", task, packed, decoded.numpy())
     table = pd.read_csv(tmp_path / "p.csv")
     expected = [name for label, columns in zip(["a", "b", "c"], task.columns, strict=True) for name in (label, *columns)]
     assert [column.split(" ")[0] for column in table][2:] == [column.split(" ")[0] for column in expected]

@@ -105,6 +105,9 @@ def calculator(generators: Sequence[str]) -> Callable[[str], np.ndarray]:
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
     The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
+
+    Args:
+        generators: the names of the generators, whose descriptors follow each other.
     """
     names = generated_names(generators)
 

@@ -77,7 +77,16 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
 
 def draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    """Make the split of cross-validation that holds out `dataset.fold`, see :func:`make_split`."""
+    """Make the split of cross-validation that holds out `dataset.fold`, see :func:`make_split`.
+
+    Args:
+        molecules: the set.
+        source: where its molecules come from.
+        config: names the fold, the folds and how to draw them.
+
+    Raises:
+        UserError: if no fold is named, or the set cannot be split so.
+    """
     if config.fold is None:
         raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
     count, by = len(molecules), replace(config, split=config.cv_by)

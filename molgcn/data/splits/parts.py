@@ -31,6 +31,11 @@ def as_split(placed: np.ndarray) -> Split:
 def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
     """Check a split that was read. Validation and test may be empty.
 
+    Args:
+        split: the indices of each part's molecules.
+        num_molecules: the number of molecules of the set.
+        source: the name of the file or column, for messages.
+
     Raises:
         UserError: when training is empty, an index is out of range, or two parts share a molecule.
     """

@@ -126,7 +126,13 @@ def why_not_graph(x: Any, edge_index: Any) -> str | None:
 
 
 def why_not_rows(name: str, rows: Tensor, device: torch.device) -> str | None:
-    """Return why kernels do not take a dense matrix; None where they do."""
+    """Return why kernels do not take a dense matrix; None where they do.
+
+    Args:
+        name: the matrix's name in the reason.
+        rows: the matrix.
+        device: the device that it must be on.
+    """
     if rows.dim() != 2 or rows.layout != torch.strided:
         return f"{name} is not a dense matrix"
     if rows.device != device:

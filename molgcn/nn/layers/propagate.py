@@ -11,12 +11,24 @@ from torch import Tensor
 
 
 def sum_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return the sum [N, ...] of the messages [E, ...] along the bonds that end at each atom."""
+    """Return the sum [N, ...] of the messages [E, ...] along the bonds that end at each atom.
+
+    Args:
+        messages: The message along each bond, floating point [E, ...].
+        target: The atom at which each bond ends, int64 [E].
+        num_atoms: The number of atoms, N.
+    """
     return messages.new_zeros(num_atoms, *messages.shape[1:]).index_add_(0, target, messages)
 
 
 def mean_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
-    """Return the mean [N, H] of the messages [E, H] along the bonds that end at each atom."""
+    """Return the mean [N, H] of the messages [E, H] along the bonds that end at each atom.
+
+    Args:
+        messages: The message along each bond, floating point [E, H].
+        target: The atom at which each bond ends, int64 [E].
+        num_atoms: The number of atoms, N.
+    """
     count = sum_incoming(torch.ones_like(target, dtype=messages.dtype), target, num_atoms)
     return sum_incoming(messages, target, num_atoms) / count.clamp(min=1)[:, None]
 
@@ -25,6 +37,11 @@ def max_incoming(messages: Tensor, target: Tensor, num_atoms: int) -> Tensor:
     """Return the maximum [N, H], channel by channel, of the messages [E, H] along the bonds that end at each atom.
 
     Equally large messages share the gradient equally, as in PyG without `torch_scatter`.
+
+    Args:
+        messages: The message along each bond, floating point [E, H].
+        target: The atom at which each bond ends, int64 [E].
+        num_atoms: The number of atoms, N.
     """
     place = target[:, None].expand_as(messages)
     return messages.new_zeros(num_atoms, messages.shape[1]).scatter_reduce(0, place, messages, "amax", include_self=False)

@@ -26,6 +26,12 @@ def check(call: LayerNetworkCall) -> None:
 def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call: LayerNetworkCall) -> None:
     """Check the arguments of the backward pass. With batch statistics it takes no running statistics.
 
+    Args:
+        grad_pooled: The gradient of the pooled rows [B, H].
+        saved: The tensor that the forward pass has saved.
+        saved_numbers: The size that it must have.
+        call: The arguments of the forward pass.
+
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """

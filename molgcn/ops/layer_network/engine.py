@@ -57,7 +57,16 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
 def backward(
     call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, steps_of: StepsOf, *, grad_x: bool, grad_bonds: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return the gradients of x, of the bonds' rows and of the parameters. The first two are empty if they are not wanted."""
+    """Return the gradients of x, of the bonds' rows and of the parameters. The first two are empty if they are not wanted.
+
+    Args:
+        call: The network and the batch.
+        grad_pooled: The gradient of the pooled rows [B, H].
+        saved: The tensor that the forward pass has saved.
+        steps_of: Returns the implementation of the steps of a pass.
+        grad_x: Whether the gradient of x is wanted.
+        grad_bonds: Whether the gradient of the bonds' rows is wanted.
+    """
     run = Pass(call, saved, backward=True, grad_x=grad_x, grad_bonds=grad_bonds)
     steps = steps_of(run)
     steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)

@@ -44,7 +44,7 @@ class Op(IntEnum):
 class Instruction(NamedTuple):
     """One instruction, with the fields of `Instruction` in `cpu/layer_network.hpp`. -1 means none.
 
-    Rows are numbers of :class:`Keys`, and once memory is laid out, numbers of places in a tile's memory.
+    Rows are numbers of :class:`Keys`, and once memory is laid out, numbers of buffers in a tile's memory.
 
     Attributes:
         op: The operation; see :class:`Op`.
@@ -60,7 +60,7 @@ class Instruction(NamedTuple):
         weight: The number of a parameter: a weight or eps.
         bias: The number of a parameter: a bias.
         norm: The number of a norm.
-        kind: The aggregation of a gather, a place in :data:`AGGREGATIONS`.
+        kind: The aggregation of a gather, an index into :data:`AGGREGATIONS`.
         table: The number of the gradient of a table of distinct bonds.
         relu: 1 if relu follows, otherwise 0.
         site: The number of the dropout that follows.
@@ -96,7 +96,7 @@ class Segment(NamedTuple):
     Attributes:
         instructions: The instructions in their order.
         norm: The batch norm whose sums over all tiles are complete at the end, or -1.
-        table: Whether the tiles are rows of the table of distinct bonds, in place of molecules.
+        table: Whether the tiles are rows of the table of distinct bonds, not of molecules.
     """
 
     instructions: tuple[Instruction, ...]
@@ -155,8 +155,8 @@ class Builder:
         self._program = program
         self._keys = keys
         self._coded = coded
-        self._parameters = {name: place for place, name in enumerate(spec.parameters)}
-        self._norms = {name: place for place, name in enumerate(spec.norms)}
+        self._parameters = {name: index for index, name in enumerate(spec.parameters)}
+        self._norms = {name: index for index, name in enumerate(spec.norms)}
         self._batch_norms = {self._norms[name] for name in spec.batch_norms} if batch_statistics else set()
         self._segments: list[Segment] = []
         self._tiles: list[Instruction] = []

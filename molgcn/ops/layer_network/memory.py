@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The places of pieces of memory.
+    """The offsets of pieces of memory.
 
     Attributes:
         offsets: The offset of each piece in numbers, a multiple of :data:`ALIGNMENT`.
@@ -46,16 +46,16 @@ def stride_of(width: int) -> int:
 
 def lay_out(spans: Mapping[int, Span]) -> Layout:
     """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
-    placed: list[tuple[int, int, Span]] = []  # first and last number, and span
+    taken: list[tuple[int, int, Span]] = []  # first and last number, and span
     offsets: dict[int, int] = {}
     for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
         size, at = aligned(span.size), 0
-        for begin, end, other in sorted(placed, key=lambda each: each[:2]):
+        for begin, end, other in sorted(taken, key=lambda each: each[:2]):
             if other.last >= span.first and begin < at + size and at < end:
                 at = end
-        placed.append((at, at + size, span))
+        taken.append((at, at + size, span))
         offsets[key] = at
-    return Layout(offsets, max((end for _, end, _ in placed), default=0))
+    return Layout(offsets, max((end for _, end, _ in taken), default=0))
 
 
 def side_by_side(sizes: Mapping[int, int]) -> Layout:

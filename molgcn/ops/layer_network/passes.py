@@ -66,13 +66,25 @@ class Sizes(NamedTuple):
 
 
 def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values that backward reads, except inputs that are read where they are."""
+    """Return the layout of the values that backward reads, except inputs that are read where they are.
+
+    Args:
+        program: The forward pass.
+        kept: The values that backward reads.
+        sizes: The numbers of rows.
+    """
     return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
 @lru_cache(maxsize=_LAYOUTS)
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values of a forward pass that are not saved."""
+    """Return the layout of the values of a forward pass that are not saved.
+
+    Args:
+        program: The forward pass.
+        kept: The values that are saved.
+        sizes: The numbers of rows.
+    """
     others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
     made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
@@ -81,7 +93,13 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 
 @lru_cache(maxsize=_LAYOUTS)
 def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
-    """Return the layout of the gradients of a backward pass."""
+    """Return the layout of the gradients of a backward pass.
+
+    Args:
+        program: The forward pass.
+        backward: Its backward pass.
+        sizes: The numbers of rows.
+    """
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
     return lay_out(spans(made, touched, until_end=_outputs(backward), delay=_LATEST))
@@ -136,21 +154,21 @@ class Pass:
         self.kept = _kept(call)
         self._sizes = _sizes(call)
         self._saved = saved_layout(self.program, self.kept, self._sizes)
-        self._names = {name: place for place, name in enumerate(call.spec.parameters)}
+        self._names = {name: index for index, name in enumerate(call.spec.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
-            self._places = backward_plan(self.program, self.backward, self._sizes)
+            self._layout = backward_plan(self.program, self.backward, self._sizes)
         else:
-            self._places = scratch_layout(self.program, self.kept, self._sizes)
+            self._layout = scratch_layout(self.program, self.kept, self._sizes)
 
     @cached_property
     def _scratch(self) -> Tensor:
-        return self.graph.x.new_empty(self._places.size)
+        return self.graph.x.new_empty(self._layout.size)
 
-    def place_gradients(self, touched: Sequence[Iterable[int]]) -> None:
+    def lay_out_gradients(self, touched: Sequence[Iterable[int]]) -> None:
         """Lay the gradients out anew for launches that each touch some of them, before any is used. The others get no memory."""
         made = {number: self._sizes.numbers(self.program, value) for number, value in enumerate(self.backward.gradients)}
-        self._places = lay_out(spans(made, touched, until_end=_outputs(self.backward)))
+        self._layout = lay_out(spans(made, touched, until_end=_outputs(self.backward)))
 
     def rows(self, value: int) -> Rows:
         """Return the rows of a value of the forward pass."""
@@ -162,12 +180,12 @@ class Pass:
         num_rows = getattr(self._sizes, rows)
         if value in self._saved.offsets:
             return _rows(self.saved, moments_size(self.call) + self._saved.offsets[value], num_rows, width)
-        return _rows(self._scratch, self._places.offsets[value], num_rows, width)
+        return _rows(self._scratch, self._layout.offsets[value], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]
-        return _rows(self._scratch, self._places.offsets[number], getattr(self._sizes, rows), width)
+        return _rows(self._scratch, self._layout.offsets[number], getattr(self._sizes, rows), width)
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
@@ -184,13 +202,13 @@ class Pass:
 
     def moments(self, norm: str) -> Tensor:
         """Return the memory for the mean and 1 / standard deviation of a batch norm's input [2, H], with batch statistics."""
-        hidden, place = self.spec.hidden_channels, self.spec.batch_norms.index(norm)
-        return self.saved[2 * hidden * place : 2 * hidden * (place + 1)].view(2, hidden)
+        hidden, index = self.spec.hidden_channels, self.spec.batch_norms.index(norm)
+        return self.saved[2 * hidden * index : 2 * hidden * (index + 1)].view(2, hidden)
 
     def running(self, norm: str) -> tuple[Tensor, Tensor]:
         """Return the running mean and variance [H] of a batch norm."""
-        place, count = self.spec.batch_norms.index(norm), len(self.spec.batch_norms)
-        return self.call.statistics[place], self.call.statistics[count + place]
+        index, count = self.spec.batch_norms.index(norm), len(self.spec.batch_norms)
+        return self.call.statistics[index], self.call.statistics[count + index]
 
     @cached_property
     def new_statistics(self) -> Tensor:

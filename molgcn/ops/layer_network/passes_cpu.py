@@ -116,15 +116,15 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
     instructions = (each for segment in tiles.segments for each in segment.instructions)
     outputs = (Home.GRAD_X, Home.GRAD_BONDS) if backward else (Home.SAVED,)
     memory = ((each.bonds, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
-    place = {name: place for place, name in enumerate(spec.parameters)}
-    of_batch = {name: place for place, name in enumerate(spec.batch_norms)}
+    number = {name: index for index, name in enumerate(spec.parameters)}
+    of_batch = {name: index for index, name in enumerate(spec.batch_norms)}
     norms = (
-        (int(how == "layer"), place[f"{name}.weight"], place[f"{name}.bias"], of_batch.get(name, -1)) for name, how in spec.norms.items()
+        (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1)) for name, how in spec.norms.items()
     )
     shapes = ((1, *shape)[-2:] for shape in spec.parameters.values())
-    lists = [_flat(rows) for rows in (segments, instructions, tiles.places, memory, norms, shapes, [builder.table_widths])]
-    counts = (len(tiles.segments), len(tiles.places), len(tiles.memory), len(spec.norms), len(spec.parameters), len(builder.table_widths))
-    numbers = [*counts, *tiles.place_columns, spec.hidden_channels, int(backward), POOLS.index(spec.pool), *chain(*lists)]
+    lists = [_flat(rows) for rows in (segments, instructions, tiles.buffers, memory, norms, shapes, [builder.table_widths])]
+    counts = (len(tiles.segments), len(tiles.buffers), len(tiles.memory), len(spec.norms), len(spec.parameters), len(builder.table_widths))
+    numbers = [*counts, *tiles.buffer_columns, spec.hidden_channels, int(backward), POOLS.index(spec.pool), *chain(*lists)]
     return CpuPass(array("i", numbers), tiles.memory, tiles.columns)
 
 

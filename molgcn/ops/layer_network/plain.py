@@ -121,10 +121,10 @@ class PlainSteps:
         if bonds is not None:
             message = (message + (bonds if graph.code is None else bonds[graph.code.long()])).relu()
         message = weight[:, None] * message if step.aggr.startswith("gcn") else message
-        place = to_atom[:, None].expand_as(message)
+        index = to_atom[:, None].expand_as(message)
         out = torch.zeros_like(source)
         if step.aggr == "max":
-            out = out.scatter_reduce(0, place, message, "amax", include_self=False)
+            out = out.scatter_reduce(0, index, message, "amax", include_self=False)
         else:
             out = out.index_add(0, to_atom, message)
         if step.aggr == "mean":

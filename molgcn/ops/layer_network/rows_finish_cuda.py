@@ -7,13 +7,13 @@ from typing import Any
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
 from molgcn.ops.layer_network.norm_parts import FEW_ATOMS
-from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
-from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
+from molgcn.ops.layer_network.rows_launches import RowLaunches, Teams, teams_of
+from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.steps import Finish
 
-_LINE_THREADS = 512  # threads of a block that sums columns and reads whole rows
-_LINE_BLOCKS = 2  # such blocks per multiprocessor
-_LINE_BYTES = 96 << 10  # the most shared memory for the sums of such a block
+_WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
+_WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
+_WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
 _ROWS, _GRAD_ROWS = 2, 4  # rows of a thread, in forward and in backward; in batches of few atoms at most 2
 _LEAVING_BLOCKS = 8  # blocks per multiprocessor that leave parts
 
@@ -34,24 +34,24 @@ class FinishLaunches:
         run, source = self.run, self.run.rows(step.source)
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         if self._kind(step) == "layer":
-            tile = line_tile(source.stride)
-            it, grid = self._launches.arguments(source.width, source.stride, tile, **rows), line_grid(self._num_atoms, tile)
+            teams = warp_teams(source.stride)
+            it, grid = self._launches.arguments(source.width, source.stride, teams, **rows), warp_team_blocks(self._num_atoms, teams)
             it.end = self._ends.forward(step)
-            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=line_defines(source.stride))
+            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=warp_team_macros(source.stride))
         self.leave_moments(step)
-        tile = tile_of(source.stride)
-        it = self._launches.arguments(source.width, source.stride, tile, **rows)
+        teams = teams_of(source.stride)
+        it = self._launches.arguments(source.width, source.stride, teams, **rows)
         it.end = self._ends.forward(step)
-        self._launch("rows_finish.cu", "rows_finish", it, tile, _ROWS, leaves)
+        self._launch("rows_finish.cu", "rows_finish", it, teams, _ROWS, leaves)
 
     def leave_moments(self, step: Finish) -> None:
         """Leave the moments for the norm of a step, unless it needs none or the launch before has left them."""
         if not uses_batch(step, self.run) or self._ends.has_parts(step):
             return
         source = self.run.rows(step.source)
-        tile = tile_of(source.stride)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source)
-        self._launch("rows_finish.cu", "rows_moments", it, tile, _ROWS, step)
+        teams = teams_of(source.stride)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source)
+        self._launch("rows_finish.cu", "rows_moments", it, teams, _ROWS, step)
 
     def backward(self, step: FinishGrad, leaves: FinishGrad | None) -> None:
         """Compute the gradients of a step's source and of its norm's weight and bias, and leave the sums for the norm of `leaves`."""
@@ -59,49 +59,49 @@ class FinishLaunches:
         if self._kind(forward) == "layer":
             return self._layer_norm_grad(step)
         self.leave_sums(step)
-        it, tile = self._grad_arguments(step)
+        it, teams = self._grad_arguments(step)
         it.of_source = self._launches.gradient(step.source)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), self.run.rows(leaves.step.source).address
-        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, tile, _GRAD_ROWS, None if leaves is None else leaves.step)
+        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, teams, _GRAD_ROWS, None if leaves is None else leaves.step)
 
     def leave_sums(self, step: FinishGrad) -> None:
         """Leave the sums for the norm of a step, unless it has none or the launch before has left them."""
         if step.step.norm is None or self._ends.has_parts(step.step):
             return
-        it, tile = self._grad_arguments(step)
+        it, teams = self._grad_arguments(step)
         it.next = it.end
-        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, tile, _GRAD_ROWS, step.step)
+        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, teams, _GRAD_ROWS, step.step)
 
-    def _grad_arguments(self, step: FinishGrad) -> tuple[Any, Tile]:
+    def _grad_arguments(self, step: FinishGrad) -> tuple[Any, Teams]:
         source = self.run.rows(step.step.source)
-        tile = tile_of(source.stride)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source, grad=self.run.gradient(step.grad))
+        teams = teams_of(source.stride)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end = self._ends.backward(step.step)
-        return it, tile
+        return it, teams
 
-    def _launch(self, file: str, name: str, it: Any, tile: Tile, rows: int, leaves: Finish | None) -> None:
+    def _launch(self, file: str, name: str, it: Any, teams: Teams, rows: int, leaves: Finish | None) -> None:
         """Launch a kernel whose threads have `rows` rows, or more if it leaves parts for the norm of a step."""
-        parts = tile.parts(self._num_atoms, min(rows, 2) if self._num_atoms <= FEW_ATOMS else rows)
+        parts = teams.parts(self._num_atoms, min(rows, 2) if self._num_atoms <= FEW_ATOMS else rows)
         if leaves is not None:
-            parts = self._launches.parts_left(min(parts, self._launches.resident(tile.chunks, _LEAVING_BLOCKS)))
+            parts = self._launches.parts_left(min(parts, self._launches.resident(teams.chunks, _LEAVING_BLOCKS)))
             it.left = self._ends.room(leaves, parts)
-        defines, shared = {"LEAVES": int(leaves is not None)}, self._launches.end_bytes(tile, ends=2)
-        self._launches.launch(file, name, it, tile.chunks * parts, shared=shared, defines=defines)
+        defines, shared = {"LEAVES": int(leaves is not None)}, self._launches.end_bytes(teams, ends=2)
+        self._launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
         if leaves is not None:
             self._ends.left(leaves)
 
     def _layer_norm_grad(self, step: FinishGrad) -> None:
         source = self.run.rows(step.step.source)
-        threads, numbers = _LINE_THREADS, 2 * source.stride * self._launches.number_bytes
-        while threads > 32 and threads // 32 * numbers > _LINE_BYTES:
+        threads, numbers = _WARP_TEAM_THREADS, 2 * source.stride * self._launches.number_bytes
+        while threads > 32 and threads // 32 * numbers > _WARP_TEAM_BYTES:
             threads //= 2
-        tile = line_tile(source.stride, threads)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source, grad=self.run.gradient(step.grad))
+        teams = warp_teams(source.stride, threads)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end, it.of_source = self._ends.backward(step.step), self._launches.gradient(step.source)
-        grid = min(line_grid(self._num_atoms, tile), self._launches.resident(1, _LINE_BLOCKS))
+        grid = min(warp_team_blocks(self._num_atoms, teams), self._launches.resident(1, _WARP_TEAM_BLOCKS))
         it.merge = self._launches.merging(1, grid, source.stride, 2)
-        defines, shared = line_defines(source.stride), 16 + tile.teams * numbers
+        defines, shared = warp_team_macros(source.stride), 16 + teams.per_block * numbers
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
 
     def _kind(self, step: Finish) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
-from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, tile_of
+from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, teams_of
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
@@ -48,7 +48,7 @@ class GatherLaunches:
         return paired
 
     def _prepare(self, name: str, aggr: str, field: str, out: Tensor) -> None:
-        it = fill(self._launches.arguments(0, 0, tile_of(4)), {field: out})
+        it = fill(self._launches.arguments(0, 0, teams_of(4)), {field: out})
         self._launches.launch("rows_prepare.cu", name, it, -(-self.run.graph.num_nodes // THREADS), defines=_defines(aggr))
         self._launches.wait()
 
@@ -56,16 +56,16 @@ class GatherLaunches:
         """Compute a step's value."""
         run, launches, before = self.run, self._launches, launch.before
         source = run.rows(step.source if before is None else before.source)
-        tile = tile_of(source.stride)
+        teams = teams_of(source.stride)
         rows = {"source": source, "out": run.rows(step.out), "bonds": None if step.bonds is None else run.rows(step.bonds)}
         if before is not None:
             rows |= {"add": None if before.add is None else run.rows(before.add)}
             rows |= {"written": run.rows(before.out) if is_read_later(run, before.out) else None}
-        it = launches.arguments(source.width, source.stride, tile, **rows)
+        it = launches.arguments(source.width, source.stride, teams, **rows)
         it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
-        parts, leaves = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS)), launch.leaves
+        parts, leaves = min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _BLOCKS)), launch.leaves
         if before is not None:
             it.end = launches.ends.forward(before)
         if leaves is not None:
@@ -77,8 +77,8 @@ class GatherLaunches:
             "ENDS": int(before is not None),
             "LEAVES": int(leaves is not None),
         }
-        shared = launches.end_bytes(tile) if before is not None or leaves is not None else 0
-        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, shared=shared, defines=defines)
+        shared = launches.end_bytes(teams) if before is not None or leaves is not None else 0
+        launches.launch("rows_gather.cu", "rows_gather", it, teams.chunks * parts, shared=shared, defines=defines)
         if leaves is not None:
             launches.ends.left(leaves)
 
@@ -87,12 +87,12 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        tile = tile_of(grad.stride, most_lanes=_LANES_OF_FEW if table and num_atoms <= _FEW_ATOMS else MOST_LANES)
+        teams = teams_of(grad.stride, most_lanes=_LANES_OF_FEW if table and num_atoms <= _FEW_ATOMS else MOST_LANES)
         reads = forward.bonds is not None or forward.aggr == "max" or forward.eps is not None
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
         rows |= {"largest": run.rows(forward.out) if forward.aggr == "max" else None}
-        it = launches.arguments(grad.width, grad.stride, tile, **rows)
+        it = launches.arguments(grad.width, grad.stride, teams, **rows)
         it.of_source, it.of_bonds = launches.gradient(step.source), launches.gradient(step.bonds)
         it.eps = self._parameter(forward.eps)
         if forward.aggr.startswith("gcn"):
@@ -100,30 +100,30 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self._paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
+        parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
         if leaves is not None:
             parts = launches.parts_left(parts)
             it.next, it.next_source = launches.ends.backward(leaves.step), run.rows(leaves.step.source).address
             it.left = launches.ends.room(leaves.step, parts)
-            shared = 16 + launches.end_bytes(tile)
+            shared = 16 + launches.end_bytes(teams)
         if table:
             each = 4 * launches.number_bytes
-            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))
+            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (teams.threads * each))
             ranges = -(-run.graph.num_bond_rows // it.codes)
-            shared = max(shared, 16 + (tile.threads * it.codes + 6 * tile.lanes) * each)
-            it.merge_table = launches.merging(ranges * tile.chunks, parts, it.codes * tile.lanes, 4)
+            shared = max(shared, 16 + (teams.threads * it.codes + 6 * teams.lanes) * each)
+            it.merge_table = launches.merging(ranges * teams.chunks, parts, it.codes * teams.lanes, 4)
         if learns_eps and forward.eps is not None:
             it.grad_eps = run.grad_parameters[forward.eps].data_ptr()
-            it.merge_eps = launches.merging(1, parts * tile.chunks, 1, 1)
-            shared = max(shared, 16 + (tile.threads + 24 * tile.lanes) * launches.number_bytes)
+            it.merge_eps = launches.merging(1, parts * teams.chunks, 1, 1)
+            shared = max(shared, 16 + (teams.threads + 24 * teams.lanes) * launches.number_bytes)
         defines = {
             **_defines(forward.aggr),
             "BONDS": int(forward.bonds is not None),
             "TABLE": int(table),
             "LEAVES": int(leaves is not None),
         }
-        grid = parts * tile.chunks * ranges
-        launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=tile.threads, shared=shared, defines=defines)
+        grid = parts * teams.chunks * ranges
+        launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=teams.threads, shared=shared, defines=defines)
         if leaves is not None:
             launches.ends.left(leaves.step)
 

@@ -42,7 +42,7 @@ _HEADER = Header(
         ("real*", "new_scale"),
         ("int", "num_graphs num_atoms num_bond_rows"),  # including padding
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
-        ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Tile
+        ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
         ("const real*", "source bonds add grad largest"),  # rows; each may be null
         ("real*", "out"),  # rows
         ("Gradient", "of_source of_bonds"),
@@ -64,11 +64,11 @@ _HEADER = Header(
 )
 
 
-class Tile(NamedTuple):
-    """How threads share rows; see `Tile` in cuda/rows.cuh. A quad is four adjacent columns.
+class Teams(NamedTuple):
+    """How teams of threads share rows; the top of cuda/rows.cuh explains the terms.
 
     Attributes:
-        lanes: The number of threads side by side on the quads of a row.
+        lanes: The number of threads of a team, which are side by side on the quads of a row.
         chunks: The number of blocks that share the quads of a row.
         threads: The number of threads of a block.
     """
@@ -78,20 +78,20 @@ class Tile(NamedTuple):
     threads: int = THREADS
 
     @property
-    def teams(self) -> int:
-        """The number of rows that a block works on at a time."""
+    def per_block(self) -> int:
+        """The number of teams of a block, each of which works on one row at a time."""
         return self.threads // self.lanes
 
     def parts(self, num_rows: int, rows_of_team: int = 1) -> int:
         """Return how many blocks share the rows of a chunk, if every team has `rows_of_team` rows."""
-        return max(1, -(-num_rows // (self.teams * rows_of_team)))
+        return max(1, -(-num_rows // (self.per_block * rows_of_team)))
 
 
-def tile_of(stride: int, threads: int = THREADS, most_lanes: int = MOST_LANES) -> Tile:
-    """Return how the threads of a block share rows of `stride` numbers."""
+def teams_of(stride: int, threads: int = THREADS, most_lanes: int = MOST_LANES) -> Teams:
+    """Return the teams for rows of `stride` numbers."""
     quads = max(1, stride // 4)
     chunks = -(-quads // most_lanes)
-    return Tile(-(-quads // chunks), chunks, threads)
+    return Teams(-(-quads // chunks), chunks, threads)
 
 
 class RowLaunches:
@@ -119,17 +119,17 @@ class RowLaunches:
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
         self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})
 
-    def arguments(self, width: int, stride: int, tile: Tile, **rows: Rows | None) -> Any:
+    def arguments(self, width: int, stride: int, teams: Teams, **rows: Rows | None) -> Any:
         """Return the arguments of a launch on rows of some width.
 
         Args:
             width: The number of columns.
             stride: The distance between two rows, in numbers.
-            tile: How threads share the rows.
+            teams: How teams share the rows.
             **rows: The rows that the kernel reads or writes, by the names of the fields. None sets a field to null.
         """
         it: Any = type(self._common).from_buffer_copy(self._common)
-        it.width, it.stride, it.lanes, it.chunks = width, stride, tile.lanes, tile.chunks
+        it.width, it.stride, it.lanes, it.chunks = width, stride, teams.lanes, teams.chunks
         for name, each in rows.items():
             setattr(it, name, 0 if each is None else each.address)
         return it
@@ -172,13 +172,13 @@ class RowLaunches:
         """Return how many blocks share the rows of a chunk in a launch that leaves a part for each, if `parts` would."""
         return min(parts, MOST_PARTS) if self.run.graph.num_nodes <= FEW_ATOMS else parts
 
-    def end_bytes(self, tile: Tile, ends: int = 1) -> int:
+    def end_bytes(self, teams: Teams, ends: int = 1) -> int:
         """Return the shared memory in bytes with which a block takes rows through `ends` ends of layers and leaves a part.
 
         It holds the columns of the norms, and then what merges parts, or a record for each of its threads' columns.
         """
-        columns = 4 * tile.lanes
-        return self.number_bytes * (6 * columns * ends + max(merge_numbers(tile.threads, columns), 3 * 4 * tile.threads))
+        columns = 4 * teams.lanes
+        return self.number_bytes * (6 * columns * ends + max(merge_numbers(teams.threads, columns), 3 * 4 * teams.threads))
 
     def wait(self) -> None:
         """Let the next kernel start only when the previous ones have ended, since it reads their results before it waits itself."""

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import NormalizeGrad, Produced
 from molgcn.ops.layer_network.memory import stride_of
-from molgcn.ops.layer_network.rows_launches import RowLaunches, tile_of
-from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
+from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
+from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Linear, Normalize
 
@@ -30,37 +30,35 @@ class PoolLaunches:
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
         source = self.run.rows(self.run.program.out)
-        tile = tile_of(source.stride, _THREADS)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source)
+        teams = teams_of(source.stride, _THREADS)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source)
         it.pooled = pooled.data_ptr()
-        grid = self.run.graph.num_graphs * tile.chunks
+        grid = self.run.graph.num_graphs * teams.chunks
         self._launches.launch("rows_pool.cu", "rows_pool", it, grid, block=_THREADS, shared=self._shared, defines=self._defines)
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         width, out = self.run.spec.hidden_channels, self.run.program.out
-        tile = tile_of(stride_of(width), _THREADS)
+        teams = teams_of(stride_of(width), _THREADS)
         source = self.run.rows(out) if self.run.spec.pool == "max" else None
-        it = self._launches.arguments(width, stride_of(width), tile, source=source)
+        it = self._launches.arguments(width, stride_of(width), teams, source=source)
         it.grad, it.of_source = grad_pooled.data_ptr(), self._launches.gradient(Produced(out, 0, None, mask))
-        grid = (self.run.graph.num_graphs + _PADDING_BLOCKS) * tile.chunks
+        grid = (self.run.graph.num_graphs + _PADDING_BLOCKS) * teams.chunks
         self._launches.launch("rows_pool.cu", "rows_pool_grad", it, grid, block=_THREADS, shared=self._shared, defines=self._defines)
 
     def normalize(self, step: Normalize) -> None:
         """Compute a step's value."""
         source = self.run.rows(step.source)
-        tile = line_tile(source.stride)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source, out=self.run.rows(step.out))
-        self._launches.launch(
-            "rows_normalize.cu", "rows_normalize", it, line_grid(self.run.graph.num_nodes, tile), defines=line_defines(source.stride)
-        )
+        teams = warp_teams(source.stride)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source, out=self.run.rows(step.out))
+        grid = warp_team_blocks(self.run.graph.num_nodes, teams)
+        self._launches.launch("rows_normalize.cu", "rows_normalize", it, grid, defines=warp_team_macros(source.stride))
 
     def normalize_grad(self, step: NormalizeGrad) -> None:
         """Compute the gradient of a step's source."""
         source = self.run.rows(step.step.source)
-        tile = line_tile(source.stride)
-        it = self._launches.arguments(source.width, source.stride, tile, source=source, grad=self.run.gradient(step.grad))
+        teams = warp_teams(source.stride)
+        it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.of_source = self._launches.gradient(step.source)
-        self._launches.launch(
-            "rows_normalize.cu", "rows_normalize_grad", it, line_grid(self.run.graph.num_nodes, tile), defines=line_defines(source.stride)
-        )
+        grid = warp_team_blocks(self.run.graph.num_nodes, teams)
+        self._launches.launch("rows_normalize.cu", "rows_normalize_grad", it, grid, defines=warp_team_macros(source.stride))

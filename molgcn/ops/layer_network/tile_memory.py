@@ -27,8 +27,8 @@ class Home(IntEnum):
     GRAD_BONDS = 5
 
 
-class Place(NamedTuple):
-    """Rows in a tile's memory.
+class Buffer(NamedTuple):
+    """The part of a tile's memory that holds the rows of one value or gradient.
 
     Attributes:
         bonds: 1 for one row per bond of the tile, or per row of its part of the table; 0 for one row per atom.
@@ -80,25 +80,25 @@ class Columns(NamedTuple):
 
 
 class TileProgram(NamedTuple):
-    """A pass whose instructions refer to places and memory by number.
+    """A pass whose instructions refer to buffers and memory by number.
 
     Attributes:
         segments: The instructions, including those that move rows between tiles and memory.
-        places: The rows in a tile's memory.
+        buffers: The buffers in a tile's memory.
         memory: The rows outside tiles.
-        place_columns: The number of columns of a tile's memory.
+        buffer_columns: The number of columns of a tile's memory.
         columns: The number of columns of each tensor outside tiles.
     """
 
     segments: tuple[Segment, ...]
-    places: tuple[Place, ...]
+    buffers: tuple[Buffer, ...]
     memory: tuple[Memory, ...]
-    place_columns: Columns
+    buffer_columns: Columns
     columns: Mapping[Home, Columns]
 
 
 def lay_out_tiles(segments: Sequence[Segment], keys: Keys, saved: Sequence[int], outputs: Mapping[int, Home]) -> TileProgram:
-    """Return the pass with a place in memory for all of its rows.
+    """Return the pass with all of its rows laid out in memory.
 
     Args:
         segments: The instructions, whose rows have the numbers of `keys`.
@@ -132,12 +132,12 @@ class _Layouter:
         self._outside = {key for segment in segments for key in _from_outside(segment)} | set(self._homes)
         self._segments = [segment._replace(instructions=tuple(self._with_moves(segment))) for segment in segments]
         self._memory, self._columns = self._all_memory(saved)
-        self._places: list[Place] = []
-        self._place_columns = Columns()
+        self._buffers: list[Buffer] = []
+        self._buffer_columns = Columns()
 
     def laid_out(self) -> TileProgram:
-        segments = tuple(self._placed(segment) for segment in self._segments)
-        return TileProgram(segments, tuple(self._places), tuple(self._memory.values()), self._place_columns, self._columns)
+        segments = tuple(self._numbered(segment) for segment in self._segments)
+        return TileProgram(segments, tuple(self._buffers), tuple(self._memory.values()), self._buffer_columns, self._columns)
 
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
         """Yield the instructions, with loads before rows from outside are read and stores after rows for outside are computed."""
@@ -174,25 +174,25 @@ class _Layouter:
         own = {Home.SAVED: Columns(*columns), Home.SCRATCH: Columns(*scratch)}
         return {key: memory[key] for key in used}, dict.fromkeys(Home, Columns()) | own
 
-    def _placed(self, segment: Segment) -> Segment:
-        """Return the segment with the numbers of places and memory in place of keys."""
+    def _numbered(self, segment: Segment) -> Segment:
+        """Return the segment with the numbers of buffers and memory instead of keys."""
         touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
-        numbers, columns = {-1: -1}, list(self._place_columns)
+        numbers, columns = {-1: -1}, list(self._buffer_columns)
         for kind in (0, 1):
             sizes = {key: _padded(self._rows(key)[1]) for keys in touched for key in keys if self._rows(key)[0] == kind}
             offsets, size = lay_out(spans(sizes, touched))
             columns[kind] = max(columns[kind], size)
             for key, offset in offsets.items():
-                numbers[key] = len(self._places)
-                self._places.append(Place(kind, self._rows(key)[1], offset))
-        self._place_columns = Columns(*columns)
+                numbers[key] = len(self._buffers)
+                self._buffers.append(Buffer(kind, self._rows(key)[1], offset))
+        self._buffer_columns = Columns(*columns)
         memory = {-1: -1} | {key: number for number, key in enumerate(self._memory)}
         names = ("out", "source", "grad", "bonds", "result", "add", "mask")
-        placed = (
+        instructions = (
             each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})
             for each in segment.instructions
         )
-        return segment._replace(instructions=tuple(placed))
+        return segment._replace(instructions=tuple(instructions))
 
     def _rows(self, key: int) -> tuple[int, int]:
         """Return the kind of rows, 1 for bonds and 0 for atoms, and their width."""

@@ -18,10 +18,10 @@ _NETWORK = Header(
     lists={"OPS": OPS},
     Instruction=[
         ("int", "op"),
-        ("int", "place"),  # rows in shared memory
+        ("int", "slot"),  # rows in shared memory
         ("int", "next"),  # the instruction of the next product
         ("int", "width"),  # columns of the result, or of the rows in global memory
-        ("int", "chunks_in chunks_out"),  # of a product, times 16 columns
+        ("int", "chunks_in chunks_out"),  # of a product's input and output: chunks of 16 columns
         ("int", "kind relu site"),  # of a norm; what follows; the dropout or -1
         ("int", "sums"),  # where the warp's sums for a gradient begin
         ("float", "scale"),  # of a mask
@@ -37,7 +37,7 @@ _NETWORK = Header(
         ("const uint64*", "seed"),
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale norm_eps"),
-        ("int", "num_tiles num_places num_codes num_sums num_instructions num_cleared"),
+        ("int", "num_tiles num_slots num_codes num_sums num_instructions num_cleared"),
         ("int", "first_linear"),  # the instruction of the first product, or -1
         ("float*", "sums"),  # [warps, num_sums]
         ("Cleared", "cleared[MAX_CLEARED]"),

@@ -68,12 +68,12 @@ class TileSteps:
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Take the gradient of the pooled rows. The first launch computes gradient 0."""
         passes = self._backward_passes(self._run.backward)
-        self._run.place_gradients([each.gradients for each in passes])
+        self._run.lay_out_gradients([each.gradients for each in passes])
         self._plan, self._backward = self._planned(*passes, sums_codes=True), True
         self._passes, self._grad_pooled = iter(passes), grad_pooled
 
     def backward(self, step: GradStep) -> None:
-        """Compute a layer's steps at the gradients of its weights."""
+        """Compute all steps of some layers once the step comes that computes the gradients of their weights."""
         if isinstance(step, InputGrad) and self._is_of_bonds(step.source.value):
             self._of_bonds.append(step)
         if isinstance(step, WeightGrads):
@@ -129,7 +129,7 @@ class TileSteps:
         if self._backward and run.spec.edge_channels is not None:
             tensors["paired"] = self._gathers.paired
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
-        numbers |= {"num_places": plan.num_places, "num_codes": plan.num_codes, "num_sums": sums.count}
+        numbers |= {"num_slots": plan.num_slots, "num_codes": plan.num_codes, "num_sums": sums.count}
         fill(it, {name: tensor for name, tensor in tensors.items() if tensor is not None} | numbers | {"seed": run.call.seed})
         it.sums = sums.reserve(self._workspace, blocks * plan.warps)
         for clear, (rows, atoms, bonds) in zip(it.cleared, cleared, strict=False):

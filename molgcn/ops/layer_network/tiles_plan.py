@@ -84,17 +84,17 @@ class TilePlan:
 
     Attributes:
         warps: The number of warps of a block, each of which has 16 rows of a tile.
-        chunks: The most times 16 columns of a value.
-        num_places: The number of values that a tile has room for in shared memory.
+        chunks: The number of chunks of 16 columns in the widest value.
+        num_slots: The number of values that a tile has room for in shared memory.
         num_codes: The number of distinct bonds whose gradients a warp sums in shared memory.
-        buffer: The most numbers of a weight in shared memory.
+        buffer: The size of the largest weight in shared memory, in numbers.
         room: The number of instructions that the arguments have room for.
         gpu: The properties of the GPU.
     """
 
     warps: int
     chunks: int
-    num_places: int
+    num_slots: int
     num_codes: int
     buffer: int
     room: int
@@ -111,19 +111,19 @@ class TilePlan:
             sums_codes: Whether the gradients of distinct bonds are summed.
         """
         program, graph = program_of(call.spec, call.dropout_rate > 0), call.graph
-        num_places, most = max(each.num_places for each in passes), max(len(each.instructions) for each in passes)
+        num_slots, most = max(each.num_slots for each in passes), max(len(each.instructions) for each in passes)
         codes = graph.num_bond_rows if sums_codes and graph.code is not None and call.spec.edge_channels is not None else 0
         products = [step for step in program.steps if isinstance(step, Linear) and program.values[step.source].rows == "atoms"]
         sizes = [[in_chunks(program.values[value].width) for value in (step.source, step.out)] for step in products]
         buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)
         warps, room = call.options.tile_nodes // 16, -(-most // _ROOM) * _ROOM
-        return TilePlan(warps, in_chunks(_widest(program)), num_places, codes, buffer, room, gpu)
+        return TilePlan(warps, in_chunks(_widest(program)), num_slots, codes, buffer, room, gpu)
 
     @property
     def shared_bytes(self) -> int:
         """The shared memory of a block in bytes."""
         stride = 16 * self.chunks
-        per_row = 1 + _LISTED_BONDS + self.num_places * stride
+        per_row = 1 + _LISTED_BONDS + self.num_slots * stride
         return 4 * (16 * self.warps * per_row + 2 * self.buffer + 2 * self.warps * self.num_codes * stride)
 
     @property

@@ -1,6 +1,6 @@
 """Turn the steps of a pass into instructions on tiles of whole molecules, which `cuda/tile_network.cu` runs.
 
-A tile holds one value in registers. Values that are still needed lie in places in the tile's shared memory.
+A tile holds one value in registers. Values that are still needed lie in slots in the tile's shared memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Instruction(NamedTuple):
     """One instruction on a tile. x is the value in registers.
 
     Attributes:
-        op: "load" and "store" move x from and to global memory, "put" and "take" to and from a place. "add" adds a place's rows to x.
+        op: "load" and "store" move x from and to global memory, "put" and "take" to and from a slot. "add" adds a slot's rows to x.
             "sync" waits for all warps. "fetch" asks for rows of global memory that a later instruction reads. "gather" and its gradients
-            read other rows of a place; "pool" reads a place. All others replace x.
-        place: The place that it reads or writes.
+            read other rows of a slot; "pool" reads a slot. All others replace x.
+        slot: The slot that it reads or writes.
         rows: The rows in global memory that it reads or writes.
         width: The number of columns of the result, or of `rows`.
         step: The step that the instruction is part of.
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
     """
 
     op: str
-    place: int = -1
+    slot: int = -1
     rows: Ref | None = None
     width: int = 0
     step: Step | GradStep | None = None
@@ -55,22 +55,22 @@ class TilePass(NamedTuple):
 
     Attributes:
         instructions: The instructions in their order.
-        num_places: The number of places in shared memory.
+        num_slots: The number of slots in shared memory.
         gradients: The gradients in global memory that the launch, or another for the same layers, reads or writes.
     """
 
     instructions: tuple[Instruction, ...]
-    num_places: int
+    num_slots: int
     gradients: frozenset[int] = frozenset()
 
 
 class _Task(NamedTuple):
-    """An instruction whose rows have no places yet.
+    """An instruction whose rows have no slots yet.
 
     Attributes:
         instruction: The instruction.
         x: The rows that it takes in registers.
-        gathered: The rows of which it reads other atoms'.
+        gathered: The rows that it gathers from; it reads those of other atoms too.
         out: The rows that are in registers afterwards.
         add: The rows that are added afterwards.
         mask: The value and the step whose relu's derivative multiplies the result.
@@ -108,7 +108,13 @@ def _forward_task(program: Program, step: Step) -> _Task:
 
 @cache
 def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) -> frozenset[int]:
-    """Return the atoms' values that the backward pass on tiles and the gradients of the weights read."""
+    """Return the atoms' values that the backward pass on tiles and the gradients of the weights read.
+
+    Args:
+        spec: The network.
+        program: Its forward pass.
+        backward: Its backward pass.
+    """
     read = {product.source for step in backward.steps if isinstance(step, WeightGrads) for product in step.products}
     for task in _backward_tasks(spec, program, backward.steps, coded=True):
         read |= set() if task.instruction.rows is None else {task.instruction.rows.number}
@@ -196,15 +202,15 @@ def _ended(task: _Task, produced: Produced) -> _Task:
 
 
 class _Builder:
-    """Gives the rows of tasks places, and adds the instructions that move rows."""
+    """Assigns slots to the rows of tasks, and adds the instructions that move rows."""
 
     def __init__(self, tasks: Sequence[_Task], widths: dict[Ref, int], stored: set[Ref]) -> None:
         self._tasks, self._widths, self._stored = tasks, widths, stored
         self._made: list[Instruction] = []
         self._x: Ref | None = None  # the rows in registers
-        self._places: list[Ref | None] = []
-        self._written: set[Ref] = set()  # to places, since all warps have last waited for each other
-        self._gathered: set[int] = set()  # places that other warps may still read
+        self._slots: list[Ref | None] = []
+        self._written: set[Ref] = set()  # to slots, since all warps have last waited for each other
+        self._gathered: set[int] = set()  # slots that other warps may still read
         self._last = {ref: time for time, task in enumerate(tasks) for ref in task.read}
 
     def built(self) -> TilePass:
@@ -213,19 +219,19 @@ class _Builder:
             if time + _AHEAD < len(self._tasks):
                 self._fetch(self._tasks[time + _AHEAD])
             self._add(time, task)
-        return TilePass(tuple(self._made), len(self._places))
+        return TilePass(tuple(self._made), len(self._slots))
 
     def _add(self, time: int, task: _Task) -> None:
         for ref in (task.gathered, task.add):
             if ref is not None:
-                self._in_place(time, ref)
+                self._in_slot(time, ref)
         if task.x is not None:
             self._in_registers(time, task.x)
         made = task.instruction
         if task.gathered is not None:
             if task.gathered in self._written:
                 self._sync()
-            made = made._replace(place=self._places.index(task.gathered))
+            made = made._replace(slot=self._slots.index(task.gathered))
         if task.out is not None:
             self._keep_x(time, task.x)
             self._x = task.out
@@ -234,13 +240,13 @@ class _Builder:
             self._written.clear()
             self._gathered.clear()
         if task.gathered is not None:
-            self._gathered.add(made.place)
+            self._gathered.add(made.slot)
         if task.add is not None:
-            self._made.append(Instruction("add", self._places.index(task.add)))
+            self._made.append(Instruction("add", self._slots.index(task.add)))
         if task.mask is not None and task.mask.mask is not None:
             value = Ref(False, task.mask.value)
             self._made.append(Instruction("mask", rows=value, width=self._widths[value], mask=task.mask.mask))
-        self._places = [ref if ref is not None and self._last[ref] > time else None for ref in self._places]
+        self._slots = [ref if ref is not None and self._last[ref] > time else None for ref in self._slots]
         if task.out in self._stored:
             self._made.append(Instruction("store", rows=task.out, width=self._widths[task.out]))
 
@@ -256,29 +262,29 @@ class _Builder:
             return
         self._keep_x(time, None)
         self._x = ref
-        if ref in self._places:
-            self._made.append(Instruction("take", self._places.index(ref)))
+        if ref in self._slots:
+            self._made.append(Instruction("take", self._slots.index(ref)))
         else:
             self._made.append(Instruction("load", rows=ref, width=self._widths[ref]))
 
-    def _in_place(self, time: int, ref: Ref) -> None:
-        if ref not in self._places:
+    def _in_slot(self, time: int, ref: Ref) -> None:
+        if ref not in self._slots:
             self._in_registers(time, ref)
             self._put(ref)
 
     def _keep_x(self, time: int, taken: Ref | None) -> None:
-        """Put the rows in registers into a place if they are needed after they have been `taken`."""
+        """Put the rows in registers into a slot if they are needed after they have been `taken`."""
         ref = self._x
-        if ref is not None and ref not in self._places and self._last.get(ref, -1) >= time + (ref == taken):
+        if ref is not None and ref not in self._slots and self._last.get(ref, -1) >= time + (ref == taken):
             self._put(ref)
 
     def _put(self, ref: Ref) -> None:
-        place = self._places.index(None) if None in self._places else len(self._places)
-        if place in self._gathered:
+        slot = self._slots.index(None) if None in self._slots else len(self._slots)
+        if slot in self._gathered:
             self._sync()
-        self._places[place : place + 1] = [ref]
+        self._slots[slot : slot + 1] = [ref]
         self._written.add(ref)
-        self._made.append(Instruction("put", place))
+        self._made.append(Instruction("put", slot))
 
     def _sync(self) -> None:
         self._made.append(Instruction("sync"))

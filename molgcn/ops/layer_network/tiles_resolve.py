@@ -42,7 +42,7 @@ class Resolver:
 
     def fill(self, it: Any, made: Instruction) -> None:
         """Set all fields of an instruction."""
-        it.op, it.place, it.width, it.site = OPS.index(made.op), made.place, made.width, -1
+        it.op, it.slot, it.width, it.site = OPS.index(made.op), made.slot, made.width, -1
         step = made.step
         if made.rows is not None:
             it.rows = self._address(made.rows)

@@ -36,9 +36,9 @@ class TileSums:
             add: The address of a gradient that is added to it, or 0. If that is one of this launch, they share their sums, and only the
                 later one is written.
         """
-        for place, gradient in enumerate(self._gradients):
+        for index, gradient in enumerate(self._gradients):
             if add != 0 and gradient.out == add:
-                self._gradients[place] = gradient._replace(out=out)
+                self._gradients[index] = gradient._replace(out=out)
                 return gradient.first
         self._gradients.append(_Gradient(out, add, self.count))
         self.count += numbers

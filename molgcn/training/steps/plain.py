@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 
 def take_plain_step(module: MoleculeRegressor, batch: Any, last: bool) -> None:
-    """Add a batch's gradients and, after the last batch of an accumulation, take an optimiser step that Lightning sees."""
+    """Add a batch's gradients and, after the last batch of an accumulation, take an optimiser step that Lightning sees.
+
+    Args:
+        module: the module that is trained.
+        batch: the batch.
+        last: whether the batch is the last of an accumulation.
+    """
     module.add_gradients(module.static_form(batch))
     if last:
         optimizer: Any = module.optimizers()

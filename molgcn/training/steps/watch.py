@@ -20,7 +20,13 @@ WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_s
 
 
 def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
-    """Return the first of these methods that an object overrides, as "Class.method"; None where it has all from its base class."""
+    """Return the first of these methods that an object overrides, as "Class.method"; None where it has all from its base class.
+
+    Args:
+        one: the object.
+        base: its base class.
+        names: the names of the methods.
+    """
     for name in names:
         if name in vars(one) or getattr(type(one), name) is not getattr(base, name):
             return f"{type(one).__name__}.{name}"

@@ -21,12 +21,12 @@ def check(made: TilePass) -> None:
             written.clear()
             gathered.clear()
         elif instruction.op == "put":
-            assert instruction.place not in gathered
-            written.add(instruction.place)
+            assert instruction.slot not in gathered
+            written.add(instruction.slot)
         elif instruction.op in READS_OTHER_ROWS:
-            assert instruction.place not in written
-            gathered.add(instruction.place)
-        assert instruction.place < made.num_places
+            assert instruction.slot not in written
+            gathered.add(instruction.slot)
+        assert instruction.slot < made.num_slots
 
 
 @pytest.mark.parametrize("coded", [True, False])

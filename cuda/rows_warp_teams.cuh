@@ -1,15 +1,16 @@
-// For kernels that need a whole row at a time: the lanes of a warp, or a part of them, hold it in registers.
+// Teams of lanes of one warp that hold a whole row in registers. rows.cuh explains the terms.
 //
-// Macro: TURNS (quads of a lane, which has the row's quads `lane`, `lane + lanes`, ...).
+// Macro: LANE_QUADS (the most quads of a lane).
 #pragma once
 #include "rows.cuh"
 
-constexpr int turns = TURNS;
+constexpr int lane_quads = LANE_QUADS;
 
-struct Line {
-    int lanes, lane, first, step;  // rows; all lanes of a warp take as many steps, so that they meet in sums
+struct WarpTeam {
+    int lanes, lane;
+    int first, step;  // rows; all lanes of a warp take as many steps, so that they meet in sums
 
-    __device__ __forceinline__ explicit Line(const Parameters& p) {
+    __device__ __forceinline__ explicit WarpTeam(const Parameters& p) {
         const int thread = blockIdx.x * blockDim.x + threadIdx.x;
         lanes = p.lanes, lane = threadIdx.x % lanes, first = thread / lanes, step = gridDim.x * blockDim.x / lanes;
     }
@@ -21,22 +22,22 @@ struct Line {
         for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
         return x;
     }
-    // Calls visit(turn, quad) for this lane's quads.
+    // Calls visit(i, quad) for this lane's quads, which are `lane`, `lane + lanes` and so on.
     template <class Visit>
     __device__ __forceinline__ void each_quad(const Parameters& p, Visit visit) const {
 #pragma unroll
-        for (int turn = 0; turn < turns; turn++)
-            if (4 * (lane + turn * lanes) < p.stride) visit(turn, lane + turn * lanes);
+        for (int i = 0; i < lane_quads; i++)
+            if (4 * (lane + i * lanes) < p.stride) visit(i, lane + i * lanes);
     }
-    __device__ __forceinline__ void load_row(Quad (&x)[turns], const Parameters& p, const real* rows, int row, bool there) const {
-        if (there) each_quad(p, [&](int turn, int quad) { x[turn] = load(rows + place(p, row, quad)); });
+    __device__ __forceinline__ void load_row(Quad (&x)[lane_quads], const Parameters& p, const real* rows, int row, bool there) const {
+        if (there) each_quad(p, [&](int i, int quad) { x[i] = load(rows + offset_of(p, row, quad)); });
     }
-    // Returns the sum over a row's columns, where compute(turn, quad) returns four of them.
+    // Returns the sum over a row's columns, where compute(i, quad) returns four of them.
     template <class Compute>
     __device__ __forceinline__ real over_row(const Parameters& p, Compute compute) const {
         real total = 0;
-        each_quad(p, [&](int turn, int quad) {
-            const Quad x = compute(turn, quad);
+        each_quad(p, [&](int i, int quad) {
+            const Quad x = compute(i, quad);
             total += x.e[0] + x.e[1] + (x.e[2] + x.e[3]);
         });
         return sum(total);
