@@ -45,8 +45,8 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     """Return the operator's outputs."""
     saved = call.graph.x.new_empty(saved_numbers(call))
     run = Pass(call, saved, backward=False)
-    _copy_inputs(run)
     steps = steps_of(run)
+    _copy_inputs(run)
     for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
         steps.forward(step, following)
     pooled = call.graph.x.new_empty(call.graph.num_graphs, call.spec.hidden_channels)

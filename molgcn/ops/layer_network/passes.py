@@ -128,6 +128,9 @@ class Pass:
         backward: Whether this is a backward pass, whose gradients get memory too.
         grad_x: Whether the gradient of x is wanted, in a backward pass.
         grad_bonds: Whether the gradient of the bonds' rows is wanted, in a backward pass.
+
+    Attributes:
+        is_backward: Whether this is a backward pass.
     """
 
     def __init__(self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, grad_x: bool = False, grad_bonds: bool = False) -> None:
@@ -136,6 +139,7 @@ class Pass:
         self.spec = call.spec
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
+        self.is_backward = backward
         self._sizes, kept = _sizes(call), _kept(call)
         self._saved = saved_layout(self.program, kept, self._sizes)
         self._names = {name: place for place, name in enumerate(call.spec.parameters)}
@@ -148,6 +152,11 @@ class Pass:
     @cached_property
     def _scratch(self) -> Tensor:
         return self.graph.x.new_empty(self._places.size)
+
+    def place_values(self, values: Iterable[int]) -> None:
+        """Lay out the values of a forward pass anew for one launch that reads all of `values`, before any is used. Others get no memory."""
+        others = [value for value in values if value not in self._saved.offsets and _in_memory(self.program, value)]
+        self._places = side_by_side({value: self._sizes.numbers(self.program, value) for value in others})
 
     def place_gradients(self, touched: Sequence[Iterable[int]]) -> None:
         """Lay the gradients out anew for launches that each touch some of them, before any is used. The others get no memory."""

@@ -45,6 +45,8 @@ class TileSteps:
         self._products = TileProducts(run, self._workspace)
         self._device = run.graph.x.device
         self._of_bonds: list[InputGrad] = []
+        if not run.is_backward:
+            run.place_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
 
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""

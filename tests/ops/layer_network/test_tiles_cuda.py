@@ -11,6 +11,7 @@ from stack_cases import A100, H100, RTX
 from tiles_cases import CASES, SIZES, single
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import program_of
@@ -43,6 +44,15 @@ def slow_but(cases, *fast):
 def test_every_option(emulate, network):
     """Results agree with and without dropout, whose random numbers are the same."""
     check(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network]))
+
+
+@pytest.mark.parametrize("network", ["gine", pytest.param("gcn_edge", marks=pytest.mark.slow)])
+def test_what_is_kept_for_backward_does_not_change_the_result(emulate, network):
+    """The launch reads the bonds' rows of all layers."""
+    call = single(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network]))
+    not_kept = call._replace(options=call.options._replace(save_for_backward=False))
+    with torch.no_grad(), gpu_memory():
+        assert torch.equal(engine.forward(not_kept, TileSteps).pooled, engine.forward(call, TileSteps).pooled)
 
 
 @pytest.mark.slow
