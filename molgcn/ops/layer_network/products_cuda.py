@@ -46,7 +46,6 @@ class TensorCoreProducts:
         self._workspace = workspace
         self._device = run.graph.x.device
         self._gpu = gpu(self._device)
-        self._scratch: dict[int, int] = {}
         self._just_prepared = False
 
     def linear(self, step: Linear, norm: str | None) -> bool:
@@ -90,7 +89,7 @@ class TensorCoreProducts:
         run, it = self.run, WEIGHTS()
         shapes = shapes_of(run, run.backward.gradients, step.products)
         plans = weight_blocks(shapes, self._gpu)
-        partial = self._reused(sum(plan.partial_bytes for plan in plans))
+        partial = self._workspace.scratch_of_launch(sum(plan.partial_bytes for plan in plans))
         blocks, it.num_products = 0, len(plans)
         for each, product, shape, plan in zip(it.products, step.products, shapes, plans, strict=False):
             each.gradient = run.gradient(product.grad).address
@@ -124,7 +123,7 @@ class TensorCoreProducts:
         it.moments = run.moments(norm).data_ptr()
         it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
         it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
-        it.partial = self._reused((plan.num_blocks + plan.num_groups) * plan.part_bytes)
+        it.partial = self._workspace.scratch_of_launch((plan.num_blocks + plan.num_groups) * plan.part_bytes)
         it.group_sums = it.partial + plan.num_blocks * plan.part_bytes
         it.arrivals, it.blocks_per_group = self._workspace.counters(plan.num_groups + 1), plan.blocks_per_group
         it.eps, it.momentum = run.spec.eps, run.spec.momentum
@@ -166,9 +165,3 @@ class TensorCoreProducts:
         if self.run.program.values[value].rows == "atoms":
             return atoms, 0
         return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
-
-    def _reused(self, size: int) -> int:
-        """Return the address of scratch memory for one launch. Later launches reuse it for the same size."""
-        if size not in self._scratch:
-            self._scratch[size] = self._workspace.scratch(size)
-        return self._scratch[size]
