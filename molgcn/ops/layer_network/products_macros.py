@@ -95,7 +95,10 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
     for grad_step in backward.steps:
-        if isinstance(grad_step, InputGrad):
+        if isinstance(grad_step, Linear):
+            plan = rows_plan(run, grad_step.source, grad_step.out, gpu)
+            yield "product_rows.cu", rows_macros(run, plan, Follows.linear(run, grad_step, None))
+        elif isinstance(grad_step, InputGrad):
             plan = rows_plan(run, grad_step.step.out, grad_step.step.source, gpu)
             yield "product_rows.cu", rows_macros(run, plan, Follows.input_grad(grad_step))
         elif isinstance(grad_step, WeightGrads):

@@ -76,13 +76,12 @@ class FinishLaunches:
         tile = tile_of(source.stride)
         it = self._arguments(step, source, tile, rows)
         if statistics and step.norm is not None:
-            moments = run.moments(step.norm).data_ptr()
-            it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
-            it.new_moments = it.moments = moments
-            cluster = None if has_moments else Cluster.of(run)
-            if cluster is not None:
-                return self._launch_cluster("rows_finish_block", it, source, cluster)
+            it.moments = run.moments(step.norm).data_ptr()
             if not has_moments:
+                it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
+                it.new_moments, cluster = it.moments, Cluster.of(run)
+                if cluster is not None:
+                    return self._launch_cluster("rows_finish_block", it, source, cluster)
                 self._launch_sums("rows_finish.cu", "rows_moments", it, 3)
         self._launches.launch("rows_finish.cu", "rows_finish", it, self._grid(tile, _ROWS))
 

@@ -51,6 +51,14 @@ class CudaSteps:
         else:
             self._rows.normalize(step)
 
+    def again(self, step: Step) -> None:
+        """Compute a step's value again in a backward pass, with the moments that forward has kept."""
+        if isinstance(step, Linear):
+            self._products.linear(step, None)
+        else:
+            self._has_moments = True
+            self.forward(step, None)
+
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
         self._rows.pool(pooled)

@@ -42,6 +42,17 @@ def test_widths(emulate, network, hidden):
     check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
+@pytest.mark.parametrize("sizes", slow_but([[5, 9, 1], [150] * 15], [5, 9, 1]))
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "feed-forward, layer"))
+def test_values_computed_again_have_the_same_bits(emulate, network, sizes):
+    """Also where forward has computed a norm in a cluster of blocks, and its moments in a product."""
+    emulate.properties = emulate.properties._replace(has_clusters=len(sizes) > 3)
+    call = random_call(spec_of(network), sizes=sizes, dtype=torch.float32, coded=len(network) % 2 == 0)
+    expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
+    for one, other in ((actual.outputs, expected.outputs), (actual.gradients, expected.gradients)):
+        assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_float32(emulate, network):

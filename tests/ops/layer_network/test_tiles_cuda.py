@@ -55,6 +55,15 @@ def test_what_is_kept_for_backward_does_not_change_the_result(emulate, network):
         assert torch.equal(engine.forward(not_kept, TileSteps).pooled, engine.forward(call, TileSteps).pooled)
 
 
+@pytest.mark.parametrize("coded", slow_but([True, False], True))
+@pytest.mark.parametrize("network", slow_but(CASES, "gine", "sage"))
+def test_values_computed_again_have_the_same_bits(emulate, network, coded):
+    call = single(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network], coded=coded))
+    expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
+    for one, other in ((actual.outputs, expected.outputs), (actual.gradients, expected.gradients)):
+        assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["gine", "gcn_edge"])
 def test_a_row_for_each_bond(emulate, network):

@@ -1,0 +1,109 @@
+"""Where the values and gradients of a pass lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads
+from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans
+from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import BONDS, Step, X
+
+_LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
+
+
+class Ref(NamedTuple):
+    """Rows of a pass: a value of the forward pass, or a gradient of the backward pass, by its number."""
+
+    gradient: bool
+    number: int
+
+
+class Sizes(NamedTuple):
+    """The numbers of rows of values.
+
+    Attributes:
+        atoms: The number of atoms, N.
+        bonds: The number of rows of bonds, K or E.
+    """
+
+    atoms: int
+    bonds: int
+
+    def numbers(self, program: Program, value: int) -> int:
+        """Return how many numbers a value has in memory."""
+        rows, width = program.values[value]
+        return getattr(self, rows) * stride_of(width)
+
+    def of_values(self, program: Program, values: Iterable[int]) -> dict[Ref, int]:
+        """Return the sizes of values, except inputs that are read where they are."""
+        return {Ref(False, value): self.numbers(program, value) for value in values if in_memory(program, value)}
+
+
+def stride_of(width: int) -> int:
+    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
+    return -(-width // 4) * 4
+
+
+def in_memory(program: Program, value: int) -> bool:
+    """Return whether a value needs memory of the pass: all but inputs whose width is a multiple of four."""
+    return value > BONDS or program.values[value].width % 4 > 0
+
+
+def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
+    """Return the layout of the values that forward keeps for backward."""
+    return side_by_side(sizes.of_values(program, sorted(kept)))
+
+
+@lru_cache(maxsize=_LAYOUTS)
+def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
+    """Return the layout of the values of a forward pass that are not saved."""
+    made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
+    touched = [_values(X, BONDS), *(_values(*_touched(step)) for step in program.steps)]
+    return lay_out(spans(made, touched, until_end=_values(program.out)))
+
+
+@lru_cache(maxsize=_LAYOUTS)
+def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
+    """Return the layout of the gradients of a backward pass, and of the values that it computes again."""
+    touched = [{Ref(True, 0)}, *map(_touched_in_backward, backward.steps, backward.read)]
+    return launches_layout(program, backward, sizes, touched)
+
+
+def launches_layout(program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]]) -> Layout[Ref]:
+    """Return the layout of the memory of a backward pass for launches that each touch some rows. All others get no memory."""
+    made = {Ref(True, number): sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
+    made |= sizes.of_values(program, backward.again)
+    outputs = [Ref(True, number) for number in (backward.of_x, backward.of_bonds) if number is not None]
+    return lay_out(spans(made, touched, until_end=outputs))
+
+
+def _touched(step: Step) -> Iterator[int]:
+    for name in ("source", "out", "bonds", "add"):
+        value = getattr(step, name, None)
+        if value is not None:
+            yield value
+
+
+def _touched_in_backward(step: GradStep | Step, read: frozenset[int]) -> set[Ref]:
+    if isinstance(step, Step):
+        return set(_values(*_touched(step)))
+    return {*_values(*read), *(Ref(True, number) for number in _gradients(step))}
+
+
+def _values(*values: int) -> list[Ref]:
+    return [Ref(False, value) for value in values]
+
+
+def _gradients(step: GradStep) -> Iterator[int]:
+    if isinstance(step, WeightGrads):
+        yield from (product.grad for product in step.products)
+        return
+    yield step.grad
+    for produced in (step.source, getattr(step, "bonds", None)):
+        if produced is not None:
+            yield produced.out
+            if produced.add is not None:
+                yield produced.add
