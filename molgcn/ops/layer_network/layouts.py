@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads
+from molgcn.ops.layer_network.backward import Backward, GatherGrad, GradStep, WeightGrads
 from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import BONDS, Step, X
@@ -67,17 +67,30 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 
 @lru_cache(maxsize=_LAYOUTS)
 def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
-    """Return the layout of the gradients of a backward pass, and of the values that it computes again."""
+    """Return the layout of the gradients of a backward pass, and of the values that it computes again.
+
+    A gather adds an earlier gradient of its source to its own in place: a thread reads each number before it writes it.
+    """
     touched = [{Ref(True, 0)}, *map(_touched_in_backward, backward.steps, backward.read)]
-    return launches_layout(program, backward, sizes, touched)
+    last = {ref: time for time, refs in enumerate(touched) for ref in refs}
+    same: dict[Ref, Ref] = {}  # the gradient whose memory a gradient takes over
+    for time, step in enumerate(backward.steps, start=1):
+        for produced in (step.source, step.bonds) if isinstance(step, GatherGrad) else ():
+            if produced is not None and produced.add is not None and last[Ref(True, produced.add)] == time:
+                added = Ref(True, produced.add)
+                same[Ref(True, produced.out)] = same.get(added, added)
+    layout = launches_layout(program, backward, sizes, [{same.get(ref, ref) for ref in refs} for refs in touched], same)
+    return layout._replace(offsets={**layout.offsets, **{ref: layout.offsets[first] for ref, first in same.items()}})
 
 
-def launches_layout(program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]]) -> Layout[Ref]:
+def launches_layout(
+    program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]], same: dict[Ref, Ref] | None = None
+) -> Layout[Ref]:
     """Return the layout of the memory of a backward pass for launches that each touch some rows. All others get no memory."""
     made = {Ref(True, number): sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     made |= sizes.of_values(program, backward.again)
     outputs = [Ref(True, number) for number in (backward.of_x, backward.of_bonds) if number is not None]
-    return lay_out(spans(made, touched, until_end=outputs))
+    return lay_out(spans(made, touched, until_end=[(same or {}).get(ref, ref) for ref in outputs]))
 
 
 def _touched(step: Step) -> Iterator[int]:
