@@ -172,7 +172,7 @@ class _Builder:
                 self._readers.setdefault(value, []).append(step)
             learns = isinstance(step, Linear) or (isinstance(step, Finish) and step.norm is not None)
             if isinstance(step, Gather):
-                learns = step.bias is not None or step.eps is not None
+                learns = step.bias is not None or (train_eps and step.eps is not None)
             self._needs[step.out] = learns or any(self._needs[value] for value in read)
 
     def reverse(self, step: Step) -> None:
@@ -250,4 +250,4 @@ def _read(step: Step) -> Iterator[int]:
 
 def reads_source(step: Gather, train_eps: bool) -> bool:
     """Return whether the gradients of a gather depend on its source."""
-    return step.bonds is not None or step.aggr == "max" or step.eps is not None
+    return step.bonds is not None or step.aggr == "max" or (train_eps and step.eps is not None)
