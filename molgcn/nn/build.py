@@ -58,6 +58,7 @@ def build_network(
         num_components=num_components,
         backend=backend.name,
         strategy=backend.strategy,
+        recompute=backend.recompute,
         **options | settings,
     )
 

@@ -49,6 +49,24 @@ def test_every_option_at_every_width(network, hidden):
     check(network, hidden, sizes=SIZES, coded=hidden != 31)
 
 
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("network", CASES)
+def test_values_computed_again_have_the_same_bits(network, coded):
+    call = single(call_of(network, 32, sizes=SIZES * 60, coded=coded))
+    expected, actual = (passes(call._replace(options=call.options._replace(recompute=again)), TileSteps) for again in (False, True))
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
+
+
+@pytest.mark.parametrize("network", ["gine", "gcn_edge"])
+def test_what_is_kept_for_backward_does_not_change_predictions(network):
+    call = single(call_of(network, 32, sizes=SIZES * 80))
+    assert pays(call)
+    with torch.no_grad():
+        kept, not_kept = (layer_network(call._replace(options=call.options._replace(save_for_backward=keep))) for keep in (True, False))
+    assert torch.equal(kept.pooled, not_kept.pooled)
+
+
 @pytest.mark.parametrize("network", ["gine", "gcn_edge", "feed-forward"])
 def test_large_batches(network):
     """Blocks have several tiles each."""
