@@ -33,5 +33,6 @@ def captured_mb(call: Callable[[], object]) -> float:
 def _taken() -> int:
     """Return the bytes that PyTorch has taken from the device and cannot give back."""
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # as capturing does: a graph has its own in its pool
     torch.cuda.empty_cache()
     return torch.cuda.memory_reserved()
