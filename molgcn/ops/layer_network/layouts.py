@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, GatherGrad, GradStep, WeightGrads
+from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, WeightGrads
 from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import BONDS, Step, X
@@ -73,24 +74,36 @@ def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layou
     """
     touched = [{Ref(True, 0)}, *map(_touched_in_backward, backward.steps, backward.read)]
     last = {ref: time for time, refs in enumerate(touched) for ref in refs}
-    same: dict[Ref, Ref] = {}  # the gradient whose memory a gradient takes over
+    same: dict[Ref, Ref] = {}
     for time, step in enumerate(backward.steps, start=1):
         for produced in (step.source, step.bonds) if isinstance(step, GatherGrad) else ():
             if produced is not None and produced.add is not None and last[Ref(True, produced.add)] == time:
                 added = Ref(True, produced.add)
                 same[Ref(True, produced.out)] = same.get(added, added)
-    layout = launches_layout(program, backward, sizes, [{same.get(ref, ref) for ref in refs} for refs in touched], same)
-    return layout._replace(offsets={**layout.offsets, **{ref: layout.offsets[first] for ref, first in same.items()}})
+    return _laid_out(program, backward, sizes, touched, same)
 
 
-def launches_layout(
-    program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]], same: dict[Ref, Ref] | None = None
-) -> Layout[Ref]:
-    """Return the layout of the memory of a backward pass for launches that each touch some rows. All others get no memory."""
+def launches_layout(program: Program, backward: Backward, sizes: Sizes, launches: Sequence[Iterable[Ref]]) -> Layout[Ref]:
+    """Return the layout of the memory of a backward pass for launches on tiles that each touch some rows. All others get no memory.
+
+    The gradient of a layer's end takes the place of the value that the end alone reads: a thread reads each number before it writes it.
+    """
+    of_gradients = (read for step, read in zip(backward.steps, backward.read, strict=True) if not isinstance(step, Step))
+    readers, again = Counter(value for read in of_gradients for value in read), backward.again
+    ends = (step for step in backward.steps if isinstance(step, FinishGrad) and step.step.source in again)
+    same = {Ref(True, end.source.out): Ref(False, end.step.source) for end in ends if readers[end.step.source] == 1}
+    return _laid_out(program, backward, sizes, launches, same)
+
+
+def _laid_out(program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]], same: Mapping[Ref, Ref]) -> Layout[Ref]:
+    """Return a layout in which some rows take over the memory of others, those that `same` has for them."""
     made = {Ref(True, number): sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
     made |= sizes.of_values(program, backward.again)
     outputs = [Ref(True, number) for number in (backward.of_x, backward.of_bonds) if number is not None]
-    return lay_out(spans(made, touched, until_end=[(same or {}).get(ref, ref) for ref in outputs]))
+    firsts = [{same.get(ref, ref) for ref in refs} for refs in touched]
+    layout = lay_out(spans(made, firsts, until_end=[same.get(ref, ref) for ref in outputs]))
+    shared = {ref: layout.offsets[first] for ref, first in same.items() if first in layout.offsets}
+    return layout._replace(offsets={**layout.offsets, **shared})
 
 
 def _touched(step: Step) -> Iterator[int]:
