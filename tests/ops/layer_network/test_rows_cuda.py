@@ -26,7 +26,9 @@ def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
 
 def slow_but(cases, *fast):
     """Return the cases, marked slow unless they are among `fast`."""
-    return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    return [
+        case if case in fast else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in cases
+    ]
 
 
 @pytest.mark.parametrize("training", slow_but([True, False], True))
@@ -42,15 +44,28 @@ def test_widths(emulate, network, hidden):
     check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
-@pytest.mark.parametrize("sizes", slow_but([[5, 9, 1], [150] * 15], [5, 9, 1]))
-@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "feed-forward, layer"))
-def test_values_computed_again_have_the_same_bits(emulate, network, sizes):
-    """Also where forward has computed a norm in a cluster of blocks, and its moments in a product."""
-    emulate.properties = emulate.properties._replace(has_clusters=len(sizes) > 3)
-    call = random_call(spec_of(network), sizes=sizes, dtype=torch.float32, coded=len(network) % 2 == 0)
+def check_again(call: LayerNetworkCall) -> None:
+    """Check that values computed again in backward leave the bits of all results as they are."""
     expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
     for one, other in ((actual.outputs, expected.outputs), (actual.gradients, expected.gradients)):
         assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_values_computed_again_have_the_same_bits(emulate, network):
+    check_again(random_call(spec_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("molecules", [15, 28])
+@pytest.mark.parametrize("network", ["gine", "feed-forward"])
+def test_values_computed_again_in_large_batches(emulate, network, molecules):
+    """Forward computes norms in clusters of blocks, or their moments in the products of more than 4,096 atoms; backward has the moments."""
+    emulate.properties = emulate.properties._replace(has_clusters=molecules == 15)
+    check_again(random_call(spec_of(network, 6), sizes=[150] * molecules, dtype=torch.float32))
+    in_clusters = {defines["CLUSTER"] for source, defines in emulate.used if source == "rows_finish_block.cu"}
+    in_products = {bool(defines["MOMENTS"]) for source, defines in emulate.used if source == "product_rows.cu"}
+    assert (in_clusters, in_products) == (({8}, {False}) if molecules == 15 else (set(), {False, True}))
 
 
 @pytest.mark.slow

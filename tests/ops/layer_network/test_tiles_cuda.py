@@ -56,7 +56,7 @@ def test_what_is_kept_for_backward_does_not_change_the_result(emulate, network):
 
 
 @pytest.mark.parametrize("coded", slow_but([True, False], True))
-@pytest.mark.parametrize("network", slow_but(CASES, "gine", "sage"))
+@pytest.mark.parametrize("network", ["gine", "sage", pytest.param("feed-forward, layer", marks=pytest.mark.slow)])
 def test_values_computed_again_have_the_same_bits(emulate, network, coded):
     call = single(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network], coded=coded))
     expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
