@@ -167,7 +167,8 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
     few = call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS
-    together = 1 if call.options.recompute else LAYERS_OF_LAUNCH if pays(call) else _LAYERS_TOGETHER if few else 1
+    on_tiles = 1 if call.options.recompute else LAYERS_OF_LAUNCH
+    together = on_tiles if pays(call) else _LAYERS_TOGETHER if few else 1
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together, call.options.recompute)
 
 
