@@ -3,7 +3,6 @@
 import argparse
 import csv
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,34 +11,28 @@ import torch
 from molgcn.benchmark.batches import training_batch
 from molgcn.benchmark.candidates import build
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.nsight_compute import STALLS, Launch, Metric, call_between_marks, percentage, profile
 from molgcn.benchmark.weights import steady_model
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
 
-STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 METRICS = {
-    "time, us": ("gpu__time_duration.sum",),
-    "blocks": ("launch__grid_size",),
-    "threads per block": ("launch__block_size",),
-    "registers per thread": ("launch__registers_per_thread",),
-    "warps a scheduler": ("smsp__warps_active.avg.per_cycle_active",),
-    "instructions, millions": ("smsp__inst_executed.sum",),
-    "issue slots busy, %": ("smsp__issue_active.avg.pct_of_peak_sustained_active",),
-    "data pipe of shared memory and L1 busy, %": ("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",),
-    "tensor cores busy, %": ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",),
-    "multiply-add pipe busy, %": ("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",),
-    "device memory busy, %": ("dram__throughput.avg.pct_of_peak_sustained_elapsed",),
-    "read from device memory, MB": ("dram__bytes_read.sum",),
-    "written to device memory, MB": ("dram__bytes_write.sum",),
-    "cycles a warp waits an instruction: fixed latencies": (STALL.format("wait"),),
-    "global or local memory": (STALL.format("long_scoreboard"), STALL.format("lg_throttle")),
-    "shared memory": (STALL.format("short_scoreboard"), STALL.format("mio_throttle")),
-    "tensor cores, dispatch": (STALL.format("math_pipe_throttle"), STALL.format("dispatch_stall")),
-    "its turn, another warp being issued": (STALL.format("not_selected"),),
-    "another warp of its tile": (STALL.format("barrier"), STALL.format("membar"), STALL.format("sleeping")),
-    "the next instruction, a branch": (STALL.format("no_instruction"), STALL.format("branch_resolving")),
+    "time, us": Metric(("gpu__time_duration.sum",), 1e-3),
+    "blocks": Metric(("launch__grid_size",)),
+    "threads per block": Metric(("launch__block_size",)),
+    "registers per thread": Metric(("launch__registers_per_thread",)),
+    "warps a scheduler": Metric(("smsp__warps_active.avg.per_cycle_active",)),
+    "instructions, millions": Metric(("smsp__inst_executed.sum",), 1e-6),
+    "issue slots busy, %": percentage("smsp__issue_active", "active"),
+    "data pipe of shared memory and L1 busy, %": percentage("l1tex__data_pipe_lsu_wavefronts", "active"),
+    "tensor cores busy, %": percentage("sm__pipe_tensor_cycles_active", "active"),
+    "multiply-add pipe busy, %": percentage("sm__pipe_fma_cycles_active", "active"),
+    "device memory busy, %": percentage("dram__throughput"),
+    "read from device memory, MB": Metric(("dram__bytes_read.sum",), 1e-6),
+    "written to device memory, MB": Metric(("dram__bytes_write.sum",), 1e-6),
+    **{f"cycles a warp waits an instruction: {title}": metric for title, metric in STALLS.items()},
 }
-SCALES = {"time, us": 1e-3, "instructions, millions": 1e-6, "read from device memory, MB": 1e-6, "written to device memory, MB": 1e-6}
 PRECISIONS = {"highest": "float32", "high": "TF32", "medium": "bf16"}  # by the values of torch.set_float32_matmul_precision
 KERNELS = ["gcn_tile_forward", "gcn_tile_forward", "linear_loss_ends", "gcn_tile_backward"]
 TITLES = ["inference", "training forward", "loss, what is left of it", "backward"]
@@ -58,33 +51,19 @@ def run(packed: Path, batch_size: int, hidden: int, layers: int) -> None:
             fused.model(fused.convert(batch))
         fused.loss(batch, targets).backward()
 
-    for _ in range(3):
-        both()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()
-    both()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
+    call_between_marks(both)
 
 
-def counters(report: str) -> list[dict[str, float]]:
-    """Return the metrics of every kernel of a report, which `ncu --csv --page raw --print-units base` prints.
-
-    Args:
-        report: CSV with names, units and then a row for each kernel. Lines before it are output of the program and the profiler.
+def checked(launches: list[Launch]) -> list[Launch]:
+    """Return the launches if they are those of :data:`KERNELS`.
 
     Raises:
-        SystemExit: if the kernels are not those of :data:`KERNELS` or a metric is missing.
+        UserError: if they are not.
     """
-    lines = report.splitlines()
-    begin = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    rows = list(csv.DictReader(lines[begin:]))[1:]
-    if [row["Kernel Name"].split("(")[0] for row in rows] != KERNELS:
-        raise SystemExit(f"expected the kernels {KERNELS}, found {[row['Kernel Name'] for row in rows]}:\n{report[:2000]}")
-    if missing := {metric for metrics in METRICS.values() for metric in metrics} - rows[0].keys():
-        raise SystemExit(f"this version of ncu has no {', '.join(sorted(missing))}")
-    found = [{metric: float(row[metric].replace(",", "")) for metrics in METRICS.values() for metric in metrics} for row in rows]
-    return [{title: SCALES.get(title, 1.0) * sum(map(row.get, metrics)) for title, metrics in METRICS.items()} for row in found]
+    found = [launch.kernel for launch in launches]
+    if found != KERNELS:
+        raise UserError(f"expected the kernels {KERNELS}, found {found}.")
+    return launches
 
 
 def main() -> None:
@@ -101,18 +80,16 @@ def main() -> None:
         torch.set_float32_matmul_precision(arguments.one)
         run(arguments.packed, *sizes)
         return
-    profiler = ["ncu", "--csv", "--page=raw", "--print-units=base", "--profile-from-start=off", "--kernel-name=regex:^(gcn|linear)_"]
-    profiler += ["--cache-control=none", "--clock-control=none"]  # keep the cache's contents from kernel to kernel
-    profiler += ["--metrics", ",".join(metric for metrics in METRICS.values() for metric in metrics)]
     command = [sys.executable, __file__, "--packed", str(arguments.packed)]
     for name, size in zip(("--batch-size", "--hidden", "--layers"), sizes, strict=True):
         command += [name, str(size)]
     columns = {}
     for precision, name in PRECISIONS.items():
-        done = subprocess.run([*profiler, *command, "--one", precision], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        columns |= {f"{name}: {title}": found for title, found in zip(TITLES, counters(done.stdout), strict=True)}
+        try:
+            launches = checked(profile([*command, "--one", precision], METRICS, "^(gcn|linear)_"))
+        except UserError as error:
+            sys.exit(str(error))
+        columns |= {f"{name}: {title}": launch.values for title, launch in zip(TITLES, launches, strict=True)}
     with arguments.output.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["counter", *columns])

@@ -197,13 +197,6 @@ __device__ __forceinline__ uint32 peer_address(const void* at, int rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
     return there;
 }
-// Stores x at the place of `at` in the shared memory of block `rank`, which sees it after the next meeting of the cluster.
-__device__ __forceinline__ void store_to_peer(float* at, int rank, float x) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(peer_address(at, rank)), "f"(x) : "memory");
-}
-__device__ __forceinline__ void store_to_peer(double* at, int rank, double x) {
-    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(peer_address(at, rank)), "d"(x) : "memory");
-}
 // Stores x at the place of `at` in the shared memory of block `rank`, and counts its bytes in that block's `count`.
 __device__ __forceinline__ void store_to_peer(float* at, int rank, float x, uint64* count) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(peer_address(at, rank)), "f"(x),

@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __gri
     }
 }
 
-// Adds up the values of `size` lanes in a fixed order; all threads call it, and lane 0 of the first team gets the sum.
+// Adds up the values of `size` lanes in a fixed order. All threads call it, and thread 0 gets the sum.
 __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
     __syncthreads();
     shared[threadIdx.x] = x;
@@ -87,7 +87,7 @@ __device__ __forceinline__ float sum_lanes(float* shared, float x, int size) {
         __syncthreads();
         if (threadIdx.x < half && threadIdx.x + half < size) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    return shared[0];
+    return threadIdx.x == 0 ? shared[0] : 0.0f;  // others would read while it is still being added up
 }
 
 // Adds up the blocks' sums of one entry in order. All threads call it, and those of the first team get the sum of their column.

@@ -1,31 +1,33 @@
 // The product of rows and a weight on the tensor cores, for kernels that hold `stride` floats of each row in shared memory.
 //
-// Macros: PRECISION, WARP_COLUMNS, ROW_TILES, COLUMN_TILES.
+// Macros: PRECISION, WARP_COLUMNS, ROW_TILES, COLUMN_TILES (of a warp).
 #pragma once
 #include "quads.cuh"
 
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
-// a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight.
-struct Product {
+// a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
+// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory.
+template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false>
+struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = 2 * ROW_TILES;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
-    float sum[COLUMN_TILES][groups][4];
-    float4 w[ahead][COLUMN_TILES][2];  // halves, and what they leave
-    const float4* operands[COLUMN_TILES];
+    float sum[COLUMNS][groups][4];
+    float4 w[ahead][COLUMNS][2];  // halves, and what they leave
+    const float4* operands[COLUMNS];
     int lane, g, t, row, column;  // of the warp: first row, first 16 columns
     int in_chunks, across;
 
-    __device__ Product() {
+    __device__ ProductOf() {
         const int warp = threadIdx.x / 32;
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-        row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMN_TILES;
+        row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMNS;
     }
     // Returns the atom in column n of eight. Even and odd rows are then read from different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ void zero() {
 #pragma unroll
-        for (int i = 0; i < COLUMN_TILES * groups * 4; i++) (&sum[0][0][0])[i] = 0.0f;
+        for (int i = 0; i < COLUMNS * groups * 4; i++) (&sum[0][0][0])[i] = 0.0f;
     }
     // Prepares the product with operands of `across` times 16 columns. The warp has those from `begin` + column on; beyond the last it
     // repeats the last, and nobody reads the result. Of `all_chunks` times 16 contracted numbers it takes `in_chunks` from `first_chunk`
@@ -33,7 +35,7 @@ struct Product {
     __device__ __forceinline__ void start(const float* fragments, int first_chunk, int in_chunks_, int all_chunks, int across_, int begin = 0) {
         in_chunks = in_chunks_, across = across_;
 #pragma unroll
-        for (int i = 0; i < COLUMN_TILES; i++)
+        for (int i = 0; i < COLUMNS; i++)
             operands[i] = reinterpret_cast<const float4*>(fragments) + 64 * (size_t(min(begin + column + i, across - 1)) * all_chunks + first_chunk) + lane;
 #pragma unroll
         for (int step = 0; step < ahead; step++)
@@ -41,16 +43,16 @@ struct Product {
     }
     __device__ __forceinline__ void load(int step) {
 #pragma unroll
-        for (int i = 0; i < COLUMN_TILES; i++) {
-            w[step][i][0] = __ldg(operands[i]);
-            if (exact) w[step][i][1] = __ldg(operands[i] + 32);
+        for (int i = 0; i < COLUMNS; i++) {
+            w[step][i][0] = IN_SHARED ? *operands[i] : __ldg(operands[i]);
+            if (exact) w[step][i][1] = IN_SHARED ? operands[i][32] : __ldg(operands[i] + 32);
             operands[i] += 64;
         }
     }
     // Multiplies what has been added so far by the change of each row's scale.
     __device__ __forceinline__ void shrink(const float* shrunk) {
 #pragma unroll
-        for (int c = 0; c < COLUMN_TILES; c++)
+        for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
             for (int m = 0; m < groups; m++)
 #pragma unroll
@@ -58,16 +60,16 @@ struct Product {
     }
     // Adds the tile's first 16 * in_chunks columns times the operands. `unrolled` runs faster but takes NVRTC longer.
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
-        const float* corner = tile + (row + atom(g)) * stride + 4 * t;
+        const float* corner = tile + (row + atom(g)) * STRIDE + 4 * t;
         float4 v[groups];
         read(v, corner);
-        if (unrolled && in_chunks == chunks) {
-            constexpr int at_once = wide ? 8 : chunks;
+        if (unrolled && in_chunks == CHUNKS) {
+            constexpr int at_once = CHUNKS >= 16 ? 8 : CHUNKS;
 #pragma unroll 1
-            for (int first = 0; first < chunks; first += at_once)
+            for (int first = 0; first < CHUNKS; first += at_once)
 #pragma unroll
                 for (int k = 0; k < at_once; k++)
-                    if (first + k < chunks) step(k % ahead, first + k + ahead < chunks, v, first + k + 1 < chunks ? corner + 16 * (first + k + 1) : corner);
+                    if (first + k < CHUNKS) step(k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
         } else {
 #pragma unroll 1
             for (int first = 0; first < in_chunks; first += ahead)
@@ -78,13 +80,13 @@ struct Product {
     }
     __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll
-        for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * stride);
+        for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * STRIDE);
     }
     // Adds v times operand i. Meanwhile it reads the next v, and the operand `ahead` steps on.
     __device__ __forceinline__ void step(int i, bool more, float4 (&v)[groups], const float* next) {
-        uint32 a[COLUMN_TILES][2][4], b[groups][2][2];
+        uint32 a[COLUMNS][2][4], b[groups][2][2];
 #pragma unroll
-        for (int c = 0; c < COLUMN_TILES; c++)
+        for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
             for (int part = 0; part < 1 + exact; part++)
 #pragma unroll
@@ -98,7 +100,7 @@ struct Product {
 #pragma unroll
         for (int pass = exact ? 0 : 2; pass < 3; pass++)  // small products first
 #pragma unroll
-            for (int c = 0; c < COLUMN_TILES; c++)
+            for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
                 for (int m = 0; m < groups; m++) mma_half(sum[c][m], a[c][pass == 0], b[m][pass == 1]);
     }
@@ -106,7 +108,7 @@ struct Product {
     template <class Body>
     __device__ __forceinline__ void each(const float* row_scales, const float* scales, int begin, Body body) const {
 #pragma unroll
-        for (int c = 0; c < COLUMN_TILES; c++) {
+        for (int c = 0; c < COLUMNS; c++) {
             if (begin + column + c >= across) continue;
             const int first = 16 * (begin + column + c) + 2 * g;
             const float2 scale = __ldg(reinterpret_cast<const float2*>(scales + first));
@@ -121,3 +123,4 @@ struct Product {
         }
     }
 };
+using Product = ProductOf<COLUMN_TILES, chunks, stride>;

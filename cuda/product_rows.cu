@@ -1,68 +1,45 @@
-// Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. For a
-// norm that comes next, also the moments of the columns over the real rows.
+// Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. Before,
+// the rows may be taken through the end of a layer (product_source.cuh). For a norm that comes next, a part is left (product_parts.cuh).
+// With MIDDLE, two such products follow each other, and the rows between them stay in shared memory.
 //
-// A block brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches a block
-// goes through many tiles of rows: while one is multiplied, the next is on its way.
+// A group of warps brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches it
+// goes through many tiles of rows. Where there is room, the operands of the weights are RESIDENT in shared memory, for all groups of a block;
+// they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
 //
-// Macros: IN, OUT (columns), PRECISION.
-// Macros of what follows the product: RELU, DROPOUT, ADD, MASK, MOMENTS.
-// Macros of the product: WARP_COLUMNS, ROW_TILES, COLUMN_TILES, MIN_BLOCKS (on a multiprocessor).
-#include "halves.cuh"
+// Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
+// Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
+// Macros of what else is written: WRITTEN (what is multiplied first), KEPT (the last product and its bias alone), MIDDLE_OUT.
+// Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_TILES, COLUMN_TILES, MIDDLE_TILES, RESIDENT, MIN_BLOCKS (on a
+// multiprocessor).
+#define DOUBLE 0
+#include "layer_end.cuh"
 #include "matrix.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
 #include "product_rows_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
-constexpr int chunks = (IN + 15) / 16, width = 16 * chunks;  // of a row in shared memory
-constexpr int stride = width % 32 == 0 ? width + 16 : width;  // two rows side by side use all banks
-constexpr bool wide = chunks >= 16;                           // unrolls the product's loop in parts only, to save NVRTC's time
-constexpr int rows = 16 * ROW_TILES, threads = 32 * WARP_COLUMNS;
-constexpr int in_stride = (IN + 3) / 4 * 4, out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_width = 16 * out_chunks;
+constexpr int rows = 16 * ROW_TILES, threads = 32 * WARP_COLUMNS;  // of a group
+
+#include "product_source.cuh"
+
+using Middle = TileOf<MIDDLE>;
+using Multiplied = TileOf<MIDDLE == 0 ? IN : MIDDLE>;  // by the last matrix
+constexpr int chunks = Multiplied::chunks, stride = Multiplied::stride;
+constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_width = 16 * out_chunks;
 
 #include "halves_product.cuh"
 
-__device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
-__device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
-constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that bring a row
-constexpr int turns = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
+using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT>;
+using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT>;
 
-// Starts to copy rows into a tile as they are. The thread that copies a number converts it later.
-__device__ __forceinline__ void copy_rows(const Parameters& p, float* tile, int first, int count) {
-    for (int row = threadIdx.x / lanes; row < count; row += teams) {
-        const float* from = p.x + size_t(first + row) * in_stride;
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int column = 4 * (static_cast<int>(threadIdx.x % lanes) + i * lanes);
-            if (column < in_stride) copy16(tile + row * stride + column, from + column, true);
-        }
-    }
-}
-
-// Converts a tile's rows to halves, each row with its scale; writes zeros from `count` on.
-__device__ __forceinline__ void convert_rows(float* tile, float* row_scales, int count) {
-    const int lane = threadIdx.x % lanes;
-    for (int row = threadIdx.x / lanes; row < rows; row += teams) {  // all lanes of a warp continue together: a warp has whole teams
-        float* begin = tile + row * stride;
-        float4 x[turns];
-        float most = 0.0f;
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int column = 4 * (lane + i * lanes);
-            x[i] = row < count && column < in_stride ? four(begin + column) : nothing();
-#pragma unroll
-            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(x[i], e)));
-        }
-#pragma unroll
-        for (int mask = lanes / 2; mask > 0; mask >>= 1) most = fmaxf(most, shuffle_xor(most, mask));
-        const Scale scale(bits(most));
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int column = 4 * (lane + i * lanes);
-            if (column < width) four(begin + column) = operand(x[i], scale.up);
-        }
-        if (lane == 0) row_scales[row] = scale.down;
-    }
-}
+struct AfterMiddle {
+    static constexpr int columns = MIDDLE;
+    static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
+};
+struct AfterLast {
+    static constexpr int columns = OUT;
+    static constexpr bool relu = RELU, dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true;
+};
 
 // Which columns of a quad dropout keeps, in two rows: a lane's and its neighbour's. Each of the two lanes draws for one row.
 struct Kept {
@@ -70,97 +47,192 @@ struct Kept {
     bool odd;
 
     __device__ __forceinline__ Kept() {}
-    __device__ __forceinline__ Kept(const Parameters& p, const Product& product, int first, int m, int column) : odd(product.g & 1) {
-        const int row = 8 * m + Product::atom(2 * product.t + odd);
-        mine = drawn(p, first + row, column / 4, p.dropout_site);
+    __device__ __forceinline__ Kept(const Parameters& p, int g, int t, int first, int m, int column, int site) : odd(g & 1) {
+        const int row = 8 * m + Product::atom(2 * t + odd);
+        mine = drawn(p, first + row, column / 4, site);
         other = bits(shuffle_xor(number(mine), 4));
     }
     // Returns whether dropout keeps column j of a lane's two in row i of the two.
     __device__ __forceinline__ bool operator()(int i, int j) const { return ((i == odd) ? mine : other) >> (2 * odd + j) & 1; }
 };
 
-// Applies what follows the product to the `count` rows from `first` on. product.sum then holds what is written.
-__device__ __forceinline__ void finish(const Parameters& p, Product& product, const float* row_scales, int first, int count) {
+// Applies what follows a product to the `count` rows from `first` on, and calls put(row of the tile, column, two numbers). product.sum then
+// holds what is written. `vectors`: the scales of the weight's columns, and the bias.
+template <class After, int COLUMNS, int CHUNKS, int STRIDE, class Put>
+__device__ __forceinline__ void finish(
+    const Parameters& p, const Result& it, ProductOf<COLUMNS, CHUNKS, STRIDE, RESIDENT>& product, const float* vectors, const float* row_scales,
+    int first, int count, Put put) {
+    constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
 #pragma unroll
-    for (int c = 0; c < COLUMN_TILES; c++) {
-        if (product.column + c >= out_chunks) continue;
+    for (int c = 0; c < COLUMNS; c++) {
+        if (product.column + c >= all_chunks) continue;
         const int column = 16 * (product.column + c) + 2 * product.g;
-        const float2 scale = __ldg(reinterpret_cast<const float2*>(p.scales + column));
-        const bool inside = column < out_stride;
-        float bias[2];
+        const float2 scale = *reinterpret_cast<const float2*>(vectors + column), bias = *reinterpret_cast<const float2*>(vectors + 16 * all_chunks + column);
+        const bool inside = column < in_memory;
+        size_t place[2];  // of a lane's two rows among every eight
+        int row[2];
 #pragma unroll
-        for (int j = 0; j < 2; j++) bias[j] = p.bias != nullptr && column + j < OUT ? __ldg(p.bias + column + j) : 0.0f;
+        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), place[i] = size_t(first + row[i]) * in_memory + column;
+        const auto is_there = [&](int m, int i) { return 8 * m + row[i] < count && inside; };
+        float2 more[Product::groups][2], value[Product::groups][2];  // asked for together
 #pragma unroll
-        for (int m = 0; m < Product::groups; m++) {
-            const Kept kept = DROPOUT ? Kept(p, product, first, m, column) : Kept();
+        for (int m = 0; m < Product::groups; m++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int row = Product::atom(2 * product.t + i);
-                const size_t place = size_t(first + row) * out_stride + column + 8 * m * out_stride;
-                const bool there = 8 * m + row < count && inside;
-                const float down = row_scales[8 * m + row];
-                float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias[0]), fmaf(product.sum[c][m][2 + i], down * scale.y, bias[1])};
+                if (After::add && is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
+                    more[m][i] = *reinterpret_cast<const float2*>(it.add + place[i] + 8 * m * in_memory);
+                if (After::mask && is_there(m, i)) value[m][i] = __ldg(reinterpret_cast<const float2*>(it.mask + place[i] + 8 * m * in_memory));
+            }
+#pragma unroll
+        for (int m = 0; m < Product::groups; m++) {
+            const Kept kept = After::dropout ? Kept(p, product.g, product.t, first, m, column, it.dropout_site) : Kept();
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const bool there = is_there(m, i);
+                const float down = row_scales[8 * m + row[i]];
+                float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias.x), fmaf(product.sum[c][m][2 + i], down * scale.y, bias.y)};
+                if (After::kept && there) two(it.kept + place[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    if (RELU) v[j] = relu(v[j]);
-                    if (DROPOUT) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
+                    if (After::relu) v[j] = relu(v[j]);
+                    if (After::dropout) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
                 }
-                if (ADD && there) {
-                    const float2 more = __ldg(reinterpret_cast<const float2*>(p.add + place));
-                    v[0] += more.x, v[1] += more.y;
+                if (After::add && there) v[0] += more[m][i].x, v[1] += more[m][i].y;
+                if (After::mask && there) {
+                    v[0] = value[m][i].x > 0.0f ? v[0] * it.mask_scale : 0.0f;
+                    v[1] = value[m][i].y > 0.0f ? v[1] * it.mask_scale : 0.0f;
                 }
-                if (MASK && there) {
-                    const float2 value = __ldg(reinterpret_cast<const float2*>(p.mask + place));
-                    v[0] = value.x > 0.0f ? v[0] * p.mask_scale : 0.0f, v[1] = value.y > 0.0f ? v[1] * p.mask_scale : 0.0f;
-                }
-                if (there) two(p.out + place) = make_float2(v[0], v[1]);
+                if (After::out && there) two(it.out + place[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
+                if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }
         }
     }
 }
 
-__device__ __forceinline__ void write_zeros(float* out, int first, int end) {
-    for (int quad = threadIdx.x; quad < (end - first) * (out_stride / 4); quad += threads) four(out + size_t(first) * out_stride + 4 * quad) = nothing();
+// Brings a result's scales and bias into `vectors`, and a weight's operands, if they are RESIDENT, into `operands`. Returns the operands.
+template <class After>
+__device__ __forceinline__ const float* bring_weight(const Result& it, float* vectors, float* operands, int operand_numbers) {
+    constexpr int columns = (After::columns + 15) / 16 * 16;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x)
+        vectors[i] = __ldg(it.scales + i), vectors[columns + i] = it.bias != nullptr && i < After::columns ? __ldg(it.bias + i) : 0.0f;
+    if (!RESIDENT) return it.fragments;
+    for (int i = 4 * threadIdx.x; i < operand_numbers; i += 4 * blockDim.x) copy16(operands + i, it.fragments + i, true);
+    return operands;
 }
 
-#if MOMENTS
-#include "product_moments.cuh"
-#endif
+__device__ __forceinline__ void write_zeros(int thread, float* out, int row_stride, int first, int end) {
+#pragma unroll 1
+    for (int quad = thread; quad < (end - first) * (row_stride / 4); quad += threads) four(out + size_t(first) * row_stride + 4 * quad) = nothing();
+}
+__device__ __forceinline__ void write_padding(const Parameters& p, int thread, int first, int end) {
+    write_zeros(thread, p.last.out, out_stride, first, end);
+    if (KEPT) write_zeros(thread, p.last.kept, out_stride, first, end);
+    if (WRITTEN) write_zeros(thread, p.written, Source::in_memory, first, end);
+    if (MIDDLE_OUT) write_zeros(thread, p.middle.out, Middle::in_memory, first, end);
+}
 
-extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {
+#include "product_parts.cuh"
+
+constexpr bool has_norm = BEFORE != BEFORE_NOTHING && BEFORE_NORM, leaves = MOMENTS || SUMS;
+constexpr int in_columns = Source::in_memory, source_numbers = (two_sources ? 2 : 1) * Source::numbers;
+constexpr int first_operands = 256 * Source::chunks * Middle::chunks, last_operands = 256 * chunks * out_chunks;
+constexpr int middle_numbers = MIDDLE > 0 ? Middle::numbers : 0;
+
+// The shared memory of a block in numbers: `RowBlocks.shared_bytes` in molgcn/ops/layer_network/products_plan.py.
+struct Shared {
+    static constexpr int vectors = 0, of_norm = vectors + 2 * (Middle::width + out_width), scratch = of_norm + (has_norm ? 6 * in_columns : 0);
+    static constexpr int parts = scratch + (has_norm ? (merge_numbers(GROUPS * threads, in_columns) + 3) / 4 * 4 : 0);
+    static constexpr int operands = parts + (leaves ? GROUPS * part_numbers(OUT) : 0), groups = operands + (RESIDENT ? first_operands + last_operands : 0);
+    static constexpr int scales = 2 * rows;  // of a group: in each of two tiles, or of what is multiplied first and last; then the tiles
+    static constexpr int group = scales + (source_numbers > middle_numbers ? source_numbers : middle_numbers);
+};
+
+extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* scales = reinterpret_cast<float*>(memory);  // [2, rows]
-    float* tiles = scales + 2 * rows;                  // [1 or 2, rows, stride]: the second where a block has several
-    const int num_rows = num_real(p.atoms, p.bonds, p.num_rows), step = gridDim.x * rows;
-    int first = blockIdx.x * rows;
+    float* shared = reinterpret_cast<float*>(memory);
+    const int group = threadIdx.x / threads, thread = threadIdx.x % threads;
+    float *scales = shared + Shared::groups + group * Shared::group, *tiles = scales + Shared::scales;
+    float *of_norm = shared + Shared::of_norm, *scratch = shared + Shared::scratch, *parts = shared + Shared::parts + group * part_numbers(OUT);
+    float *middle_vectors = shared, *last_vectors = shared + 2 * Middle::width, *operands = shared + Shared::operands;
+    const auto sync = [&] {
+        if (GROUPS == 1)
+            __syncthreads();
+        else
+            barrier(1 + group, threads);
+    };
+    const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p.last, last_vectors, operands + first_operands, last_operands);
+    if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p.middle, middle_vectors, operands, first_operands);
+    const int num_rows = num_real(p.atoms, p.bonds, p.num_rows), step = gridDim.x * GROUPS * rows;
+    int first = (blockIdx.x * GROUPS + group) * rows;
     const auto left = [&] { return min(rows, num_rows - first); };
-    Product product;
-#if MOMENTS
-    ColumnSums sums;
+    First before;
+    Last product;
+    before.row = product.row = 0;  // every group has a tile of its own
+    const auto start = [&] { product.start(last_weight, 0, chunks, chunks, out_chunks); };
+    if (!RESIDENT) start();
+#if BEFORE && BEFORE_NORM
+    LoadColumns loaded(p.before, 0, in_columns, of_norm, BEFORE == BEFORE_GRAD, blockIdx.x == 0);
 #endif
-    product.start(p.fragments, 0, chunks, chunks, out_chunks);
+#if MOMENTS || SUMS
+    Part part(p, product);
+#endif
     wait_for_previous();
-    copy_rows(p, tiles, first, left());
+    copy_rows(p, thread, tiles, first, left());
+#if BEFORE && BEFORE_NORM
+    const Columns columns = loaded.merged(in_columns, num_rows, scratch);
+#else
+    const Columns columns = {};
+#endif
+    wait_for_copies();
+    __syncthreads();  // the weights are there
     for (int turn = 0; first < num_rows; turn ^= 1) {
-        float *tile = tiles + turn * rows * stride, *row_scales = scales + turn * rows;
+        float *tile = tiles + (RESIDENT ? 0 : turn * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : turn * rows);
         const int begin = first, count = left();
         wait_for_copies();
-        convert_rows(tile, row_scales, count);
-        __syncthreads();  // also waits until all are done with the previous tile
+        convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
+            if (BEFORE == BEFORE_NOTHING) return;
+            x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
+            if (WRITTEN) four(p.written + size_t(begin + row) * Source::in_memory + column) = x;
+        });
+        sync();  // also waits until all are done with the tile before
         first += step;
-        if (first < num_rows) copy_rows(p, tiles + (turn ^ 1) * rows * stride, first, left());
+        if (!RESIDENT && first < num_rows) copy_rows(p, thread, tiles + (turn ^ 1) * source_numbers, first, left());
+        if constexpr (MIDDLE > 0) {
+            before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
+            before.zero();
+            before.multiply(tile);
+            sync();  // what follows is written over the tile
+            finish<AfterMiddle>(p, p.middle, before, middle_vectors, row_scales, begin, count, [&](int row, int column, const float2& x) {
+                two(tile + row * Middle::stride + column) = x;
+            });
+            row_scales = scales + rows;
+            sync();
+            convert_rows<Middle>(thread, tile, row_scales, count, [](int, int, float4&) {});
+            sync();
+        }
+        if (RESIDENT) start();
         product.zero();
         product.multiply(tile);
-        if (first < num_rows) product.start(p.fragments, 0, chunks, chunks, out_chunks);
-        finish(p, product, row_scales, begin, count);
-#if MOMENTS
-        sums.add(product, count);
+        if (RESIDENT) {
+            sync();
+            if (first < num_rows) copy_rows(p, thread, tiles, first, left());
+        } else if (first < num_rows) {
+            start();
+        }
+        finish<AfterLast>(p, p.last, product, last_vectors, row_scales, begin, count, [](int, int, const float2&) {});
+#if MOMENTS || SUMS
+        part.add(p, product, begin, count);
 #endif
-        if (count < rows) write_zeros(p.out, num_rows, min(begin + rows, p.num_rows));
+        if (count < rows) write_padding(p, thread, num_rows, min(begin + rows, p.num_rows));
     }
-    for (; first < p.num_rows; first += step) write_zeros(p.out, first, min(first + rows, p.num_rows));
-#if MOMENTS
-    find_statistics(p.norm, sums, product, num_rows, tiles);
+    for (; first < p.num_rows; first += step) write_padding(p, thread, first, min(first + rows, p.num_rows));
+#if MOMENTS || SUMS
+    float* to = p.left + size_t(blockIdx.x) * part_numbers(OUT);
+    part.leave(product, GROUPS > 1 ? parts : to);
+    if (GROUPS > 1) {
+        __syncthreads();
+        merge_groups(shared + Shared::parts, to);
+    }
 #endif
 }

@@ -2,46 +2,10 @@
 //
 // A row has `stride` numbers: its width rounded up to whole quads of four, with zeros in between. In a padded batch the rows beyond the
 // last atom and the last bond are not read and become zero.
-//
-// Macro: DOUBLE (numbers are double).
 #pragma once
+#include "layer_end.cuh"
 #include "philox.cuh"
-
-#if DOUBLE
-using real = double;
-__device__ __forceinline__ real multiply_add(real x, real y, real z) { return fma(x, y, z); }
-__device__ __forceinline__ real root(real x) { return sqrt(x); }
-#else
-using real = float;
-__device__ __forceinline__ real multiply_add(real x, real y, real z) { return fmaf(x, y, z); }
-__device__ __forceinline__ real root(real x) { return sqrtf(x); }
-#endif
-
 #include "rows_structs.h"  // molgcn/ops/layer_network/rows_launches.py
-
-struct alignas(16) Quad {
-    real e[4] = {};
-};
-
-template <class Compute>  // does the same for every column
-__device__ __forceinline__ Quad each(Compute compute) {
-    Quad it;
-#pragma unroll
-    for (int e = 0; e < 4; e++) it.e[e] = compute(e);
-    return it;
-}
-__device__ __forceinline__ Quad constant(real x) {
-    return each([&](int) { return x; });
-}
-__device__ __forceinline__ Quad load(const real* at) { return *reinterpret_cast<const Quad*>(at); }
-__device__ __forceinline__ void add(Quad& sum, const Quad& x) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum.e[e] += x.e[e];
-}
-__device__ __forceinline__ void add(Quad& sum, real factor, const Quad& x) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum.e[e] = multiply_add(factor, x.e[e], sum.e[e]);
-}
 
 __device__ __forceinline__ int atoms_of(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 __device__ __forceinline__ size_t place(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
@@ -90,11 +54,13 @@ struct Ending {
     __device__ __forceinline__ Ending(const Parameters& p, const Gradient& it, int row, int quad)
         : added(load_if(p, it.add, row, quad)), value(load_if(p, it.value, row, quad)) {}
 
-    __device__ __forceinline__ void write(const Parameters& p, const Gradient& it, int row, int quad, Quad x) const {
+    // Returns what it writes.
+    __device__ __forceinline__ Quad write(const Parameters& p, const Gradient& it, int row, int quad, Quad x) const {
         add(x, added);
         const real scale = static_cast<real>(it.scale);
         if (it.value != nullptr) x = each([&](int e) { return value.e[e] > real(0) ? x.e[e] * scale : real(0); });
         store(p, it.out, row, quad, x);
+        return x;
     }
 };
 __device__ __forceinline__ void write(const Parameters& p, const Gradient& it, int row, int quad, const Quad& x) {

@@ -1,49 +1,47 @@
-// Gradients of the end of a layer: through dropout, relu and norm.
+// Gradients of the end of a layer: through dropout, relu and norm. Also the sums that the gradients of a norm need.
 //
-// Macro: SUMS (also sum the gradients of the norm's weight and bias; with the batch's statistics this launch comes first, and the source's
-// gradient follows in another).
-#include "rows_merge.cuh"
-#include "rows_norm.cuh"
+// Macro: LEAVES (the sums for the norm of the step before are left).
+#include "rows_parts.cuh"
 
-extern "C" __global__ void __launch_bounds__(SUMS ? 1024 : 256) rows_finish_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    int* flag = reinterpret_cast<int*>(memory);
-    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][4 lanes]
+    unsigned char* room = memory;
     const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad, columns = 4 * p.lanes;
+    const int num_atoms = atoms_of(p), quad = tile.quad;
+    LoadNorm next(p, p.next, tile, room, false);
     wait_for_previous();
-    NormSums sums[4];
-    Affine norm;
-    Quad grad, slope;
-    if (!tile.idle) {
-        norm = Affine(p, quad);
-        if (!SUMS && p.weight != nullptr) grad = load_vector(p, p.grad_bias, quad), slope = load_vector(p, p.grad_weight, quad);
-    }
-    const bool affine = p.weight != nullptr, writes = p.of_source.out != nullptr;
+    GradSums sums;
+    sums.norm = next.merged(p, tile, num_atoms, room);
+    if (!tile.idle)
 #pragma unroll 2
-    for (int row = tile.idle ? p.num_atoms : tile.first_row(); row < p.num_atoms; row += tile.step()) {
-        if (row >= num_atoms) {
-            if (writes) store(p, p.of_source.out, row, quad, constant(real(0)));
-            continue;
+        for (int row = tile.first_row(); row < num_atoms; row += tile.step())
+            sums.add(p, row, quad, load(p.grad + place(p, row, quad)), load(p.source + place(p, row, quad)));
+    leave_part<NormSums>(p, tile, sums, room);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    unsigned char* room = memory;
+    const Tile tile(p);
+    const int num_atoms = atoms_of(p), quad = tile.quad;
+    LoadNorm loaded(p, p.end, tile, room, true);
+    GradSums sums;
+    if (LEAVES) sums.norm = LoadNorm(p, p.next, tile, room, false).merged(p, tile, num_atoms, room);
+    wait_for_previous();
+    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+    const bool batch = p.end.moments != nullptr;
+    if (!tile.idle)
+#pragma unroll(LEAVES ? 1 : 2)
+        for (int row = tile.first_row(); row < p.num_atoms; row += tile.step()) {
+            if (row >= num_atoms) {
+                store(p, p.of_source.out, row, quad, constant(real(0)));
+                continue;
+            }
+            const Ending ending(p, p.of_source, row, quad);
+            const Quad x = load(p.source + place(p, row, quad)), given = load(p.grad + place(p, row, quad));
+            Quad g = activated_grad(p, p.end, row, quad, norm(x), given);
+            g = ending.write(p, p.of_source, row, quad, norm.grad(x, g, batch));
+            if (LEAVES) sums.add(p, row, quad, g, load(p.next_source + place(p, row, quad)));
         }
-        const Ending ending = writes ? Ending(p, p.of_source, row, quad) : Ending();
-        const Quad x = load(p.source + place(p, row, quad)), given = load(p.grad + place(p, row, quad));
-        const Quad g = activated_grad(p, row, quad, affine ? norm(x) : x, given);
-        if (SUMS) {
-            const Quad normal = norm.normal(x);
-#pragma unroll
-            for (int e = 0; e < 4; e++) sums[e].add(g.e[e], normal.e[e]);
-            if (writes) ending.write(p, p.of_source, row, quad, each([&](int e) { return norm.factor.e[e] * g.e[e]; }));
-        } else {
-            ending.write(p, p.of_source, row, quad, affine ? through_statistics(norm, x, g, grad, slope, static_cast<real>(num_atoms)) : g);
-        }
-    }
-    if (!SUMS) return;
-    if (tile.team < tile.teams)
-#pragma unroll
-        for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = sums[e];
-    merge_blocks(p.merge, tile.chunk, tile.part, tile.parts, columns, all, tile.teams, flag, [&](int i, const NormSums& it) {
-        const int column = tile.chunk * columns + i;
-        if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
-    });
+    if (LEAVES) leave_part<NormSums>(p, tile, sums, room);
 }

@@ -1,29 +1,53 @@
 // The sum along an atom's bonds: o = (1 + eps) h + aggr(w relu(h_j + e)) + b. Each thread has four columns of an atom and pulls.
+//
+// Macros: ENDS (the end of the layer before is applied to rows as they are read), LEAVES (the moments of o for the next norm are left).
 #include "rows_gather.cuh"
+#include "rows_parts.cuh"
 
 struct Message {
     Quad h, bond;
     real scale;
 };
 
-extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_gather(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    unsigned char* room = memory;
     const Tile tile(p);
     const int num_atoms = atoms_of(p), quad = tile.quad, step = tile.step();
     int atom = tile.idle ? p.num_atoms : tile.first_row();
     Incoming bonds(p, p.code, atom, num_atoms);
+#if ENDS
+    LoadNorm loaded(p, p.end, tile, room, false);
     wait_for_previous();
+    const Norm norm = loaded.merged(p, tile, num_atoms, room);
+#else
+    wait_for_previous();
+    const Norm norm;
+#endif
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
+    Distances distances;
+    const auto load_row = [&](int row) {
+        Quad x = load(p.source + place(p, row, quad));
+        if (!ENDS) return x;
+        const Quad residual = load_if(p, p.add, row, quad);
+        x = activated(p, p.end, row, quad, norm(x));
+        add(x, residual);
+        return x;
+    };
     const auto load_message = [&](int source, int row) {
-        return Message{load(p.source + place(p, source, quad)), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
+        return Message{load_row(source), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };
     for (; atom < p.num_atoms; atom += step) {
         if (atom >= num_atoms) {
             store(p, p.out, atom, quad, constant(real(0)));
+            if (ENDS && p.written != nullptr) store(p, p.written, atom, quad, constant(real(0)));
             continue;
         }
         Message loaded[together];
         bonds.load_bonds(0, load_message, loaded);
-        const Quad h = counts ? load(p.source + place(p, atom, quad)) : Quad();
+        const bool writes = ENDS && p.written != nullptr;
+        const Quad h = counts || writes ? load_row(atom) : Quad();
+        if (writes) store(p, p.written, atom, quad, h);
         const real scale = gcn ? p.scale[atom] : real(1);
         const Incoming next(p, p.code, atom + step, num_atoms);  // loaded while this atom's rows are under way
         Quad sum;
@@ -42,6 +66,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(co
         if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, h);
         if (p.bias != nullptr) add(sum, load_vector(p, p.bias, quad));
         store(p, p.out, atom, quad, sum);
+        if (LEAVES) distances.add(sum);
         bonds = next;
     }
+    if (LEAVES) leave_part<ColumnMoments>(p, tile, distances, room);
 }

@@ -6,9 +6,10 @@
 //
 // Messages with rows of bonds are summed with weight 1.
 //
-// Macro: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
+// Macros: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows), LEAVES (the sums for the norm of the
+// step before are left).
 #include "rows_gather.cuh"
-#include "rows_merge.cuh"
+#include "rows_parts.cuh"
 
 struct Term {
     Quad grad, other;  // the bond's row, or the largest of atom i's neighbours
@@ -34,18 +35,21 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     return each([&](int e) { return grad.e[e] / count.e[e]; });
 }
 
-extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
-    Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number belongs to one thread
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Tile tile(p, blockIdx.x / ranges, gridDim.x / ranges);
     const int num_atoms = atoms_of(p), quad = tile.quad;
     const bool writes = first_code == 0 && p.of_source.out != nullptr;
+    unsigned char *of_norm = memory + 16, *free = of_norm + (LEAVES ? 6 * 4 * p.lanes * sizeof(real) : 0);
+    Sums* table = reinterpret_cast<Sums*>(free);  // [teams][codes][lanes]: each number belongs to one thread
     Sums* mine = table + tile.team * p.codes * p.lanes + tile.lane;
     Sum eps_sum = {};
     int j = tile.idle ? p.num_atoms : tile.first_row();
     Incoming bonds(p, p.paired, j, num_atoms);
+    GradSums left;
+    if (LEAVES) left.norm = LoadNorm(p, p.next, tile, of_norm, false).merged(p, tile, num_atoms, of_norm);
     wait_for_previous();
     for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
@@ -91,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
         if (p.grad_eps != nullptr)
 #pragma unroll
             for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
-        if (writes) ending.write(p, p.of_source, j, quad, sum);
+        if (writes) sum = ending.write(p, p.of_source, j, quad, sum);
+        if (LEAVES && first_code == 0) left.add(p, j, quad, sum, load(p.next_source + place(p, j, quad)));
         bonds = next;
     }
     if (TABLE) {
@@ -101,8 +106,9 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
             if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
         });
     }
+    if (LEAVES && first_code == 0) leave_part<NormSums>(p, tile, left, free);
     if (p.grad_eps == nullptr || first_code > 0) return;
-    Sum* sums = reinterpret_cast<Sum*>(memory + 16);  // [threads]
+    Sum* sums = reinterpret_cast<Sum*>(free);  // [threads]
     __syncthreads();
     sums[threadIdx.x] = eps_sum;
     const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };

@@ -13,10 +13,12 @@ struct RowMoments {
             const Quad distance = each([&](int e) { return 4 * quad + e < p.width ? x[turn].e[e] - mean : real(0); });
             return product(distance, distance);
         });
-        deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.norm_eps));
+        deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.end.eps));
     }
-    __device__ __forceinline__ Affine norm(const Parameters& p, int quad) const {
-        return {constant(mean), constant(deviation), load_vector(p, p.weight, quad), load_vector(p, p.bias, quad)};
+    __device__ __forceinline__ Column column(const Quad& weight, const Quad& bias, int e) const { return {mean, deviation, deviation * weight.e[e], bias.e[e]}; }
+    __device__ __forceinline__ Quad norm(const Parameters& p, int quad, const Quad& x) const {
+        const Quad weight = load_vector(p, p.end.weight, quad), bias = load_vector(p, p.end.bias, quad);
+        return each([&](int e) { return column(weight, bias, e)(x.e[e]); });
     }
 };
 
@@ -31,8 +33,10 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
         const RowMoments moments(p, line, x);
         if (row >= p.num_atoms) continue;
         line.each_quad(p, [&](int turn, int quad) {
+            Quad y = activated(p, p.end, row, quad, moments.norm(p, quad, x[turn]));
+            add(y, residual[turn]);
             if (row < num_atoms)
-                finish(p, moments.norm(p, quad), row, quad, x[turn], residual[turn]);
+                store(p, p.out, row, quad, y);
             else
                 store(p, p.out, row, quad, constant(real(0)));
         });
@@ -55,12 +59,12 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
         const RowMoments moments(p, line, x);
         line.each_quad(p, [&](int turn, int quad) {
             if (!there) return;
-            const Affine norm = moments.norm(p, quad);
-            g[turn] = activated_grad(p, row, quad, norm(x[turn]), g[turn]);
-            x[turn] = norm.normal(x[turn]);
+            g[turn] = activated_grad(p, p.end, row, quad, moments.norm(p, quad, x[turn]), g[turn]);
+            x[turn] = each([&](int e) { return moments.column({}, {}, e).normal(x[turn].e[e]); });
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[turn][e].add(g[turn].e[e], x[turn].e[e]);
-            g[turn] = product(g[turn], norm.factor);
+            const Quad weight = load_vector(p, p.end.weight, quad);
+            g[turn] = each([&](int e) { return moments.deviation * weight.e[e] * g[turn].e[e]; });
         });
         const real level = line.over_row(p, [&](int turn, int) { return g[turn]; }) / static_cast<real>(p.width);
         const real slope = line.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); }) / static_cast<real>(p.width);
@@ -77,6 +81,6 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
         for (int e = 0; e < 4; e++) all[threadIdx.x / line.lanes * p.stride + 4 * quad + e] = sums[turn][e];
     });
     merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, lines, flag, [&](int column, const NormSums& it) {
-        if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
+        if (column < p.width) p.end.grad_bias[column] = it.grad, p.end.grad_weight[column] = it.slope;
     });
 }

@@ -16,8 +16,10 @@ __device__ __forceinline__ Record load_record(const Record* at) {
 template <class Record>
 __device__ __forceinline__ void merge_block(Record* records, int number, int count) {
     __syncthreads();
+#pragma unroll 1
     for (int half; number > 1; number = half) {
         half = (number + 1) / 2;
+#pragma unroll 1
         for (int i = threadIdx.x; i < (number - half) * count; i += blockDim.x) records[i].merge(records[half * count + i]);
         __syncthreads();
     }

@@ -1,61 +1,65 @@
-// The end of a layer, four columns at a time: norm as an affine map of each column, relu and dropout, and their derivatives.
+// The end of a layer, four columns at a time: norm, relu and dropout, and their derivatives.
+//
+// Macro: DROPOUT (of the pass).
 #pragma once
 #include "rows.cuh"
 
-// The norm as an affine map: mean and 1 / deviation of its input, and its weight and bias. Without a norm it is the identity.
-struct Affine {
-    Quad mean = {}, deviation = constant(real(1)), factor = constant(real(1)), bias = {};
+// Four columns of a norm in shared memory, or without a norm the identity.
+struct Norm {
+    Columns from;
+    int first = 0;
+    bool is_there = false;
 
-    __device__ __forceinline__ Affine() {}
-    __device__ __forceinline__ Affine(const Parameters& p, int quad) {
-        if (p.weight == nullptr) return;
-        const bool batch = p.moments != nullptr;
-        const Quad spread = load_vector(p, batch ? p.moments + p.width : p.variance, quad);
-        const auto deviation = [&](int e) { return batch ? spread.e[e] : real(1) / root(spread.e[e] + static_cast<real>(p.norm_eps)); };
-        *this = Affine(load_vector(p, batch ? p.moments : p.mean, quad), each(deviation), load_vector(p, p.weight, quad), load_vector(p, p.bias, quad));
-    }
-    __device__ __forceinline__ Affine(const Quad& mean, const Quad& deviation, const Quad& weight, const Quad& bias)
-        : mean(mean), deviation(deviation), factor(each([&](int e) { return deviation.e[e] * weight.e[e]; })), bias(bias) {}
-    // Returns the norm's output. Forward and backward compute the same bits, so that they agree on what relu keeps.
+    __device__ __forceinline__ Norm() {}
+    __device__ __forceinline__ Norm(const Columns& from, int first) : from(from), first(first), is_there(true) {}
     __device__ __forceinline__ Quad operator()(const Quad& x) const {
-        return each([&](int e) { return multiply_add(x.e[e] - mean.e[e], factor.e[e], bias.e[e]); });
+        if (!is_there) return x;
+        const Quad mean = number(0), factor = number(2), bias = number(3);
+        return each([&](int e) { return Column{mean.e[e], real(0), factor.e[e], bias.e[e]}(x.e[e]); });
     }
     __device__ __forceinline__ Quad normal(const Quad& x) const {
-        return each([&](int e) { return (x.e[e] - mean.e[e]) * deviation.e[e]; });
+        const Quad mean = number(0), deviation = number(1);
+        return each([&](int e) { return Column{mean.e[e], deviation.e[e]}.normal(x.e[e]); });
     }
+    // Returns the gradient of the input from that of the output. Without the batch's statistics it does not depend on other rows.
+    __device__ __forceinline__ Quad grad(const Quad& x, const Quad& g, bool batch) const {
+        if (!is_there) return g;
+        const Quad mean = number(0), deviation = number(1), factor = number(2), level = batch ? number(4) : Quad(), slope = batch ? number(5) : Quad();
+        return each([&](int e) { return Column{mean.e[e], deviation.e[e], factor.e[e]}.through_statistics(x.e[e], g.e[e], level.e[e], slope.e[e]); });
+    }
+
+private:
+    __device__ __forceinline__ Quad number(int i) const { return load(from.at + i * from.count + first); }
 };
 
 // Applies relu and dropout, where wanted, to the norm's output.
-__device__ __forceinline__ Quad activated(const Parameters& p, int row, int quad, Quad y) {
-    if (p.relu) y = each([&](int e) { return y.e[e] < real(0) ? real(0) : y.e[e]; });
-    if (p.dropout_site < 0) return y;
-    const uint32 kept = drawn(p, row, quad, p.dropout_site);
+__device__ __forceinline__ Quad activated(const Parameters& p, const LayerEnd& it, int row, int quad, Quad y) {
+    if (it.relu) y = each([&](int e) { return y.e[e] < real(0) ? real(0) : y.e[e]; });
+    if (!DROPOUT || it.dropout_site < 0) return y;
+    const uint32 kept = drawn(p, row, quad, it.dropout_site);
     return each([&](int e) { return kept >> e & 1 ? y.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 // Returns the gradient of the norm's output y, from that of the output of relu and dropout.
-__device__ __forceinline__ Quad activated_grad(const Parameters& p, int row, int quad, const Quad& y, Quad grad) {
-    if (p.relu) grad = each([&](int e) { return y.e[e] > real(0) ? grad.e[e] : real(0); });
-    if (p.dropout_site < 0) return grad;
-    const uint32 kept = drawn(p, row, quad, p.dropout_site);
+__device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerEnd& it, int row, int quad, const Quad& y, Quad grad) {
+    if (it.relu) grad = each([&](int e) { return y.e[e] > real(0) ? grad.e[e] : real(0); });
+    if (!DROPOUT || it.dropout_site < 0) return grad;
+    const uint32 kept = drawn(p, row, quad, it.dropout_site);
     return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 
-// Ends four columns of a row and adds `residual`.
-__device__ __forceinline__ void finish(const Parameters& p, const Affine& norm, int row, int quad, const Quad& x, const Quad& residual) {
-    Quad y = activated(p, row, quad, p.weight == nullptr ? x : norm(x));
-    add(y, residual);
-    store(p, p.out, row, quad, y);
-}
+// Brings a norm's columns that a block's tile needs to `room` in shared memory, as LoadColumns does. What follows them there may be used
+// again.
+struct LoadNorm {
+    LoadColumns columns;
+    bool is_there;
 
-// The sums that the gradients of a norm need in a column: of the gradient g of its output, and of g times the normalised input.
-struct NormSums {
-    real grad = 0, slope = 0;
-    __device__ __forceinline__ void add(real g, real normal) { grad += g, slope = multiply_add(g, normal, slope); }
-    __device__ __forceinline__ void merge(const NormSums& x) { grad += x.grad, slope += x.slope; }
+    __device__ __forceinline__ LoadNorm(const Parameters& p, const LayerEnd& it, const Tile& tile, unsigned char*& room, bool backward)
+        : columns(it, tile.chunk * 4 * p.lanes, it.weight == nullptr ? 0 : 4 * p.lanes, reinterpret_cast<real*>(room), backward, tile.part == 0),
+          is_there(it.weight != nullptr) {
+        if (is_there) room += 6 * 4 * p.lanes * sizeof(real);
+    }
+    __device__ __forceinline__ Norm merged(const Parameters& p, const Tile& tile, int num_atoms, unsigned char* room) {
+        if (!is_there) return {};
+        return {columns.merged(p.stride, num_atoms, reinterpret_cast<real*>(room)), 4 * tile.lane};
+    }
 };
-
-// Returns the gradient of a norm's input with the batch's statistics of `count` rows, from that of its output and the sums over all rows.
-__device__ __forceinline__ Quad through_statistics(const Affine& norm, const Quad& x, const Quad& g, const Quad& grad, const Quad& slope, real count) {
-    const Quad normal = norm.normal(x);
-    return each([&](int e) { return norm.factor.e[e] * (g.e[e] - grad.e[e] / count - normal.e[e] * (slope.e[e] / count)); });
-}

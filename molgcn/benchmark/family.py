@@ -40,12 +40,13 @@ CAPTURED = ("fused_captured", "fused_recomputed")  # replays of a CUDA graph, wh
 _BOUNDS = {"highest": 1e-4, "high": 5e-2}  # largest relative L2 error of outputs in evaluation against float64
 
 
-def network(name: str, molecules: PackedMolecules) -> MoleculeNet:
+def network(name: str, molecules: PackedMolecules, depth: int | None = None) -> MoleculeNet:
     """Return a network on backend=pyg, drawn with a fixed seed.
 
     Args:
         name: one of :data:`NETWORKS`.
         molecules: the set that determines the numbers of features.
+        depth: number of layers in place of the network's own.
     """
     conv, num_layers, width, options = NETWORKS[name]
     bonds = molecules.num_edge_features if conv in ("gine", "gcn_edge") else None
@@ -53,7 +54,7 @@ def network(name: str, molecules: PackedMolecules) -> MoleculeNet:
     return MoleculeNet(
         molecules.num_features,
         width,
-        num_layers,
+        depth or num_layers,
         1,
         conv=conv,
         edge_channels=bonds,
@@ -108,8 +109,7 @@ def _memories(candidates: tuple[str, ...]) -> Mapping[str, tuple[str, Callable[[
 
 def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
     device, model = torch.device(key["device"]), network(key["network"], molecules)
-    batch = random_batch(molecules, key["batch_size"], device)
-    batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
+    batch = _batch(molecules, key["batch_size"], device)
     made = {name: _Candidate(name, model, batch) for name in candidates}
     if check:
         _check(made, model, batch, _BOUNDS[key["precision"]])
@@ -124,6 +124,25 @@ def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ..
             made[name].model.zero_grad()
             row[column] = round(measured(call), 1)
     return row
+
+
+def fused_step(molecules: PackedMolecules, name: str, depth: int, batch_size: int, device: torch.device) -> Callable[[], object]:
+    """Return a function that does one training step of a network on the fused backend: forward, backward and AdamW.
+
+    Args:
+        molecules: the set, from which the batch is drawn.
+        name: one of :data:`NETWORKS`.
+        depth: number of layers in place of the network's own.
+        batch_size: number of molecules.
+        device: device that computes.
+    """
+    return _Candidate("fused", network(name, molecules, depth), _batch(molecules, batch_size, device)).call("step")
+
+
+def _batch(molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphBatch:
+    batch = random_batch(molecules, batch_size, device)
+    batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
+    return batch
 
 
 class _Candidate:

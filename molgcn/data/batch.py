@@ -130,13 +130,13 @@ class GraphBatch:
             torch.from_numpy(ptr),
             torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
             torch.from_numpy(col.astype(np.int32)),
-            torch.tensor(molecules.labels[indices]),
+            torch.from_numpy(molecules.labels[indices]),
             torch.from_numpy(indices),
             tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
             large_molecules=molecules.largest > tile_nodes,
             leaves_merged=molecules.leaves_merged,
-            edge_table=None if molecules.edge_table is None else torch.tensor(molecules.edge_table),
+            edge_table=None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device="cpu"),
             **gathered,
         )
 

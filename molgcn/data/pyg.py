@@ -92,17 +92,17 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         bonds = slice(int(molecules.edge_ptr[i]), int(molecules.edge_ptr[i + 1]))
         degree = molecules.degree[nodes].astype(np.int64)
         edge_index = np.stack([molecules.neighbors[bonds].astype(np.int64), np.repeat(np.arange(len(degree)), degree)])
-        item = Data(x=torch.tensor(molecules.node_features(nodes)), edge_index=torch.from_numpy(edge_index))
+        item = Data(x=torch.tensor(molecules.node_features(nodes), device="cpu"), edge_index=torch.from_numpy(edge_index))
         if molecules.edge_attr is not None:
-            item.edge_attr = torch.tensor(molecules.edge_features(bonds))
+            item.edge_attr = torch.tensor(molecules.edge_features(bonds), device="cpu")
         for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
             if encodings is not None:
-                item[name] = torch.tensor(encodings[places])
+                item[name] = torch.tensor(encodings[places], device="cpu")
         if molecules.component is not None:
-            item.component = torch.tensor(molecules.component[nodes], dtype=torch.int32)
+            item.component = torch.tensor(molecules.component[nodes], dtype=torch.int32, device="cpu")
         if molecules.descriptors is not None:
-            item.descriptors = torch.tensor(molecules.descriptors[i : i + 1])
+            item.descriptors = torch.tensor(molecules.descriptors[i : i + 1], device="cpu")
         if molecules.targets.shape[1]:
-            item.y = torch.tensor(molecules.labels[i : i + 1])
+            item.y = torch.tensor(molecules.labels[i : i + 1], device="cpu")
         result.append(item)
     return result

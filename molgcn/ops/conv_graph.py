@@ -76,8 +76,8 @@ class ConvGraph:
         key = (dtype, normalize, loop_weight)
         if edge_weight is None and key in self.unweighted:
             return self.unweighted[key]
-        weight = torch.empty(self.col.shape[0], dtype=dtype)
-        scale = torch.empty(self.num_nodes, dtype=dtype) if normalize else None
+        weight = torch.empty(self.col.shape[0], dtype=dtype, device="cpu")
+        scale = torch.empty(self.num_nodes, dtype=dtype, device="cpu") if normalize else None
         edge = 0 if edge_weight is None else edge_weight.data_ptr()
         scale_at = 0 if scale is None else scale.data_ptr()
         _WEIGHTS[dtype](self.num_nodes, torch.get_num_threads(), self.rows, edge, loop_weight, scale_at, weight.data_ptr())

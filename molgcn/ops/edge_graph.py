@@ -189,9 +189,9 @@ def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int =
 
 
 def empty_rows(num_rows: int, num_entries: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return uninitialised pointers [rows + 1], columns [entries] and places [entries], all int32, for the C++ extension to fill."""
-    rowptr = torch.empty(num_rows + 1, dtype=torch.int32)
-    col, place = torch.empty(2, num_entries, dtype=torch.int32)
+    """Return uninitialised pointers [rows + 1], columns [entries] and places [entries], all int32 on the CPU, for C++ to fill."""
+    rowptr = torch.empty(num_rows + 1, dtype=torch.int32, device="cpu")
+    col, place = torch.empty(2, num_entries, dtype=torch.int32, device="cpu")
     return rowptr, col, place
 
 

@@ -69,7 +69,7 @@ def _contiguous(args: tuple) -> ConvInputs:
     check(inputs)
     edge_weight = None if inputs.edge_weight is None else inputs.edge_weight.contiguous()
     bias = None if inputs.bias is None else inputs.bias.contiguous()
-    weight = torch.eye(inputs.x.shape[1], dtype=inputs.x.dtype) if inputs.weight is None else inputs.weight.contiguous()
+    weight = torch.eye(inputs.x.shape[1], dtype=inputs.x.dtype, device="cpu") if inputs.weight is None else inputs.weight.contiguous()
     return inputs._replace(x=inputs.x.contiguous(), weight=weight, bias=bias, edge_weight=edge_weight)
 
 

@@ -1,9 +1,10 @@
 """The benchmark of steps of networks of all layers."""
 
 import pytest
+import torch
 from compiler import needs_extension
 
-from molgcn.benchmark.family import KEY, NETWORKS, measure, network, sheet
+from molgcn.benchmark.family import KEY, NETWORKS, fused_step, measure, network, sheet
 from molgcn.benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -65,6 +66,11 @@ def test_memory_is_measured_with_and_without_a_graph(molecules, tmp_path):
     assert 0 < row["fused_mb"] < row["pyg_mb"]
     assert row["fused_captured_mb"] > row["fused_mb"]  # whole segments
     assert 0 < row["fused_recomputed_mb"] < row["fused_captured_mb"]
+
+
+def test_a_fused_step_runs_again_and_again(molecules):
+    step = fused_step(molecules, "GIN+ 12 x 80", 2, 8, torch.device("cpu"))
+    assert [step() for _ in range(2)] == [None, None]
 
 
 @needs_extension

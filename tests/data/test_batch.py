@@ -156,3 +156,11 @@ EDGE = torch.tensor([[0, 1], [1, 0]])
 def test_bad_pyg_batches(data, match):
     with pytest.raises(UserError, match=match):
         GraphBatch.from_pyg(data)
+
+
+def test_another_default_device(packed):
+    """Batches and PyG's data are on the CPU, wherever PyTorch makes new tensors."""
+    with torch.device("meta"):
+        batch, data = packed.batch(slice(None)), packed.to_pyg()
+    assert_equal(batch, packed.batch(slice(None)))
+    assert {tensor.device.type for item in data for tensor in item.to_dict().values()} == {"cpu"}

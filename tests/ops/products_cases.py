@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from molgcn.ops.layer_network.backward import InputGrad, Produced, WeightGrads
+from molgcn.cuda_runtime.launch import gpu
+from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
+from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Linear, Step
+from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
@@ -44,43 +49,68 @@ def call_of(
 
 
 def worst_forward(call: LayerNetworkCall) -> float:
-    """Return the largest error of a row that a matrix product gives; moments and statistics are checked too."""
+    """Return the largest error of a row that the launch of a matrix product gives; the batch's moments and statistics are checked too."""
     run = Pass(call, _saved(call), backward=False)
-    products = TensorCoreProducts(run, Workspace(run.graph.x))
     worst = 0.0
-    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
-        if not isinstance(step, Linear):
+    for launch in forward_launches(run, gpu(call.graph.x.device)).values():
+        first, before, then, after, leaves = launch
+        if not isinstance(first, Linear):
             continue
-        out, kind = run.rows(step.out), run.program.values[step.out].rows
-        expected, size = _product(_filled(run, run.rows(step.source), kind), run.parameter(step.weight).T)
-        add = None if step.add is None else _filled(run, run.rows(step.add), kind).double()
+        rows, products = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
+        last, kind = after or then or first, run.program.values[first.out].rows
+        source = _filled(run, run.rows(first.source if before is None else before.source), kind, even=before is not None)
+        residual = None
+        if last.add is not None and (before is None or last.add != before.out):
+            residual = _filled(run, run.rows(last.add), kind).double()
+        if before is not None:
+            add = None if before.add is None else _filled(run, run.rows(before.add), kind, even=True).double()
+            source = _ended(run, before, source.double(), add)
+            rows.leave_moments(before)
+            residual = source if last.add == before.out else residual
+        out = run.rows(last.out)
         out.tensor.fill_(torch.nan)
-        norm = _norm_after(step, following)
-        assert products.linear(step, norm) == (norm is not None)
-        if step.bias is not None:
-            bias = run.parameter(step.bias).double()
-            expected, size = expected + bias, size + bias.abs()
-        expected = expected.relu() if step.relu else expected
-        if step.dropout is not None:
-            rate = call.dropout_rate
-            expected *= keep_mask(call.seed, step.dropout, *expected.shape, rate) / (1 - rate)
-        if add is not None:
-            expected, size = expected + add, size + add.abs()
+        products.linear(launch)
+        expected, size = _linear(run, first, last if then is None else first, source)
+        if then is not None:
+            if is_read_later(run, first.out):
+                worst = max(worst, _error(run, run.rows(first.out), expected, size, kind))
+                expected = run.rows(first.out).values[: len(expected)].double()
+            expected, size = _linear(run, then, last, expected)
+        if residual is not None:
+            expected, size = expected + residual, size + residual.abs()
         worst = max(worst, _error(run, out, expected, size, kind))
-        if norm is not None:
-            _check_statistics(run, norm, out.values[: _real(run, kind)].double())
+        if before is not None and is_read_later(run, before.out):
+            worst = max(worst, _error(run, run.rows(before.out), source, source.abs() + 1, kind))
+        if leaves is not None:
+            rows.finish(leaves, None)
+            _check_statistics(run, leaves.norm, out.values[: _real(run, kind)].double())
     return worst
+
+
+def _linear(run: Pass, step: Linear, end: Linear | Finish, source: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a step's product with what follows it but an addition, and the sums of its terms' absolute values."""
+    expected, size = _product(source, run.parameter(step.weight).T)
+    if step.bias is not None:
+        bias = run.parameter(step.bias).double()
+        expected, size = expected + bias, size + bias.abs()
+    expected = expected.relu() if end.relu else expected
+    if end.dropout is not None:
+        rate = run.call.dropout_rate
+        expected = expected * keep_mask(run.call.seed, end.dropout, *expected.shape, rate) / (1 - rate)
+    return expected, size
 
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     """Return the largest errors of the gradients of rows, weights and biases."""
     run = Pass(call, _saved(call), backward=True, grad_x=True, grad_bonds=True)
-    products, worst = TensorCoreProducts(run, Workspace(run.graph.x)), {"rows": 0.0, "weights": 0.0, "biases": 0.0}
-    for step in run.backward.steps:
-        if isinstance(step, InputGrad):
-            worst["rows"] = max(worst["rows"], _input_grad_error(run, products, step))
-        elif isinstance(step, WeightGrads):
-            for kind, error in _weight_grad_errors(run, products, step):
+    worst = {"rows": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
+    for launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
+        rows, products = _kernels(run)
+        if isinstance(launch.step, InputGrad):
+            for kind, error in _input_grad_errors(run, rows, products, launch):
+                worst[kind] = max(worst[kind], error)
+        elif isinstance(launch.step, WeightGrads):
+            for kind, error in _weight_grad_errors(run, products, launch.step):
                 worst[kind] = max(worst[kind], error)
     return worst
 
@@ -88,36 +118,102 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
 def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
     run = Pass(call, _saved(call), backward=False)
-    products = TensorCoreProducts(run, Workspace(run.graph.x))
-    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
-        if isinstance(step, Linear):
-            products.linear(step, _norm_after(step, following))
+    rows, products = _kernels(run)
+    for launch in forward_launches(run, gpu(call.graph.x.device)).values():
+        if launch.before is not None:
+            rows.leave_moments(launch.before)
+        if isinstance(launch.step, Linear):
+            products.linear(launch)
     run = Pass(call, run.saved, backward=True, grad_x=True, grad_bonds=True)
-    products = TensorCoreProducts(run, Workspace(run.graph.x))
-    for grad_step in run.backward.steps:
-        if isinstance(grad_step, InputGrad):
-            products.input_grad(grad_step)
-        elif isinstance(grad_step, WeightGrads):
-            products.weight_grads(grad_step)
+    rows, products = _kernels(run)
+    for grad_launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
+        if grad_launch.before is not None:
+            rows.leave_sums(grad_launch.before)
+        if isinstance(grad_launch.step, InputGrad):
+            products.input_grad(grad_launch)
+        elif isinstance(grad_launch.step, WeightGrads):
+            products.weight_grads(grad_launch.step)
 
 
-def _norm_after(step: Linear, following: Step | None) -> str | None:
-    return following.norm if isinstance(following, Finish) and following.source == step.out else None
+def _kernels(run: Pass) -> tuple[RowKernels, TensorCoreProducts]:
+    workspace = Workspace(run.graph.x)
+    ends = LayerEnds(run, workspace)
+    return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends)
 
 
-def _input_grad_error(run: Pass, products: TensorCoreProducts, step: InputGrad) -> float:
-    source, kind = step.source, run.program.values[step.source.value].rows
-    grad = _filled(run, run.gradient(step.grad), kind)
-    expected, size = _product(grad, run.parameter(step.step.weight))
-    if source.add is not None:
-        add = _filled(run, run.gradient(source.add), kind).double()
-        expected, size = expected + add, size + add.abs()
-    if source.mask is not None:
-        expected *= (_filled(run, run.rows(source.value), kind) > 0) / (1 - _rate(run, source))
-    out = run.gradient(source.out)
+def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -> Tensor:
+    """Return the end of a layer with batch statistics, in float64."""
+    out = source
+    if step.norm is not None:
+        weight, bias = (run.parameter(f"{step.norm}.{name}").double() for name in ("weight", "bias"))
+        out = F.batch_norm(source, None, None, weight, bias, True, 0.0, run.spec.eps) if len(source) > 1 else out * 0 + bias
+    out = out.relu() if step.relu else out
+    if step.dropout is not None:
+        rate = run.call.dropout_rate
+        out = out * keep_mask(run.call.seed, step.dropout, *out.shape, rate) / (1 - rate)
+    return out if add is None else out + add
+
+
+def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
+    first, before, then, leaves = launch
+    last, kind = then or first, run.program.values[first.source.value].rows
+    given = run.gradient(first.grad if before is None else before.grad)
+    grad = _filled(run, given, kind, even=before is not None).double()
+    have = {first.grad if before is None else before.grad: grad}
+    if before is not None:
+        grad = have[first.grad] = _through(run, rows, before, grad, kind)
+    masks = {step.source.value: _filled(run, run.rows(step.source.value), kind) > 0 for step in (first, last) if step.source.mask}
+    add = have.get(last.source.add)
+    if last.source.add is not None and add is None:
+        add = _filled(run, run.gradient(last.source.add), kind).double()
+    if leaves is not None:
+        _keep_moments(run, leaves.step, _filled(run, run.rows(leaves.step.source), kind, even=True))
+    out = run.gradient(last.source.out)
     out.tensor.fill_(torch.nan)
-    products.input_grad(step)
-    return _error(run, out, expected, size, kind)
+    products.input_grad(launch)
+    if before is not None:
+        yield "rows", _error(run, run.gradient(first.grad), grad, grad.abs() + 1, kind)
+    for step in (first,) if then is None else (first, then):
+        expected, size = _product(grad, run.parameter(step.step.weight))
+        if step is last and add is not None:
+            expected, size = expected + add, size + add.abs()
+        if step.source.mask is not None:
+            expected = expected * masks[step.source.value] / (1 - _rate(run, step.source))
+        yield "rows", _error(run, run.gradient(step.source.out), expected, size, kind)
+        grad = run.gradient(step.source.out).values[: len(grad)].double()
+    if leaves is not None:
+        yield from _norm_errors(run, rows, leaves, grad)
+
+
+def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
+    """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm."""
+    source = _filled(run, run.rows(before.step.source), kind, even=True)
+    _keep_moments(run, before.step, source)
+    rows.leave_sums(before)
+    leaf = source.double().requires_grad_()
+    with torch.enable_grad():
+        return torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
+
+
+def _norm_errors(run: Pass, rows: RowKernels, leaves: FinishGrad, grad: Tensor) -> Iterator[tuple[str, float]]:
+    """Yield the errors of the gradients of a norm's weight and bias, from the sums that were left."""
+    source = run.rows(leaves.step.source).values[: len(grad)].double()
+    names = [f"{leaves.step.norm}.{name}" for name in ("weight", "bias")]
+    parameters = [run.parameter(name).double().requires_grad_() for name in names]
+    rows.finish_grad(leaves, None)
+    with torch.enable_grad():
+        normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.spec.eps).sqrt()
+        out = _ended(run, leaves.step._replace(norm=None), parameters[0] * normal + parameters[1])
+        expected = torch.autograd.grad(out, parameters, grad)
+    for name, one in zip(names, expected, strict=True):
+        yield "norms", _relative(run.grad_parameters[name], one, grad.norm())
+
+
+def _keep_moments(run: Pass, step: Finish, source: Tensor) -> None:
+    """Store the moments of a norm's input, as the forward pass does."""
+    if step.norm is not None and len(source):
+        variance, mean = torch.var_mean(source.double(), 0, correction=0)
+        run.moments(step.norm).copy_(torch.stack([mean, (variance + run.spec.eps).rsqrt()]))
 
 
 def _weight_grad_errors(run: Pass, products: TensorCoreProducts, step: WeightGrads) -> Iterator[tuple[str, float]]:
@@ -154,12 +250,12 @@ def _rate(run: Pass, produced: Produced) -> float:
     return run.call.dropout_rate if produced.mask is not None and produced.mask.dropout is not None else 0.0
 
 
-def _filled(run: Pass, rows: Rows, kind: str) -> Tensor:
-    """Fill rows with numbers of all magnitudes and padding with NaN, and return the real rows."""
+def _filled(run: Pass, rows: Rows, kind: str, *, even: bool = False) -> Tensor:
+    """Fill rows with numbers of all magnitudes, or if `even` of one, and padding with NaN, and return the real rows."""
     count = _real(run, kind)
     generator = torch.Generator().manual_seed(rows.width + count)
     numbers = torch.randn(count, rows.width, generator=generator)
-    sizes = torch.tensor(SPREAD)[torch.randint(len(SPREAD), (count, 1), generator=generator)]
+    sizes = torch.ones(()) if even else torch.tensor(SPREAD)[torch.randint(len(SPREAD), (count, 1), generator=generator)]
     rows.tensor.zero_()
     rows.tensor[count:] = torch.nan
     rows.values[:count] = (numbers * sizes).to(rows.tensor.device)

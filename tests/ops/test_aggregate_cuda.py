@@ -53,6 +53,13 @@ def test_against_float64(emulate, channels, weights, options, dtype):
     assert worst(run_emulated(inputs), expected_of(inputs)) < BOUNDS[dtype]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "weights", "options", "dtype"), CASES)
+def test_no_races(emulate, channels, weights, options, dtype):
+    emulate.find_races = True
+    run_emulated(random_inputs(channels, weights, num_edges=60, hub=20, dtype=dtype, **options))
+
+
 @needs_compiler
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize(

@@ -121,6 +121,14 @@ def test_logic_under_emulation(case, emulated_operator):
 
 
 @needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=str)
+def test_no_races(case, emulated_operator, emulate):
+    emulate.find_races = True
+    check(example(**case))
+
+
+@needs_compiler
 def test_many_rows_at_a_time(emulated_operator, monkeypatch):
     monkeypatch.setattr(encode_cuda, "MANY_ROWS", 50)
     check(example(**{**ATOMS, "rows": 130}, count=127))

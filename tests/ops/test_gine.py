@@ -57,6 +57,15 @@ def test_kernels_under_emulation(emulate, case):
         torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-11)
 
 
+@pytest.mark.slow
+def test_no_races(emulate):
+    emulate.find_races = True
+    inputs = random_inputs(**CASES[2])
+    with torch.no_grad(), gpu_memory():
+        gine_cuda.forward(*inputs)
+        gine_cuda.backward(gradient_for(inputs), *inputs)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_opcheck_and_second_derivatives(device):
     inputs = random_inputs(device=device)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, WeightGrads
-from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans
+from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import BONDS, Step, X
+from molgcn.ops.layer_network.steps import BONDS, Finish, Linear, Step, X
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
 
@@ -43,11 +44,6 @@ class Sizes(NamedTuple):
         return {Ref(False, value): self.numbers(program, value) for value in values if in_memory(program, value)}
 
 
-def stride_of(width: int) -> int:
-    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
-    return -(-width // 4) * 4
-
-
 def in_memory(program: Program, value: int) -> bool:
     """Return whether a value needs memory of the pass: all but inputs whose width is a multiple of four."""
     return value > BONDS or program.values[value].width % 4 > 0
@@ -62,8 +58,9 @@ def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the values of a forward pass that are not saved."""
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
-    touched = [_values(X, BONDS), *(_values(*_touched(step)) for step in program.steps)]
-    return lay_out(spans(made, touched, until_end=_values(program.out)))
+    waits = [isinstance(step, (Finish, Linear)) and following.source == step.out for step, following in pairwise(program.steps)]
+    touched = _until_launched([{*_values(*_touched(step))} for step in program.steps], waits)
+    return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(program.out)))
 
 
 @lru_cache(maxsize=_LAYOUTS)
@@ -72,7 +69,12 @@ def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layou
 
     A gather adds an earlier gradient of its source to its own in place: a thread reads each number before it writes it.
     """
-    touched = [{Ref(True, 0)}, *map(_touched_in_backward, backward.steps, backward.read)]
+    waits = [
+        isinstance(step, (FinishGrad, InputGrad)) and isinstance(following, InputGrad) and following.grad == step.source.out
+        for step, following in pairwise(backward.steps)
+    ]
+    each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
+    touched = [{Ref(True, 0)}, *_until_launched(each, waits)]
     last = {ref: time for time, refs in enumerate(touched) for ref in refs}
     same: dict[Ref, Ref] = {}
     for time, step in enumerate(backward.steps, start=1):
@@ -104,6 +106,14 @@ def _laid_out(program: Program, backward: Backward, sizes: Sizes, touched: Seque
     layout = lay_out(spans(made, firsts, until_end=[same.get(ref, ref) for ref in outputs]))
     shared = {ref: layout.offsets[first] for ref, first in same.items() if first in layout.offsets}
     return layout._replace(offsets={**layout.offsets, **shared})
+
+
+def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[Ref]]:
+    """Return what steps touch, where a step that `waits` may be computed together with the next one."""
+    for number, late in enumerate(waits):
+        if late:
+            touched[number + 1] |= touched[number]
+    return touched
 
 
 def _touched(step: Step) -> Iterator[int]:

@@ -42,6 +42,11 @@ def aligned(numbers: int) -> int:
     return -(-numbers // ALIGNMENT) * ALIGNMENT
 
 
+def stride_of(width: int) -> int:
+    """Return the distance between two rows in numbers: the width rounded up to a multiple of four, since kernels load four at a time."""
+    return -(-width // 4) * 4
+
+
 def lay_out(spans: Mapping[Key, Span]) -> Layout[Key]:
     """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
     placed: list[tuple[int, int, Span]] = []  # first and last number, and span

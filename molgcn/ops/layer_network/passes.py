@@ -18,9 +18,8 @@ from molgcn.ops.layer_network.layouts import (
     launches_layout,
     saved_layout,
     scratch_layout,
-    stride_of,
 )
-from molgcn.ops.layer_network.memory import aligned, side_by_side
+from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
@@ -124,7 +123,8 @@ class Pass:
         """The memory for every parameter's gradient, by its name. It is zero for an eps that is not learnt, otherwise uninitialised."""
         made = {name: self.graph.x.new_empty(shape) for name, shape in self.spec.parameters.items()}
         if not self.spec.train_eps:
-            made |= {name: self.graph.x.new_zeros(1) for name in made if name.endswith(".eps")}
+            fixed = [name for name in made if name.endswith(".eps")]
+            made |= dict(zip(fixed, self.graph.x.new_zeros(len(fixed)).split(1), strict=True)) if fixed else {}
         return made
 
     def moments(self, norm: str) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from molgcn.cuda_runtime.structs import Header
+from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END
 
 MAX_WEIGHTS = 64  # the most weights that one launch prepares
 MAX_PRODUCTS = 32  # the most weight gradients that one launch computes
@@ -23,29 +24,28 @@ OPERANDS = _OPERANDS.ctype(MAX_WEIGHTS=MAX_WEIGHTS)
 
 _ROWS = Header(
     "product_rows_structs.h",
-    Norm=[  # the batch norm that follows, with batch statistics
-        ("float*", "moments"),  # [2, OUT]: mean and 1 / deviation
-        ("const float*", "mean variance"),  # running
-        ("float*", "new_mean new_variance"),
-        ("float*", "partial group_sums"),  # [blocks or groups, part_numbers], see product_moments.cuh
-        ("uint32*", "arrivals"),  # [groups + 1]
-        ("int", "blocks_per_group"),
-        ("float", "eps momentum"),
+    uses=LAYER_END,
+    Result=[  # of a product
+        ("const float*", "fragments scales"),  # the operands of the weight
+        ("const float*", "bias add mask"),  # each may be null
+        ("float*", "out kept"),  # kept: the product and its bias alone
+        ("int", "dropout_site"),
+        ("float", "mask_scale"),
     ],
     Parameters=[
         ("const float*", "x"),
-        ("const float*", "fragments scales"),  # the operands of the weight
-        ("const float*", "bias add mask"),  # each may be null
-        ("float*", "out"),
+        ("Result", "middle last"),  # middle: with two products only
+        ("LayerEnd", "before next"),  # what the rows are taken through first, and the norm that comes next, in backward
+        ("const float*", "second next_source"),  # second: what is added, in backward the norm's input; next_source: the next norm's input
+        ("float*", "written left"),  # what is multiplied; the parts that are left
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
-        ("int", "num_rows dropout_site"),
+        ("int", "num_rows"),
         ("uint32", "dropout_threshold"),
-        ("float", "dropout_scale mask_scale"),
-        ("Norm", "norm"),
+        ("float", "dropout_scale"),
     ],
 )
-ROWS = _ROWS.ctype()
+ROWS, ROWS_RESULT = _ROWS.ctype(), _ROWS.ctype("Result")
 
 _WEIGHTS = Header(
     "product_weights_structs.h",

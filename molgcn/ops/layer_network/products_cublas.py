@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.philox import keep_mask
@@ -22,8 +23,10 @@ class CublasProducts:
     def __init__(self, run: Pass) -> None:
         self.run = run
 
-    def linear(self, step: Linear, norm: str | None) -> bool:
-        """Compute a step's value, and return whether the moments of the following `norm` were computed too."""
+    def linear(self, launch: Launch) -> None:
+        """Compute the value of a launch, which is one :class:`Linear` step."""
+        step = launch.step
+        assert isinstance(step, Linear)
         run, out = self.run, self.run.rows(step.out)
         bias = None if step.bias is None else run.parameter(step.bias)
         made = F.linear(run.rows(step.source).values, run.parameter(step.weight), bias)
@@ -36,10 +39,11 @@ class CublasProducts:
             made /= 1 - run.call.dropout_rate  # not the mask, whose quotient would be float32
         out.tensor[:, out.width :] = 0
         out.values.copy_(self._without_padding(made, run.program.values[step.out].rows))
-        return False
 
-    def input_grad(self, step: InputGrad) -> None:
-        """Compute the gradient of a step's source."""
+    def input_grad(self, launch: GradLaunch) -> None:
+        """Compute the gradient of the source of a launch, which is one :class:`InputGrad` step."""
+        step = launch.step
+        assert isinstance(step, InputGrad)
         run, source = self.run, step.source
         made = run.gradient(step.grad).values @ run.parameter(step.step.weight)
         if source.add is not None:

@@ -10,11 +10,20 @@ import torch
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
+from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, WEIGHTS
-from molgcn.ops.layer_network.products_macros import Follows, prefetch_kernels, rows_macros, rows_plan, shapes_of, weights_macros
+from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, ROWS_RESULT, WEIGHTS
+from molgcn.ops.layer_network.products_macros import (
+    Macros,
+    forward_product,
+    grad_product,
+    prefetch_kernels,
+    shapes_of,
+    weights_macros,
+)
 from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks, shared_bytes, weight_blocks
-from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256
@@ -39,46 +48,67 @@ class TensorCoreProducts:
     Args:
         run: The pass, for which :func:`fits` is true.
         workspace: The counters and scratch memory of the kernels.
+        ends: The ends of layers of the pass.
     """
 
-    def __init__(self, run: Pass, workspace: Workspace) -> None:
-        self.run = run
-        self._workspace = workspace
+    def __init__(self, run: Pass, workspace: Workspace, ends: LayerEnds) -> None:
+        self.run, self._workspace, self._ends = run, workspace, ends
         self._device = run.graph.x.device
         self._gpu = gpu(self._device)
         self._just_prepared = False
 
-    def linear(self, step: Linear, norm: str | None) -> bool:
-        """Compute a step's value, and return whether the moments of the following `norm` were computed too."""
-        run, it = self.run, ROWS()
-        it.atoms, it.bonds = self._real(step.source)
+    def linear(self, launch: Launch) -> None:
+        """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
+        run, (first, before, then, after, leaves) = self.run, launch
+        assert isinstance(first, Linear)
+        it, source, last = self._arguments(first.source), first.source, then or first
+        if then is not None:
+            it.middle = self._result(first, first)
+        it.last = self._result(last, after or last)
+        if before is not None:
+            it.before, source = self._ends.forward(before), before.source
+            it.second = 0 if before.add is None else run.rows(before.add).address
+            it.written = run.rows(before.out).address
+        plan, macros = forward_product(run, launch, self._gpu)
+        self._multiply(it, run.rows(source), plan, macros, leaves)
+
+    def _result(self, step: Linear, end: Linear | Finish) -> Any:
+        """Return the arguments of a step's product, which is followed by what comes with `end`."""
+        run, it = self.run, ROWS_RESULT(*self._forward_operands[step.weight])
         if step.bias is not None:
             it.bias = run.parameter(step.bias).data_ptr()
-        if step.add is not None:
-            it.add = run.rows(step.add).address
-        if step.dropout is not None:
-            it.seed, it.dropout_site = run.call.seed.data_ptr(), step.dropout
-            it.dropout_threshold = int(run.call.dropout_rate * 2**32)
-            it.dropout_scale = 1 / (1 - run.call.dropout_rate)
-        follows = Follows.linear(run, step, norm)
-        plan = rows_plan(run, step.source, step.out, self._gpu)
-        if follows.moments and norm is not None:
-            self._ask_for_moments(it.norm, norm, plan)
-        self._multiply(it, self._forward_operands[step.weight], run.rows(step.source), run.rows(step.out), plan, follows)
-        return follows.moments
+        if end.add is not None:
+            it.add = run.rows(end.add).address
+        if end.dropout is not None:
+            it.dropout_site = end.dropout
+        it.out, it.kept = run.rows(end.out).address, run.rows(step.out).address
+        return it
 
-    def input_grad(self, step: InputGrad) -> None:
-        """Compute the gradient of a step's source."""
-        run, source, it = self.run, step.source, ROWS()
-        it.atoms, it.bonds = self._real(source.value)
+    def input_grad(self, launch: GradLaunch) -> None:
+        """Compute the gradients of a launch of :class:`InputGrad` steps, from that before the end of a layer if it includes one."""
+        run, (first, before, then, leaves) = self.run, launch
+        assert isinstance(first, InputGrad)
+        it, grad, last = self._arguments(first.source.value), run.gradient(first.grad), then or first
+        if then is not None:
+            it.middle = self._grad_result(first)
+        it.last = self._grad_result(last)
+        if before is not None:
+            it.before, it.second = self._ends.backward(before.step), run.rows(before.step.source).address
+            it.written, grad = grad.address, run.gradient(before.grad)
+        if leaves is not None:
+            it.next, it.next_source = self._ends.backward(leaves.step), run.rows(leaves.step.source).address
+        plan, macros = grad_product(run, launch, self._gpu)
+        self._multiply(it, grad, plan, macros, None if leaves is None else leaves.step)
+
+    def _grad_result(self, step: InputGrad) -> Any:
+        run, source, it = self.run, step.source, ROWS_RESULT(*self._backward_operands[step.step.weight])
         if source.add is not None:
             it.add = run.gradient(source.add).address
         if source.mask is not None:
             it.mask = run.rows(source.value).address
             it.mask_scale = 1.0 if source.mask.dropout is None else 1 / (1 - run.call.dropout_rate)
-        plan = rows_plan(run, step.step.out, source.value, self._gpu)
-        operand = self._backward_operands[step.step.weight]
-        self._multiply(it, operand, run.gradient(step.grad), run.gradient(source.out), plan, Follows.input_grad(step))
+        it.out = run.gradient(source.out).address
+        return it
 
     def weight_grads(self, step: WeightGrads) -> None:
         """Compute the gradients of weights and biases."""
@@ -108,25 +138,25 @@ class TensorCoreProducts:
         function = kernel("product_weights.cu", "product_weights", weights_macros(run, tile), self._device)
         function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
 
-    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, plan: RowBlocks, follows: Follows) -> None:
-        """Launch the product of rows and a weight. `it` has all other arguments of the kernel."""
-        it.fragments, it.scales = operand
-        it.x, it.out, it.num_rows = rows.address, out.address, rows.tensor.shape[0]
+    def _arguments(self, value: int) -> Any:
+        """Return the arguments of a product of the rows of a value, or of a gradient's."""
+        call, rate = self.run.call, self.run.call.dropout_rate
+        it = ROWS(dropout_threshold=int(rate * 2**32), dropout_scale=1 / (1 - rate), seed=call.seed.data_ptr())
+        it.atoms, it.bonds = self._real(value)
+        return it
+
+    def _multiply(self, it: Any, rows: Rows, plan: RowBlocks, macros: Macros, leaves: Finish | None) -> None:
+        """Launch the products of rows. `it` has all other arguments of the kernel."""
+        it.x, it.num_rows = rows.address, rows.tensor.shape[0]
+        if leaves is not None:
+            it.left = self._ends.room(leaves, plan.num_blocks)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)
-        function = kernel("product_rows.cu", "product_rows", rows_macros(self.run, plan, follows), self._device, prefetch)
+        function = kernel("product_rows.cu", "product_rows", macros, self._device, prefetch)
         overlap = not self._just_prepared  # the kernel reads operands before it waits for the previous launch
         function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
         self._just_prepared = False
-
-    def _ask_for_moments(self, it: Any, norm: str, plan: RowBlocks) -> None:
-        run = self.run
-        it.moments = run.moments(norm).data_ptr()
-        it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
-        it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
-        it.partial = self._workspace.scratch_of_launch((plan.num_blocks + plan.num_groups) * plan.part_bytes)
-        it.group_sums = it.partial + plan.num_blocks * plan.part_bytes
-        it.arrivals, it.blocks_per_group = self._workspace.counters(plan.num_groups + 1), plan.blocks_per_group
-        it.eps, it.momentum = run.spec.eps, run.spec.momentum
+        if leaves is not None:
+            self._ends.left(leaves)
 
     @cached_property
     def _forward_operands(self) -> Mapping[str, _Operand]:

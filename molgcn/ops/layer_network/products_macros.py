@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import InputGrad, Product, WeightGrads
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.norm_parts import FEW_ATOMS, MOST_PARTS
 from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
-from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, row_blocks, weight_blocks
-from molgcn.ops.layer_network.rows_finish_cuda import Cluster
-from molgcn.ops.layer_network.steps import Finish, Linear, Step
+from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, Widths, Work, row_blocks, weight_blocks
+from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.message_network import PRECISIONS
 
 Macros = dict[str, int]
-
-
-class Follows(NamedTuple):
-    """The operations that follow a matrix product in the same launch.
-
-    Attributes:
-        relu: Whether relu follows.
-        dropout: Whether dropout follows.
-        add: Whether another value or gradient is added.
-        mask: Whether the result is multiplied by the derivative of relu and dropout.
-        moments: Whether the moments of the next norm are computed.
-    """
-
-    relu: bool = False
-    dropout: bool = False
-    add: bool = False
-    mask: bool = False
-    moments: bool = False
-
-    @staticmethod
-    def linear(run: Pass, step: Linear, norm: str | None) -> Follows:
-        """Return what follows a step's product, where `norm` is the norm of the next step."""
-        moments = norm in run.spec.batch_norms and run.call.batch_statistics
-        return Follows(step.relu, step.dropout is not None, step.add is not None, moments=moments)
-
-    @staticmethod
-    def input_grad(step: InputGrad) -> Follows:
-        """Return what follows the product that computes a gradient."""
-        return Follows(add=step.source.add is not None, mask=step.source.mask is not None)
-
-
-def norm_after(run: Pass, step: Linear, following: Step | None) -> str | None:
-    """Return the norm of the next step if it reads this step's value and its moments would otherwise need another launch."""
-    if not isinstance(following, Finish) or following.source != step.out or Cluster.of(run) is not None:
-        return None
-    return following.norm
 
 
 def num_rows(run: Pass, value: int) -> int:
@@ -58,16 +23,78 @@ def num_rows(run: Pass, value: int) -> int:
     return run.graph.num_nodes if run.program.values[value].rows == "atoms" else run.graph.num_bond_rows
 
 
-def rows_plan(run: Pass, source: int, out: int, gpu: Gpu) -> RowBlocks:
-    """Return how the product from value `source` to value `out`, or between their gradients, is divided."""
+def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
+    """Return how the products of a forward launch are divided, and the macros of product_rows.cu."""
+    first, before, then, after, leaves = launch
+    assert isinstance(first, Linear)
+    last = then or first
+    ends = (last,) if after is None else (last, after)
+    macros = {
+        "RELU": any(end.relu for end in ends),
+        "DROPOUT": any(end.dropout is not None for end in ends),
+        "ADD": any(end.add is not None for end in ends),
+        "MASK": False,
+        "MIDDLE_RELU": then is not None and first.relu,
+        "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
+        "MIDDLE_MASK": False,
+        "MIDDLE_OUT": then is not None and is_read_later(run, first.out),
+        "KEPT": after is not None and is_read_later(run, last.out),
+        "WRITTEN": before is not None and is_read_later(run, before.out),
+        "MOMENTS": leaves is not None,
+        "SUMS": False,
+        "BEFORE": 0 if before is None else 1,
+        **_end_macros("BEFORE", before),
+        **_end_macros("NEXT", None),
+    }
+    work = Work(
+        2 if before is not None and before.add is not None else 1, before is not None and before.norm is not None, leaves is not None
+    )
+    return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
+
+
+def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
+    """Return how the products of a backward launch are divided, and the macros of product_rows.cu."""
+    first, before, then, leaves = launch
+    assert isinstance(first, InputGrad)
+    last = then or first
+    macros = {
+        "RELU": False,
+        "DROPOUT": False,
+        "ADD": last.source.add is not None,
+        "MASK": last.source.mask is not None,
+        "MIDDLE_RELU": False,
+        "MIDDLE_DROPOUT": False,
+        "MIDDLE_MASK": then is not None and first.source.mask is not None,
+        "MIDDLE_OUT": then is not None,
+        "KEPT": False,
+        "WRITTEN": before is not None,
+        "MOMENTS": False,
+        "SUMS": leaves is not None,
+        "BEFORE": 0 if before is None else 2,
+        **_end_macros("BEFORE", None if before is None else before.step),
+        **_end_macros("NEXT", None if leaves is None else leaves.step),
+    }
+    work = Work(1 if before is None else 2, before is not None and before.step.norm is not None, leaves is not None)
+    return _divided(run, (first.step.out, None if then is None else first.source.value, last.source.value), gpu, work, macros)
+
+
+def _end_macros(name: str, step: Finish | None) -> dict[str, bool]:
+    """Return the macros of a layer's end: which of norm, relu, dropout and residual it has."""
+    has = {"NORM": False, "RELU": False, "DROPOUT": False, "ADD": False}
+    if step is not None:
+        has = {"NORM": step.norm is not None, "RELU": step.relu, "DROPOUT": step.dropout is not None, "ADD": step.add is not None}
+    return {f"{name}_{part}": value for part, value in has.items()}
+
+
+def _divided(run: Pass, path: tuple[int, int | None, int], gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:
+    """Return the division of products from the first value of `path` to the last, by way of another if it is not None."""
+    source, middle, out = path
     values = run.program.values
-    return row_blocks(num_rows(run, source), values[source].width, values[out].width, gpu)
-
-
-def rows_macros(run: Pass, plan: RowBlocks, follows: Follows) -> Macros:
-    """Return the macros of product_rows.cu."""
-    wanted = {name.upper(): int(value) for name, value in follows._asdict().items()}
-    return {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
+    most = MOST_PARTS if work.leaves and run.graph.num_nodes <= FEW_ATOMS else None
+    widths = Widths(values[source].width, 0 if middle is None else values[middle].width, values[out].width)
+    plan = row_blocks(num_rows(run, source), widths, gpu, work, most)
+    wanted = {name: int(value) for name, value in macros.items()}
+    return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 
 
 def weights_macros(run: Pass, tile: int) -> Macros:
@@ -86,22 +113,20 @@ def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) 
 
 def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     """Yield the sources and macros of the products of a forward pass and of its backward pass, to compile them at the same time."""
-    steps = run.program.steps
-    for step, following in zip(steps, (*steps[1:], None), strict=True):
-        if isinstance(step, Linear):
-            follows = Follows.linear(run, step, norm_after(run, step, following))
-            yield "product_rows.cu", rows_macros(run, rows_plan(run, step.source, step.out, gpu), follows)
+    for launch in forward_launches(run, gpu).values():
+        if isinstance(launch.step, Linear):
+            yield "product_rows.cu", forward_product(run, launch, gpu)[1]
     if not run.call.options.save_for_backward:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
-    for grad_step in backward.steps:
-        if isinstance(grad_step, Linear):
-            plan = rows_plan(run, grad_step.source, grad_step.out, gpu)
-            yield "product_rows.cu", rows_macros(run, plan, Follows.linear(run, grad_step, None))
-        elif isinstance(grad_step, InputGrad):
-            plan = rows_plan(run, grad_step.step.out, grad_step.step.source, gpu)
-            yield "product_rows.cu", rows_macros(run, plan, Follows.input_grad(grad_step))
-        elif isinstance(grad_step, WeightGrads):
-            for first in range(0, len(grad_step.products), MAX_PRODUCTS):
-                some = grad_step.products[first : first + MAX_PRODUCTS]
+    for again in backward.steps:
+        if isinstance(again, Linear):
+            yield "product_rows.cu", forward_product(run, Launch(again), gpu)[1]
+    for grad_launch in backward_launches(run, backward.steps, gpu).values():
+        step = grad_launch.step
+        if isinstance(step, InputGrad):
+            yield "product_rows.cu", grad_product(run, grad_launch, gpu)[1]
+        elif isinstance(step, WeightGrads):
+            for first in range(0, len(step.products), MAX_PRODUCTS):
+                some = step.products[first : first + MAX_PRODUCTS]
                 yield "product_weights.cu", weights_macros(run, weight_blocks(shapes_of(run, backward.gradients, some), gpu)[0].tile)

@@ -10,15 +10,18 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.layer_network.memory import stride_of
+from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
-_MANY_PARTS = 256  # with more blocks than this, moments are merged in groups
 _ROWS_AT_ONCE = 32  # the number of rows that a weight gradient reads at a time
 _FEWEST_ROWS = 128  # the fewest rows of a block of a weight gradient
 _MANY_ROWS = 1024  # from this many rows per multiprocessor on, tiles are large
 _RESIDENT = {32: 5, 64: 3, 96: 2}  # blocks per multiprocessor, by the size of their tile
+_MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
+_MAX_PAIR_WIDTH = 192  # the most columns of two products in one launch
 _MANY_SPLITS = 16  # with more splits than this, sums are added in groups
 
 
@@ -27,29 +30,67 @@ def in_chunks(width: int) -> int:
     return -(-width // 16)
 
 
+class Widths(NamedTuple):
+    """The numbers of columns of the rows that a launch of products reads and computes.
+
+    Attributes:
+        source: The columns of the rows that are multiplied.
+        middle: The columns between two products, 0 with one product.
+        out: The columns of the result.
+    """
+
+    source: int
+    middle: int
+    out: int
+
+    @property
+    def operand_numbers(self) -> int:
+        """The size of the matrices as operands in numbers."""
+        source, middle, out = map(in_chunks, self)
+        return 256 * (source * middle + middle * out if middle else source * out)
+
+
+class Work(NamedTuple):
+    """What a launch of products does beside them.
+
+    Attributes:
+        sources: The number of arrays that it reads of each row, 2 where a row is first combined with another.
+        norm: Whether a norm is applied to the rows first.
+        leaves: Whether a part of moments or sums is left for the next norm.
+    """
+
+    sources: int = 1
+    norm: bool = False
+    leaves: bool = False
+
+
 @dataclass(frozen=True)
 class RowBlocks:
-    """How a product of rows and a matrix is divided. A block computes tiles of rows, and its warps share the columns of the result.
+    """How products of rows and matrices are divided. A group of warps computes tiles of rows, whose columns its warps share.
 
     Attributes:
         row_tiles: The number of 16-row parts of a tile.
         column_tiles: The number of 16-column parts of a warp.
-        warps: The number of warps of a block.
+        warps: The number of warps of a group.
+        groups: The number of groups of a block.
+        resident: Whether the operands of the matrices are in a block's shared memory.
         min_blocks: The number of blocks that a multiprocessor has registers and memory for.
         num_tiles: The number of tiles of rows.
         num_blocks: The number of blocks. Each goes through several tiles if there are many.
-        in_width: The number of columns of the rows.
-        out_width: The number of columns of the result.
+        widths: The numbers of columns.
+        work: What the launch does beside the products.
     """
 
     row_tiles: int
     column_tiles: int
     warps: int
+    groups: int
+    resident: bool
     min_blocks: int
     num_tiles: int
     num_blocks: int
-    in_width: int
-    out_width: int
+    widths: Widths
+    work: Work
 
     @property
     def rows(self) -> int:
@@ -59,38 +100,34 @@ class RowBlocks:
     @property
     def threads(self) -> int:
         """The number of threads of a block."""
-        return 32 * self.warps
+        return 32 * self.warps * self.groups
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block in bytes, for its tile and the next one, or for partial moments."""
-        tiles = 4 * self.rows * _stride(self.in_width) * (1 if self.num_blocks == self.num_tiles else 2)
-        return 8 * self.rows + max(tiles, 16 + 48 * max(self.threads, 4 * in_chunks(self.out_width)) + 64 * in_chunks(self.out_width))
-
-    @property
-    def blocks_per_group(self) -> int:
-        """The number of blocks in a group. Moments are merged first within groups."""
-        return self.num_blocks if self.num_blocks <= _MANY_PARTS else math.isqrt(self.num_blocks - 1) + 1
-
-    @property
-    def num_groups(self) -> int:
-        """The number of groups of blocks."""
-        return -(-self.num_blocks // self.blocks_per_group)
-
-    @property
-    def part_bytes(self) -> int:
-        """The size of the moments of a block or group in bytes: `part_numbers` in cuda/product_moments.cuh."""
-        return 4 * (2 * 16 * in_chunks(self.out_width) + 4)
+        """The shared memory of a block in bytes: `Shared` in cuda/product_rows.cu."""
+        widths, work, columns = self.widths, self.work, stride_of(self.widths.source)
+        vectors = 32 * (in_chunks(widths.middle) + in_chunks(widths.out))
+        norm = 6 * columns + -(-merge_numbers(self.threads, columns) // 4) * 4 if work.norm else 0
+        parts = self.groups * part_numbers(widths.out) if work.leaves else 0
+        buffers = 1 if self.resident or self.num_blocks == self.num_tiles else 2
+        source = self.rows * _stride(widths.source) * work.sources * buffers
+        middle = self.rows * _stride(widths.middle) if widths.middle else 0
+        operands = widths.operand_numbers if self.resident else 0
+        return 4 * (vectors + norm + parts + operands + self.groups * (2 * self.rows + max(source, middle)))
 
     @property
     def defines(self) -> dict[str, int]:
-        """The macros that tell the kernel how the product is divided."""
+        """The macros that tell the kernel how the products are divided."""
         return {
-            "IN": self.in_width,
-            "OUT": self.out_width,
+            "IN": self.widths.source,
+            "MIDDLE": self.widths.middle,
+            "OUT": self.widths.out,
             "ROW_TILES": self.row_tiles,
             "COLUMN_TILES": self.column_tiles,
+            "MIDDLE_TILES": max(1, -(-in_chunks(self.widths.middle) // self.warps)),
             "WARP_COLUMNS": self.warps,
+            "GROUPS": self.groups,
+            "RESIDENT": int(self.resident),
             "MIN_BLOCKS": self.min_blocks,
         }
 
@@ -101,17 +138,53 @@ def _stride(width: int) -> int:
     return 16 * (chunks + 1 - chunks % 2)
 
 
+_PLAIN = Work()
+
+
 @cache
-def row_blocks(num_rows: int, in_width: int, out_width: int, gpu: Gpu) -> RowBlocks:
-    """Return the division of a product of rows and a matrix, with tiles small enough that small batches use all multiprocessors.
+def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, most_blocks: int | None = None) -> RowBlocks:
+    """Return the division of products of rows and matrices, with tiles small enough that small batches use all multiprocessors.
+
+    Args:
+        num_rows: The number of rows, including padding.
+        widths: The numbers of columns.
+        gpu: The GPU.
+        work: What the launch does beside the products.
+        most_blocks: The most blocks, or None.
+    """
+    return _resident_blocks(num_rows, widths, gpu, work) or _other_blocks(num_rows, widths, gpu, work, most_blocks)
+
+
+def fits_pair(widths: Widths, gpu: Gpu) -> bool:
+    """Return whether one launch can compute two products: their operands need room in shared memory."""
+    return max(widths) <= _MAX_PAIR_WIDTH and _resident_blocks(1, widths, gpu, Work(2, True, True)) is not None
+
+
+def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> RowBlocks | None:
+    """Return the division with operands in shared memory and one block on a multiprocessor, or None if there is no room."""
+    warps = in_chunks(widths.out)
+    if warps > _MOST_WARPS:
+        return None
+    row_tiles = 1 if num_rows <= 16 * gpu.num_multiprocessors else 2
+    num_tiles = max(1, -(-num_rows // (16 * row_tiles)))
+    for groups in range(min(_MOST_WARPS // warps, -(-num_tiles // gpu.num_multiprocessors)), 0, -1):
+        num_blocks = min(-(-num_tiles // groups), gpu.num_multiprocessors)
+        plan = RowBlocks(row_tiles, 1, warps, groups, True, 1, num_tiles, num_blocks, widths, work)
+        if plan.shared_bytes <= gpu.shared_limit:
+            return plan
+    return None
+
+
+def _other_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_blocks: int | None) -> RowBlocks:
+    """Return the division with operands in the L2 cache.
 
     Measured on an H100: up to 192 columns, more blocks hide each other's latency. With more columns, large tiles are faster, since they
     read the matrix less often.
     """
-    chunks = in_chunks(out_width)
+    chunks = in_chunks(widths.out)
     column_tiles = 1 if chunks <= 12 else -(-chunks // 16) if chunks > 32 else 2
     for row_tiles in (4, 2, 1) if column_tiles > 1 else (2, 1):
-        plan = _row_blocks(num_rows, in_width, out_width, row_tiles, column_tiles, gpu)
+        plan = _blocks_of(num_rows, widths, row_tiles, column_tiles, gpu, work, most_blocks)
         registers = 40 + 8 * column_tiles * row_tiles + 16 * column_tiles + 8 * row_tiles  # registers of a thread
         fits = plan.shared_bytes <= gpu.shared_limit and registers * plan.threads <= _REGISTERS
         if fits and plan.num_tiles >= 2 * gpu.num_multiprocessors:
@@ -119,12 +192,14 @@ def row_blocks(num_rows: int, in_width: int, out_width: int, gpu: Gpu) -> RowBlo
     return plan
 
 
-def _row_blocks(num_rows: int, in_width: int, out_width: int, row_tiles: int, column_tiles: int, gpu: Gpu) -> RowBlocks:
-    warps = -(-in_chunks(out_width) // column_tiles)
+def _blocks_of(
+    num_rows: int, widths: Widths, row_tiles: int, column_tiles: int, gpu: Gpu, work: Work, most_blocks: int | None
+) -> RowBlocks:
+    warps = -(-in_chunks(widths.out) // column_tiles)
     num_tiles = max(1, -(-num_rows // (16 * row_tiles)))
     for min_blocks in range(max(1, min(8, 24 // warps)) if column_tiles == 1 else 1, 0, -1):
-        num_blocks = min(num_tiles, min_blocks * gpu.num_multiprocessors)
-        plan = RowBlocks(row_tiles, column_tiles, warps, min_blocks, num_tiles, num_blocks, in_width, out_width)
+        num_blocks = min(num_tiles, min_blocks * gpu.num_multiprocessors, most_blocks or num_tiles)
+        plan = RowBlocks(row_tiles, column_tiles, warps, 1, False, min_blocks, num_tiles, num_blocks, widths, work)
         if min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= gpu.shared_limit + _RESERVED_BYTES:
             break
     return plan if plan.shared_bytes <= gpu.shared_limit else replace(plan, num_blocks=num_tiles)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, NormalizeGrad
+from molgcn.ops.layer_network.launches_cuda import Launch
+from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
@@ -20,29 +22,38 @@ class RowKernels:
     Args:
         run: The pass.
         workspace: The counters and scratch memory of the kernels.
+        ends: The ends of layers of the pass.
     """
 
-    def __init__(self, run: Pass, workspace: Workspace) -> None:
-        launches = RowLaunches(run, workspace)
+    def __init__(self, run: Pass, workspace: Workspace, ends: LayerEnds) -> None:
+        launches = RowLaunches(run, workspace, ends)
         self._gather = GatherLaunches(launches)
         self._finish = FinishLaunches(launches)
         self._pool = PoolLaunches(launches)
 
-    def gather(self, step: Gather) -> None:
-        """Compute the value of a gather."""
-        self._gather.forward(step)
+    def gather(self, step: Gather, launch: Launch) -> None:
+        """Compute the value of a gather, with the end of a layer that its launch includes."""
+        self._gather.forward(step, launch)
 
-    def gather_grad(self, step: GatherGrad) -> None:
-        """Compute the gradients of a gather's source, bonds and eps."""
-        self._gather.backward(step)
+    def gather_grad(self, step: GatherGrad, leaves: FinishGrad | None) -> None:
+        """Compute the gradients of a gather's source, bonds and eps, and leave the sums for the norm of `leaves`."""
+        self._gather.backward(step, leaves)
 
-    def finish(self, step: Finish, *, has_moments: bool) -> None:
-        """Compute the value of a layer's end. `has_moments` says whether its norm's batch moments have been computed."""
-        self._finish.forward(step, has_moments=has_moments)
+    def finish(self, step: Finish, leaves: Finish | None) -> None:
+        """Compute the value of a layer's end, and leave the moments for the norm of `leaves`."""
+        self._finish.forward(step, leaves)
 
-    def finish_grad(self, step: FinishGrad) -> None:
-        """Compute the gradients of the source of a layer's end, and of its norm's weight and bias."""
-        self._finish.backward(step)
+    def leave_moments(self, step: Finish) -> None:
+        """Leave the moments for the norm of a layer's end, unless it needs none or the launch before has left them."""
+        self._finish.leave_moments(step)
+
+    def finish_grad(self, step: FinishGrad, leaves: FinishGrad | None) -> None:
+        """Compute the gradients of the source of a layer's end and of its norm, and leave the sums for the norm of `leaves`."""
+        self._finish.backward(step, leaves)
+
+    def leave_sums(self, step: FinishGrad) -> None:
+        """Leave the sums for the norm of a layer's end, unless it has none or the launch before has left them."""
+        self._finish.leave_sums(step)
 
     def normalize(self, step: Normalize) -> None:
         """Compute the value of a step that scales rows to length 1."""

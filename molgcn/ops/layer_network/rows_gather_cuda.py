@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import GatherGrad, reads_source
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
+from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, tile_of
 from molgcn.ops.layer_network.steps import Gather
 
@@ -51,22 +52,38 @@ class GatherLaunches:
         self._launches.launch("rows_prepare.cu", name, it, -(-self.run.graph.num_nodes // THREADS), defines=_defines(aggr))
         self._launches.wait()
 
-    def forward(self, step: Gather) -> None:
+    def forward(self, step: Gather, launch: Launch) -> None:
         """Compute a step's value."""
-        run, launches = self.run, self._launches
-        source = run.rows(step.source)
+        run, launches, before = self.run, self._launches, launch.before
+        source = run.rows(step.source if before is None else before.source)
         tile = tile_of(source.stride)
         rows = {"source": source, "out": run.rows(step.out), "bonds": None if step.bonds is None else run.rows(step.bonds)}
+        if before is not None:
+            rows |= {"add": None if before.add is None else run.rows(before.add)}
+            rows |= {"written": run.rows(before.out) if is_read_later(run, before.out) else None}
         it = launches.arguments(source.width, source.stride, tile, **rows)
         it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
-        defines = {**_defines(step.aggr), "BONDS": int(step.bonds is not None)}
-        parts = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS))
-        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, defines=defines)
+        parts, leaves = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS)), launch.leaves
+        if before is not None:
+            it.end = launches.ends.forward(before)
+        if leaves is not None:
+            parts = launches.parts_left(parts)
+            it.left = launches.ends.room(leaves, parts)
+        defines = {
+            **_defines(step.aggr),
+            "BONDS": int(step.bonds is not None),
+            "ENDS": int(before is not None),
+            "LEAVES": int(leaves is not None),
+        }
+        shared = launches.end_bytes(tile) if before is not None or leaves is not None else 0
+        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, shared=shared, defines=defines)
+        if leaves is not None:
+            launches.ends.left(leaves)
 
-    def backward(self, step: GatherGrad) -> None:
-        """Compute the gradients of a step's source, bonds and eps."""
+    def backward(self, step: GatherGrad, leaves: FinishGrad | None) -> None:
+        """Compute the gradients of a step's source, bonds and eps, and leave the sums for the norm of `leaves`."""
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
@@ -84,19 +101,31 @@ class GatherLaunches:
             it.paired = self._paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
         parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
+        if leaves is not None:
+            parts = launches.parts_left(parts)
+            it.next, it.next_source = launches.ends.backward(leaves.step), run.rows(leaves.step.source).address
+            it.left = launches.ends.room(leaves.step, parts)
+            shared = 16 + launches.end_bytes(tile)
         if table:
             each = 4 * launches.number_bytes
             it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))
             ranges = -(-run.graph.num_bond_rows // it.codes)
-            shared = 16 + tile.threads * it.codes * each
+            shared = max(shared, 16 + (tile.threads * it.codes + 6 * tile.lanes) * each)
             it.merge_table = launches.merging(ranges * tile.chunks, parts, it.codes * tile.lanes, 4)
         if learns_eps and forward.eps is not None:
             it.grad_eps = run.grad_parameters[forward.eps].data_ptr()
             it.merge_eps = launches.merging(1, parts * tile.chunks, 1, 1)
-            shared = max(shared, 16 + tile.threads * launches.number_bytes)
-        defines = {**_defines(forward.aggr), "BONDS": int(forward.bonds is not None), "TABLE": int(table)}
+            shared = max(shared, 16 + (tile.threads + 24 * tile.lanes) * launches.number_bytes)
+        defines = {
+            **_defines(forward.aggr),
+            "BONDS": int(forward.bonds is not None),
+            "TABLE": int(table),
+            "LEAVES": int(leaves is not None),
+        }
         grid = parts * tile.chunks * ranges
         launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=tile.threads, shared=shared, defines=defines)
+        if leaves is not None:
+            launches.ends.left(leaves.step)
 
     def _parameter(self, name: str | None) -> int:
         return 0 if name is None else self.run.parameter(name).data_ptr()

@@ -12,8 +12,10 @@ import torch
 from molgcn.cuda_runtime.launch import Gpu, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.backward import Produced
+from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
+from molgcn.ops.layer_network.norm_parts import FEW_ATOMS, MOST_PARTS, merge_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
@@ -21,6 +23,7 @@ MOST_LANES = 32
 _ONE_GROUP = 160  # the most blocks whose sums are merged without groups
 _HEADER = Header(
     "rows_structs.h",
+    uses=LAYER_END,
     Gradient=[  # see molgcn.ops.layer_network.backward.Produced
         ("real*", "out"),  # null if it is not wanted
         ("const real*", "add value"),  # each may be null
@@ -45,15 +48,16 @@ _HEADER = Header(
         ("Gradient", "of_source of_bonds"),
         ("const real*", "eps"),  # the gather's eps, or null
         ("real*", "grad_eps"),  # may be null
-        ("const real*", "weight bias"),  # [width]: a norm's weight and bias, or a gather's bias
-        ("const real*", "moments mean variance"),  # [2, width]: batch mean and 1 / deviation, or null; [width]: running statistics
-        ("real*", "new_moments new_mean new_variance"),
-        ("real*", "grad_weight grad_bias"),
+        ("const real*", "bias"),  # [width]: a gather's bias, or null
+        ("LayerEnd", "end"),  # what the kernel applies
+        ("real*", "written"),  # rows: what a gather reads after `end`; or null
+        ("LayerEnd", "next"),  # the end whose norm's sums are left in backward
+        ("const real*", "next_source"),  # rows: the input of that norm
+        ("real*", "left"),  # the parts that are left, see cuda/layer_end.cuh
         ("real*", "pooled"),  # [graphs, width]
         ("const uint64*", "seed"),
         ("uint32", "dropout_threshold"),
-        ("int", "dropout_site relu"),  # site: -1 without dropout
-        ("double", "dropout_scale norm_eps momentum"),
+        ("double", "dropout_scale"),
         ("int", "codes"),  # the number of distinct bonds whose gradients a block sums
         ("Merging", "merge merge_table merge_eps"),
     ],
@@ -96,10 +100,11 @@ class RowLaunches:
     Args:
         run: The pass.
         workspace: The counters and scratch memory of the kernels.
+        ends: The ends of layers of the pass.
     """
 
-    def __init__(self, run: Pass, workspace: Workspace) -> None:
-        self.run, self.workspace = run, workspace
+    def __init__(self, run: Pass, workspace: Workspace, ends: LayerEnds) -> None:
+        self.run, self.workspace, self.ends = run, workspace, ends
         self.device = run.graph.x.device
         self.gpu: Gpu = gpu(self.device)
         self.double = run.graph.x.dtype == torch.float64
@@ -109,9 +114,10 @@ class RowLaunches:
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
         rate = call.dropout_rate
+        self._defines = {"DOUBLE": int(self.double), "DROPOUT": int(rate > 0)}
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
-        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "dropout_site": -1}
-        self._common = fill(_HEADER.ctype()(norm_eps=run.spec.eps, momentum=run.spec.momentum), {**tensors, **sizes, **numbers})
+        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
+        self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})
 
     def arguments(self, width: int, stride: int, tile: Tile, **rows: Rows | None) -> Any:
         """Return the arguments of a launch on rows of some width.
@@ -144,10 +150,6 @@ class RowLaunches:
     def _address(self, gradient: int | None) -> int:
         return 0 if gradient is None else self.run.gradient(gradient).address
 
-    def activation(self, it: Any, step: Finish) -> None:
-        """Set the arguments of a step's relu and dropout."""
-        it.relu, it.dropout_site = int(step.relu), -1 if step.dropout is None else step.dropout
-
     def merging(self, sets: int, parts: int, count: int, record_numbers: int) -> ctypes.Structure:
         """Return memory in which blocks merge records.
 
@@ -166,25 +168,28 @@ class RowLaunches:
         """Return the most parts of a grid that run at the same time with `blocks_of_multiprocessor` blocks per multiprocessor."""
         return max(1, blocks_of_multiprocessor * self.gpu.num_multiprocessors // chunks)
 
+    def parts_left(self, parts: int) -> int:
+        """Return how many blocks share the rows of a chunk in a launch that leaves a part for each, if `parts` would."""
+        return min(parts, MOST_PARTS) if self.run.graph.num_nodes <= FEW_ATOMS else parts
+
+    def end_bytes(self, tile: Tile, ends: int = 1) -> int:
+        """Return the shared memory in bytes with which a block takes rows through `ends` ends of layers and leaves a part.
+
+        It holds the columns of the norms, and then what merges parts, or a record for each of its threads' columns.
+        """
+        columns = 4 * tile.lanes
+        return self.number_bytes * (6 * columns * ends + max(merge_numbers(tile.threads, columns), 3 * 4 * tile.threads))
+
     def wait(self) -> None:
         """Let the next kernel start only when the previous ones have ended, since it reads their results before it waits itself."""
         self._overlap = False
 
     def launch(
-        self,
-        file: str,
-        name: str,
-        it: Any,
-        grid: int,
-        *,
-        block: int = THREADS,
-        shared: int = 0,
-        defines: Mapping[str, int] | None = None,
-        cluster: int = 1,
+        self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
     ) -> None:
         """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
-        function = kernel(file, name, {"DOUBLE": int(self.double), **(defines or {})}, self.device)
-        function.launch(grid, block, shared, it, overlap=self._overlap, cluster=cluster)
+        function = kernel(file, name, {**self._defines, **(defines or {})}, self.device)
+        function.launch(grid, block, shared, it, overlap=self._overlap)
         self._overlap = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import NormalizeGrad, Produced
-from molgcn.ops.layer_network.layouts import stride_of
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.rows_launches import RowLaunches, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.spec import POOLS

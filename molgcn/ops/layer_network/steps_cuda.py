@@ -7,17 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.launches_cuda import Launch, backward_launches, forward_launches
+from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
-from molgcn.ops.layer_network.products_macros import norm_after
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
@@ -34,30 +36,38 @@ class CudaSteps:
 
     def __init__(self, run: Pass) -> None:
         self._run = run
-        workspace = Workspace(run.graph.x)
-        self._rows = RowKernels(run, workspace)
-        self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
-        self._has_moments = False  # whether the next norm's batch moments have been computed
+        workspace, tensor_cores = Workspace(run.graph.x), fits(run)
+        ends = LayerEnds(run, workspace)
+        self._rows = RowKernels(run, workspace, ends)
+        self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
+        self._launches, self._grad_launches = {}, {}
+        device = gpu(run.graph.x.device) if tensor_cores else None
+        if run.is_backward:
+            self._grad_launches = backward_launches(run, run.backward.steps, device)
+        else:
+            self._launches = forward_launches(run, device)
 
     def forward(self, step: Step, following: Step | None) -> None:
-        """Compute a step's value."""
-        if isinstance(step, Linear):
-            self._has_moments = self._products.linear(step, norm_after(self._run, step, following))
-        elif isinstance(step, Gather):
-            self._rows.gather(step)
-        elif isinstance(step, Finish):
-            self._rows.finish(step, has_moments=self._has_moments)
-            self._has_moments = False
+        """Compute a step's value, unless a later step's launch does."""
+        launch = self._launches.get(step)
+        if launch is not None:
+            self._compute(launch)
+
+    def _compute(self, launch: Launch) -> None:
+        if launch.before is not None:
+            self._rows.leave_moments(launch.before)
+        if isinstance(launch.step, Linear):
+            self._products.linear(launch)
+        elif isinstance(launch.step, Gather):
+            self._rows.gather(launch.step, launch)
+        elif isinstance(launch.step, Finish):
+            self._rows.finish(launch.step, launch.leaves)
         else:
-            self._rows.normalize(step)
+            self._rows.normalize(launch.step)
 
     def again(self, step: Step) -> None:
         """Compute a step's value again in a backward pass, with the moments that forward has kept."""
-        if isinstance(step, Linear):
-            self._products.linear(step, None)
-        else:
-            self._has_moments = True
-            self.forward(step, None)
+        self._compute(Launch(step))
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
@@ -68,15 +78,20 @@ class CudaSteps:
         self._rows.pool_grad(grad_pooled, mask)
 
     def backward(self, step: GradStep) -> None:
-        """Compute the gradients that a backward step describes."""
+        """Compute the gradients that a backward step describes, unless a later step's launch does."""
+        launch = self._grad_launches.get(step)
+        if launch is None:
+            return
+        if launch.before is not None:
+            self._rows.leave_sums(launch.before)
         if isinstance(step, WeightGrads):
             self._products.weight_grads(step)
         elif isinstance(step, InputGrad):
-            self._products.input_grad(step)
+            self._products.input_grad(launch)
         elif isinstance(step, GatherGrad):
-            self._rows.gather_grad(step)
+            self._rows.gather_grad(step, launch.leaves)
         elif isinstance(step, FinishGrad):
-            self._rows.finish_grad(step)
+            self._rows.finish_grad(step, launch.leaves)
         else:
             self._rows.normalize_grad(step)
 

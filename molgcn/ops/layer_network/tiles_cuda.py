@@ -11,6 +11,8 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import Backward, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
+from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
 from molgcn.ops.layer_network.rows_gather_cuda import AGGREGATIONS, GatherLaunches
@@ -43,7 +45,8 @@ class TileSteps:
     def __init__(self, run: Pass) -> None:
         self._run = run
         self._workspace = Workspace(run.graph.x)
-        self._products = TileProducts(run, self._workspace)
+        self._ends = LayerEnds(run, self._workspace)
+        self._products = TileProducts(run, self._workspace, self._ends)
         self._device = run.graph.x.device
         self._of_bonds: list[InputGrad] = []
         if not run.is_backward:
@@ -52,7 +55,7 @@ class TileSteps:
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
         if isinstance(step, Linear) and self._is_of_bonds(step.source):
-            self._products.linear(step, None)
+            self._products.linear(Launch(step))
 
     def pool(self, pooled: Tensor) -> None:
         """Compute all layers and the pooled rows of the last value, `pooled` [B, H]."""
@@ -83,13 +86,13 @@ class TileSteps:
                 self._launch(again, self._grad_pooled)
             self._launch_backward(made)
             for each in self._of_bonds:
-                self._products.input_grad(each)
+                self._products.input_grad(GradLaunch(each))
             self._of_bonds.clear()
             self._products.weight_grads(step)
 
     @cached_property
     def _gathers(self) -> _Gathers:
-        return _Gathers(RowLaunches(self._run, self._workspace))
+        return _Gathers(RowLaunches(self._run, self._workspace, self._ends))
 
     def _is_of_bonds(self, value: int) -> bool:
         return self._run.program.values[value].rows == "bonds"

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, InputGrad
-from molgcn.ops.layer_network.layouts import Ref, stride_of
+from molgcn.ops.layer_network.layouts import Ref
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.products_plan import in_chunks

@@ -36,6 +36,17 @@ def test_float32(case, device):
     assert_close([tensor.cpu() for tensor in found], exact, 1e-5)
 
 
+@each_once
+def test_another_default_device(case):
+    """Tensors on the CPU give the CPU's results, wherever PyTorch makes new tensors."""
+    (fused, _), arguments = pair(case), inputs_for(case, random_graph())
+    expected = results(fused, *arguments)
+    arguments = inputs_for(case, random_graph())  # another edge list, of which nothing is remembered
+    with torch.device("meta"):
+        found = results(fused, *arguments)
+    assert_close(found, expected, 0.0)
+
+
 @on_each_device
 @each_once
 @pytest.mark.parametrize("graph", ["no edges", "one node", "loops only", "hub"])

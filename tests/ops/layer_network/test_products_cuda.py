@@ -1,5 +1,7 @@
 """Matrix products of the layer network on tensor cores are right in emulation and compile for every architecture."""
 
+from itertools import product
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
@@ -8,7 +10,7 @@ from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100, RTX
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, row_blocks, shared_bytes, weight_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, Widths, Work, fits_pair, row_blocks, shared_bytes, weight_blocks
 
 BONDS = {"message": "gine", "edge_channels": 5}
 
@@ -36,10 +38,16 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
     assert errors["rows"] < 2e-7
     assert errors["weights"] < 2e-6
     assert errors["biases"] < 1e-6
+    assert errors["norms"] < 1e-6
 
 
-def test_moments_of_many_blocks(emulate):
-    assert worst_forward(call_of(3, 8, 33 * 130 + 5, 40, feed_forward=False, num_layers=1)) < 2e-7
+def test_parts_of_many_blocks(emulate):
+    """A launch merges the parts that they leave before the next launch reads them."""
+    emulate.properties = Gpu(200, H100)
+    call = call_of(3, 8, 8300, 40, feed_forward=False, num_layers=1)
+    assert worst_forward(call) < 2e-7
+    assert worst_backward(call)["norms"] < 1e-6
+    assert "layer_end_merge.cu" in emulate.sources
 
 
 @pytest.mark.slow
@@ -50,13 +58,22 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     assert 1e-5 < worst_backward(call)["weights"] < 3 * bound
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, BONDS], ids=["gin", "gine"])
+def test_barriers_order_all_accesses_to_shared_memory(emulate, options):
+    emulate.find_races = True
+    launch_all(call_of(11, 20, 90, num_layers=1, **options))
+
+
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
     hidden, precision = (20, 70, 20, 32, 300, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     with launching_by(compiler := Compiler(arch)):
         launch_all(call_of(11, hidden, 5, precision=precision, num_layers=1, feed_forward=number % 2 == 0, dropout=0.3))
-    assert compiler.sources == {"product_operands.cu", "product_rows.cu", "product_weights.cu"}
+    assert {name for name in compiler.sources if name.startswith("product_")} == {
+        f"product_{name}.cu" for name in ("operands", "rows", "weights")
+    }
 
 
 @pytest.mark.parametrize("limit", [H100, RTX])
@@ -64,13 +81,14 @@ def test_compiles_for_every_architecture(arch):
 @pytest.mark.parametrize("width", [1, 16, 70, 80, 160, 172, 300, 600, MAX_WIDTH])
 def test_plans(width, num_rows, limit):
     """Blocks cover all rows and columns, and fit into the smallest shared memory."""
-    for other in (11, width):
-        plan = row_blocks(num_rows, other, width, Gpu(132, limit))
+    for other, work, middle in product((11, width), (Work(), Work(2, norm=True, leaves=True)), (0, 80)):
+        if (work.norm and other > 512) or (middle and not fits_pair(Widths(other, middle, width), Gpu(132, limit))):
+            continue
+        plan = row_blocks(num_rows, Widths(other, middle, width), Gpu(132, limit), work)
         assert plan.shared_bytes <= limit
-        assert plan.threads <= 512
+        assert plan.threads <= 32 * 21
         assert 16 * plan.warps * plan.column_tiles >= width
         assert plan.rows * plan.num_tiles >= num_rows
-        assert plan.num_groups * plan.blocks_per_group >= plan.num_blocks
     shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
     for shape, weights in zip(shapes, weight_blocks(shapes, Gpu(132, limit)), strict=True):
         assert shared_bytes(weights.tile) <= limit

@@ -20,6 +20,7 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
     assert errors["rows"] < 2e-7
     assert errors["weights"] < 2e-6
     assert errors["biases"] < 1e-6
+    assert errors["norms"] < 1e-6
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])

@@ -1,0 +1,191 @@
+// The norm at the end of a layer: its columns in shared memory, and the parts in which launches leave what it needs of all rows.
+//
+// A launch that writes rows leaves a part for each of its blocks: the moments of its rows' columns, or in backward two sums of each column.
+// The next launch merges the parts, every block the columns that it needs and all in the same order.
+#pragma once
+#include "real.cuh"
+#include "layer_end_structs.h"  // molgcn/ops/layer_network/layer_ends_cuda.py
+
+// Numbers of a part: means and squared distances, or the two sums, and how many rows it has.
+__device__ __forceinline__ constexpr int padded_columns(int width) { return (width + 15) / 16 * 16; }
+__device__ __forceinline__ constexpr int part_numbers(int width) { return 2 * padded_columns(width) + 4; }
+// Numbers of shared memory in which a block of `threads` merges parts of `columns`.
+__device__ __forceinline__ constexpr int merge_numbers(int threads, int columns) { return 9 * (4 * threads < columns ? columns / 4 : threads) + columns; }
+
+struct ColumnMoments {
+    real count = 0, mean = 0, squares = 0;  // sum of squared distances from the mean
+
+    __device__ __forceinline__ void merge(const ColumnMoments& x) {
+        if (x.count == real(0)) return;
+        const real both = count + x.count, distance = x.mean - mean, share = x.count / both;
+        squares += x.squares + distance * distance * count * share;
+        mean = multiply_add(distance, share, mean);
+        count = both;
+    }
+};
+// The sums that the gradients of a norm need in a column: of the gradient g of its output, and of g times the normalised input.
+struct NormSums {
+    real grad = 0, slope = 0;
+    __device__ __forceinline__ void add(real g, real normal) { grad += g, slope = multiply_add(g, normal, slope); }
+    __device__ __forceinline__ void merge(const NormSums& x) { grad += x.grad, slope += x.slope; }
+};
+
+// A column of a norm as an affine map. Forward and backward compute the same bits, so that they agree on what relu keeps.
+struct Column {
+    real mean, deviation, factor, bias;  // deviation: 1 / deviation; factor: times weight
+
+    __device__ __forceinline__ real operator()(real x) const { return multiply_add(x - mean, factor, bias); }
+    __device__ __forceinline__ real normal(real x) const { return (x - mean) * deviation; }
+    // Returns the gradient of the input with the batch's statistics, from that of the output and the means of the two sums.
+    __device__ __forceinline__ real through_statistics(real x, real g, real grad, real slope) const {
+        return factor * (g - grad - normal(x) * slope);
+    }
+};
+
+// The columns of a norm that a block needs, in shared memory.
+struct Columns {
+    real* at;   // [6][count]: the numbers of `Column`, and the means of the two sums
+    int count;
+
+    __device__ __forceinline__ Column operator[](int i) const { return {at[i], at[count + i], at[2 * count + i], at[3 * count + i]}; }
+    __device__ __forceinline__ real grad(int i) const { return at[4 * count + i]; }
+    __device__ __forceinline__ real slope(int i) const { return at[5 * count + i]; }
+};
+
+// Adds up parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;
+// use(column, sums) then receives 2 sums of each column and the last one.
+template <class Add, class Use>
+__device__ __forceinline__ void merge_parts(const LayerEnd& it, int first, int columns, real* scratch, Add add, Use use) {
+    const int quads = columns / 4, threads = blockDim.x, shares = min(it.num_parts, max(1, threads / quads)), step = part_numbers(it.width);
+#pragma unroll 1
+    for (int item = threadIdx.x; item < shares * quads; item += threads) {
+        const int quad = item % quads;
+        real sums[9] = {};
+        const real* from = it.parts + first + 4 * quad;
+#pragma unroll 4
+        for (int i = item / quads; i < it.num_parts; i += shares)
+            add(sums, load(from + size_t(i) * step), load(from + size_t(i) * step + padded_columns(it.width)), it.parts[size_t(i + 1) * step - 4]);
+#pragma unroll
+        for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int column = threadIdx.x; column < columns; column += threads) {
+        real sums[3] = {};
+#pragma unroll 2
+        for (int share = 0; share < shares; share++) {
+            const real* left = scratch + 9 * (share * quads + column / 4);
+            sums[0] += left[column % 4], sums[1] += left[4 + column % 4], sums[2] += left[8];
+        }
+        use(column, sums);
+    }
+}
+
+// Calls use(column, moments) for columns from `first` on. Distances from the first part's mean keep large means from cancelling.
+template <class Use>
+__device__ __forceinline__ void merge_moments(const LayerEnd& it, int first, int columns, real* scratch, Use use) {
+    const real* origin = it.parts + first;
+    const auto add = [&](real (&sums)[9], const Quad& mean, const Quad& squares, real count) {
+        const Quad near = load(origin + 4 * (threadIdx.x % (columns / 4)));
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const real distance = mean.e[e] - near.e[e];
+            sums[e] = multiply_add(count, distance, sums[e]);
+            sums[4 + e] += multiply_add(count * distance, distance, squares.e[e]);
+        }
+        sums[8] += count;
+    };
+    merge_parts(it, first, columns, scratch, add, [&](int column, const real (&sums)[3]) {
+        const real count = sums[2], distance = sums[0] / (count > real(0) ? count : real(1)), rest = sums[1] - sums[0] * distance;
+        use(column, ColumnMoments{count, origin[column] + distance, rest < real(0) ? real(0) : rest});
+    });
+}
+template <class Use>
+__device__ __forceinline__ void merge_sums(const LayerEnd& it, int first, int columns, real* scratch, Use use) {
+    const auto add = [](real (&sums)[9], const Quad& grad, const Quad& slope, real) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[e] += grad.e[e], sums[4 + e] += slope.e[e];
+    };
+    merge_parts(it, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, NormSums{sums[0], sums[1]}); });
+}
+
+__device__ __forceinline__ real inverse_deviation(const LayerEnd& it, real variance) {
+    return real(1) / root(variance + static_cast<real>(it.eps));
+}
+
+// What a column of a norm has in global memory besides its moments. Threads ask for it before they merge parts.
+struct OfColumn {
+    real weight = 0, bias = 0, mean = 0, variance = 0;
+
+    __device__ __forceinline__ OfColumn() {}
+    __device__ __forceinline__ OfColumn(const LayerEnd& it, int column, bool running) {
+        if (column >= it.width) return;
+        weight = it.weight[column], bias = it.bias[column];
+        if (running) mean = it.mean[column], variance = it.variance[column];
+    }
+};
+
+// Stores a column's mean and 1 / deviation and updates its running statistics as torch does: the biased variance normalises, the running
+// one is unbiased.
+__device__ __forceinline__ void keep_moments(const LayerEnd& it, int column, const OfColumn& old, const ColumnMoments& x, real deviation) {
+    const real momentum = static_cast<real>(it.momentum), unbiased = x.squares / (x.count > real(1) ? x.count - real(1) : real(1));
+    const bool any = x.count > real(0);
+    it.moments[column] = x.mean;
+    it.moments[it.width + column] = deviation;
+    it.new_mean[column] = any ? (real(1) - momentum) * old.mean + momentum * x.mean : old.mean;
+    it.new_variance[column] = any ? (real(1) - momentum) * old.variance + momentum * unbiased : old.variance;
+}
+
+// Brings the columns of a norm from `first` on into shared memory, in two steps. The first does not read what the previous kernel writes, and
+// may come before the wait for it. All threads of the block take part.
+struct LoadColumns {
+    const LayerEnd& it;
+    Columns to;
+    int first;
+    bool backward, keeps;  // keeps: stores the batch's statistics, or the gradients of weight and bias
+    OfColumn mine;
+
+    // `columns` is a multiple of four. In backward the moments are known, and `it.parts` are sums.
+    __device__ __forceinline__ LoadColumns(const LayerEnd& it, int first, int columns, real* shared, bool backward, bool keeps)
+        : it(it), to{shared, columns}, first(first), backward(backward), keeps(keeps && it.parts != nullptr) {
+        if (backward || it.parts == nullptr)
+            load_known();
+        else
+            mine = OfColumn(it, first + threadIdx.x, keeps);
+    }
+    // Merges the parts that the previous kernel left. `stride` is the distance between two rows, `num_rows` their number.
+    __device__ __forceinline__ Columns merged(int stride, int num_rows, real* scratch) {
+        const int columns = min(to.count, stride - first);
+        if (it.parts != nullptr && backward) {
+            const real count = static_cast<real>(max(num_rows, 1));
+            merge_sums(it, first, columns, scratch, [&](int i, const NormSums& x) {
+                to.at[4 * to.count + i] = x.grad / count, to.at[5 * to.count + i] = x.slope / count;
+                if (keeps && first + i < it.width) it.grad_bias[first + i] = x.grad, it.grad_weight[first + i] = x.slope;
+            });
+        } else if (it.parts != nullptr) {
+            merge_moments(it, first, columns, scratch, [&](int i, const ColumnMoments& x) {
+                const real deviation = inverse_deviation(it, x.squares / (x.count > real(0) ? x.count : real(1)));
+                if (i != static_cast<int>(threadIdx.x)) mine = OfColumn(it, first + i, keeps);
+                put(i, mine, x.mean, deviation);
+                if (keeps && first + i < it.width) keep_moments(it, first + i, mine, x, deviation);
+            });
+        }
+        __syncthreads();
+        return to;
+    }
+
+private:
+    __device__ __forceinline__ void load_known() {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < to.count; i += blockDim.x) {
+            const int column = first + i;
+            const bool there = column < it.width, batch = it.moments != nullptr;
+            const OfColumn its(it, column, !batch);
+            const real mean = !there ? real(0) : batch ? it.moments[column] : its.mean;
+            put(i, its, mean, !there ? real(0) : batch ? it.moments[it.width + column] : inverse_deviation(it, its.variance));
+        }
+    }
+    __device__ __forceinline__ void put(int i, const OfColumn& its, real mean, real deviation) {
+        to.at[i] = mean, to.at[to.count + i] = deviation, to.at[2 * to.count + i] = deviation * its.weight, to.at[3 * to.count + i] = its.bias;
+    }
+};

@@ -1,0 +1,20 @@
+// Merges many parts of a norm's moments or sums into one. A block has four columns.
+//
+// Macros: DOUBLE, SUMS.
+#include "layer_end.cuh"
+#include "layer_end_merge_structs.h"  // molgcn/ops/layer_network/layer_ends_cuda.py
+
+extern "C" __global__ void __launch_bounds__(64) layer_end_merge(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    real* scratch = reinterpret_cast<real*>(memory);
+    const int first = 4 * blockIdx.x, half = padded_columns(p.from.width);
+    wait_for_previous();
+#if SUMS
+    merge_sums(p.from, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.grad, p.to[half + first + i] = x.slope; });
+#else
+    merge_moments(p.from, first, 4, scratch, [&](int i, const ColumnMoments& x) {
+        p.to[first + i] = x.mean, p.to[half + first + i] = x.squares;
+        if (first + i == 0) p.to[2 * half] = x.count;
+    });
+#endif
+}

@@ -1,0 +1,96 @@
+// The rows that product_rows.cu multiplies: brought into shared memory, taken through the end of a layer if wanted, and converted to
+// halves.
+//
+// Macros: BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM, BEFORE_RELU,
+// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of).
+#pragma once
+#include "halves.cuh"
+
+#define BEFORE_NOTHING 0
+#define BEFORE_END 1
+#define BEFORE_GRAD 2
+
+// Rows of COLUMNS numbers as they lie in shared memory.
+template <int COLUMNS>
+struct TileOf {
+    static constexpr int chunks = (COLUMNS + 15) / 16, width = 16 * chunks;
+    static constexpr int stride = width % 32 == 0 ? width + 16 : width;  // two rows side by side use all banks
+    static constexpr int in_memory = (COLUMNS + 3) / 4 * 4;              // numbers from row to row in global memory
+    static constexpr int numbers = rows * stride;
+    static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
+    static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
+    static constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that have a row
+    static constexpr int turns = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
+};
+using Source = TileOf<IN>;
+constexpr bool two_sources = BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD);  // the second: the norm's input, or what is added
+
+// Starts to copy rows into a tile as they are. The thread that copies a number converts it later; `thread` is its number in its group.
+__device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float* tile, int first, int count) {
+    for (int row = thread / Source::lanes; row < count; row += Source::teams) {
+        const size_t from = size_t(first + row) * Source::in_memory;
+#pragma unroll
+        for (int i = 0; i < Source::turns; i++) {
+            const int column = 4 * (thread % Source::lanes + i * Source::lanes);
+            if (column >= Source::in_memory) continue;
+            copy16(tile + row * Source::stride + column, p.x + from + column, true);
+            if (two_sources) copy16(tile + Source::numbers + row * Source::stride + column, p.second + from + column, true);
+        }
+    }
+}
+
+// Takes four columns of a row through the end of a layer, or its gradient back through it.
+__device__ __forceinline__ float4 through_end(const Parameters& p, const Columns& columns, int row, int column, const float4& x, const float4& second) {
+    Quad of[6];
+#pragma unroll
+    for (int i = 0; BEFORE_NORM && i < (BEFORE == BEFORE_GRAD ? 6 : 4); i++) of[i] = load(columns.at + i * Source::in_memory + column);
+    const uint32 kept = BEFORE_DROPOUT ? drawn(p, row, column / 4, p.before.dropout_site) : 0;
+    float4 out;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const Column it = {of[0].e[e], of[1].e[e], of[2].e[e], of[3].e[e]};
+        const float source = BEFORE == BEFORE_GRAD ? at(second, e) : at(x, e);
+        float y = BEFORE_NORM ? it(source) : source, g = at(x, e);
+        if (BEFORE == BEFORE_GRAD) {
+            if (BEFORE_RELU) g = y > 0.0f ? g : 0.0f;
+            if (BEFORE_DROPOUT) g = kept >> e & 1 ? g * p.dropout_scale : 0.0f;
+            at(out, e) = BEFORE_NORM ? it.through_statistics(source, g, of[4].e[e], of[5].e[e]) : g;
+        } else {
+            if (BEFORE_RELU) y = relu(y);
+            if (BEFORE_DROPOUT) y = kept >> e & 1 ? y * p.dropout_scale : 0.0f;
+            at(out, e) = BEFORE_ADD ? y + at(second, e) : y;
+        }
+    }
+    return out;
+}
+
+// Converts a tile's rows to halves, each row with its scale; writes zeros from `count` on. take(row, column, x) may change four numbers
+// first.
+template <class Tile, class Take>
+__device__ __forceinline__ void convert_rows(int thread, float* tile, float* row_scales, int count, Take take) {
+    constexpr int lanes = Tile::lanes, turns = Tile::turns;
+    const int lane = thread % lanes;
+    for (int row = thread / lanes; row < rows; row += Tile::teams) {  // all lanes of a warp continue together: a warp has whole teams
+        float* begin = tile + row * Tile::stride;
+        float4 x[turns];
+        float most = 0.0f;
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int column = 4 * (lane + i * lanes);
+            const bool there = row < count && column < Tile::in_memory;
+            x[i] = there ? four(begin + column) : nothing();
+            if (there) take(row, column, x[i]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(x[i], e)));
+        }
+#pragma unroll
+        for (int mask = lanes / 2; mask > 0; mask >>= 1) most = fmaxf(most, shuffle_xor(most, mask));
+        const Scale scale(bits(most));
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int column = 4 * (lane + i * lanes);
+            if (column < Tile::width) four(begin + column) = operand(x[i], scale.up);
+        }
+        if (lane == 0) row_scales[row] = scale.down;
+    }
+}

@@ -1,0 +1,58 @@
+// The parts of a norm's moments and sums that kernels on rows leave, one for each block; see layer_end.cuh.
+#pragma once
+#include "rows_merge.cuh"
+#include "rows_norm.cuh"
+
+// Sums of four columns' distances from one of the rows, so that nothing much larger than the deviation cancels.
+struct Distances {
+    int count = 0;
+    Quad origin, sum, squares;
+
+    __device__ __forceinline__ void add(const Quad& x) {
+        if (count++ == 0) origin = x;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const real distance = x.e[e] - origin.e[e];
+            sum.e[e] += distance, squares.e[e] = multiply_add(distance, distance, squares.e[e]);
+        }
+    }
+    __device__ __forceinline__ ColumnMoments operator[](int e) const {
+        if (count == 0) return {};
+        const real number = static_cast<real>(count), mean = sum.e[e] / number, rest = squares.e[e] - sum.e[e] * mean;
+        return {number, origin.e[e] + mean, rest < real(0) ? real(0) : rest};
+    }
+    static __device__ __forceinline__ void put(real* part, int column, int half, const ColumnMoments& x) {
+        part[column] = x.mean, part[half + column] = x.squares;
+        if (column == 0) part[2 * half] = x.count;
+    }
+};
+
+// Sums for the gradients of the norm of `p.next`, whose output's gradient the kernel makes.
+struct GradSums {
+    NormSums sums[4];
+    Norm norm;
+
+    __device__ __forceinline__ void add(const Parameters& p, int row, int quad, const Quad& grad, const Quad& x) {
+        const Quad g = activated_grad(p, p.next, row, quad, norm(x), grad), normal = norm.normal(x);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (4 * quad + e < p.width) sums[e].add(g.e[e], normal.e[e]);
+    }
+    __device__ __forceinline__ NormSums operator[](int e) const { return sums[e]; }
+    static __device__ __forceinline__ void put(real* part, int column, int half, const NormSums& x) { part[column] = x.grad, part[half + column] = x.slope; }
+};
+
+// Leaves the block's part in `p.left`. `memory` has room for a record of each thread's four columns.
+template <class Record, class Sums>
+__device__ __forceinline__ void leave_part(const Parameters& p, const Tile& tile, const Sums& mine, unsigned char* memory) {
+    Record* all = reinterpret_cast<Record*>(memory);  // [teams][4 lanes]
+    const int columns = 4 * p.lanes, first = tile.chunk * columns;
+    __syncthreads();
+    if (tile.team < tile.teams)
+#pragma unroll
+        for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = tile.idle ? Record() : mine[e];
+    merge_block(all, tile.teams, columns);
+    real* part = p.left + size_t(tile.part) * part_numbers(p.width);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < min(columns, p.stride - first); i += blockDim.x) Sums::put(part, first + i, padded_columns(p.width), all[i]);
+}

@@ -1,0 +1,181 @@
+"""Which steps of a network share a launch on CUDA, and what a launch leaves for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeGuard
+
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.norm_parts import FEW_ATOMS
+from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.products_plan import Widths, fits_pair
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+
+_MAX_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
+
+
+class Launch(NamedTuple):
+    """A launch of a forward pass.
+
+    Attributes:
+        step: The step that it computes.
+        before: The end of a layer that it first applies to the rows that the step reads, or None.
+        then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
+        after: The end of a layer without norm that it applies to the last product, or None.
+        leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
+    """
+
+    step: Step
+    before: Finish | None = None
+    then: Linear | None = None
+    after: Finish | None = None
+    leaves: Finish | None = None
+
+
+class GradLaunch(NamedTuple):
+    """A launch of a backward pass.
+
+    Attributes:
+        step: The step that it computes.
+        before: The gradient of a layer's end through which it first takes the rows that the step reads, or None.
+        then: The next :class:`InputGrad` step, if it multiplies the result of `step` in the same launch, or None.
+        leaves: The step whose norm's gradient is next, and for which it leaves the sums of the result's columns; or None.
+    """
+
+    step: GradStep
+    before: FinishGrad | None = None
+    then: InputGrad | None = None
+    leaves: FinishGrad | None = None
+
+
+def uses_batch(step: Step | None, run: Pass) -> TypeGuard[Finish]:
+    """Return whether a step has a norm with the statistics of the batch."""
+    return isinstance(step, Finish) and step.norm in run.spec.batch_norms and run.call.options.training
+
+
+def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
+    """Return the launches of a forward pass, each under its last step.
+
+    Args:
+        run: The pass.
+        gpu: The GPU if products run by the project's kernels, which take other steps into their launches; otherwise None.
+    """
+    launches: dict[Step, Launch] = {}
+    together: list[Step] = []
+    steps = run.program.steps
+    for step, following in zip(steps, (*steps[1:], None), strict=True):
+        together.append(step)
+        if following is not None and following.source == step.out and _joins(run, together, following, gpu):
+            continue
+        launches[step] = _launch(run, together, following, gpu is not None)
+        together = []
+    return launches
+
+
+def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None) -> bool:
+    """Return whether the following step, which reads what steps of a launch compute, can be in the same launch."""
+    step = together[-1]
+    if isinstance(step, Finish):
+        if len(together) > 1 or step.norm not in run.spec.batch_norms:
+            return False
+        if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
+            return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
+        return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= _MAX_WIDTH
+    if not isinstance(step, Linear) or step.add is not None or gpu is None:
+        return False
+    if isinstance(following, Linear):
+        one = not any(isinstance(other, Linear) for other in together[:-1])
+        return one and _are_pair(run, gpu, step.source, step.out, following.out)
+    return isinstance(following, Finish) and following.norm is None and not step.relu
+
+
+def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:
+    steps = list(together)
+    first, last = steps[0], steps[-1]
+    before = first if len(steps) > 1 and isinstance(first, Finish) else None
+    step, *rest = steps[1:] if before is not None else steps
+    then = next((other for other in rest if isinstance(other, Linear)), None)
+    after = next((other for other in rest if isinstance(other, Finish)), None)
+    leaves = following if uses_batch(following, run) and following.source == last.out and _leaves(run, step, tensor_cores) else None
+    return Launch(step, before, then, after, leaves)
+
+
+def _width(run: Pass, value: int) -> int:
+    return run.program.values[value].width
+
+
+def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
+    """Return whether two products can be one launch.
+
+    In large batches a wide middle costs more registers than the launch is worth: 9.8 ms instead of 9.1 for GIN+ of width 80 on an H200.
+    """
+    widths = Widths(_width(run, source), _width(run, middle), _width(run, out))
+    return fits_pair(widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
+
+
+def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
+    """Return whether the launch of a step can leave moments."""
+    if isinstance(step, Finish):
+        return step.norm is None or step.norm in run.spec.batch_norms
+    return isinstance(step, Gather) or (isinstance(step, Linear) and tensor_cores)
+
+
+def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | None) -> dict[GradStep, GradLaunch]:
+    """Return the launches of a backward pass, each under its last step. The arguments are those of :func:`forward_launches`."""
+    launches: dict[GradStep, GradLaunch] = {}
+    together: list[FinishGrad | InputGrad] = []
+    for i, step in enumerate(steps):
+        if isinstance(step, Step):  # computes a value again, in a launch of its own
+            continue
+        following = steps[i + 1] if i + 1 < len(steps) else None
+        if gpu is not None and isinstance(following, InputGrad) and _grad_joins(step, together, following, run, gpu):
+            together.append(step)
+            continue
+        before = next((other for other in together if isinstance(other, FinishGrad)), None)
+        first = next((other for other in together if isinstance(other, InputGrad)), None)
+        leaves = _summed_next(run, step, steps[i + 1 :], gpu is not None)
+        then = step if first is not None and isinstance(step, InputGrad) else None
+        launches[step] = GradLaunch(step if first is None else first, before, then, leaves)
+        together = []
+    return launches
+
+
+def _grad_joins(
+    step: GradStep, together: Sequence[FinishGrad | InputGrad], following: InputGrad, run: Pass, gpu: Gpu
+) -> TypeGuard[FinishGrad | InputGrad]:
+    """Return whether the following product can be in the launch of a step and those `together` with it."""
+    if not isinstance(step, (FinishGrad, InputGrad)) or following.grad != step.source.out or step.source.add is not None:
+        return False
+    if isinstance(step, FinishGrad):
+        plain = step.source.mask is None and (step.step.norm is None or uses_batch(step.step, run))
+        return plain and _width(run, step.step.source) <= _MAX_WIDTH
+    one = not any(isinstance(other, InputGrad) for other in together)
+    return one and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
+
+
+def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], tensor_cores: bool) -> FinishGrad | None:
+    """Return the next step if it needs sums of the columns of what this step computes, and its launch can leave them."""
+    following = next((other for other in rest if not isinstance(other, WeightGrads)), None)
+    if not isinstance(following, FinishGrad) or not uses_batch(following.step, run) or isinstance(step, WeightGrads):
+        return None
+    if isinstance(step, FinishGrad):
+        able = step.step.norm is None or step.step.norm in run.spec.batch_norms
+    elif isinstance(step, GatherGrad):  # its registers are few, so that it is slower by more than a launch in large batches
+        able = run.graph.num_nodes <= FEW_ATOMS
+    else:
+        able = isinstance(step, InputGrad) and tensor_cores
+    return following if able and step.source is not None and step.source.out == following.grad else None
+
+
+def is_read_later(run: Pass, value: int) -> bool:
+    """Return whether anything but the next step reads a value, so that a launch of both has to write it."""
+    return value in run.kept or value == run.program.out or sum(value in _read(step) for step in run.program.steps) > 1
+
+
+def _read(step: Step) -> Iterator[int]:
+    yield step.source
+    for name in ("bonds", "add"):
+        value = getattr(step, name, None)
+        if value is not None:
+            yield value

@@ -1,0 +1,16 @@
+"""The size of the parts of a norm's moments or sums that the blocks of one launch leave and those of the next one merge."""
+
+from __future__ import annotations
+
+MOST_PARTS = 160  # the most parts that a launch leaves in a batch of few atoms
+FEW_ATOMS = 8192  # up to so many, every block of the next launch merges the parts by itself
+
+
+def part_numbers(width: int) -> int:
+    """Return the numbers of a part: `part_numbers` in cuda/layer_end.cuh."""
+    return 2 * (-(-width // 16) * 16) + 4
+
+
+def merge_numbers(threads: int, columns: int) -> int:
+    """Return the numbers of shared memory in which a block merges parts: `merge_numbers` in cuda/layer_end.cuh."""
+    return 9 * max(threads, columns // 4) + columns

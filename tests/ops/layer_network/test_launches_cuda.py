@@ -1,0 +1,52 @@
+"""Steps of a network share launches on CUDA, each step exactly one."""
+
+import pytest
+import torch
+from layer_network_cases import NETWORKS, random_call, spec_of
+from stack_cases import H100
+
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.layer_network.backward import WeightGrads
+from molgcn.ops.layer_network.launches_cuda import backward_launches, forward_launches
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+GPU = Gpu(132, H100)
+PLUS = {"residual": True, "feed_forward": True}
+
+
+def pass_of(spec: LayerNetworkSpec, *, backward: bool, sizes: list[int] | None = None, training: bool = True) -> Pass:
+    call = random_call(spec, sizes=sizes or [5, 9, 1], dtype=torch.float32, training=training)
+    return Pass(call, torch.empty(saved_numbers(call)), backward=backward, grad_x=True, grad_bonds=True)
+
+
+@pytest.mark.parametrize("gpu", [GPU, None], ids=["tensor cores", "cublas"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_step_is_in_one_launch(network, training, gpu):
+    run = pass_of(spec_of(network), backward=False, training=training)
+    launches = forward_launches(run, gpu).values()
+    parts = [step for launch in launches for step in (launch.before, launch.step, launch.then, launch.after) if step is not None]
+    assert parts == list(run.program.steps)
+    run = pass_of(spec_of(network), backward=True, training=training)
+    grad_launches = backward_launches(run, run.backward.steps, gpu).values()
+    parts = [step for launch in grad_launches for step in (launch.before, launch.step, launch.then) if step is not None]
+    assert parts == list(run.backward.steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "forward", "backward"),
+    [
+        ({"message": "gine", "edge_channels": 80, **PLUS}, 3, 4),
+        ({"message": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
+        ({"message": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 2, 2),
+    ],
+    ids=["gin+", "gcn+", "gine"],
+)
+def test_launches_of_a_layer(options, forward, backward):
+    """Small batches take as many launches for each layer, and one more at the ends of the network."""
+    spec = LayerNetworkSpec(in_channels=80, hidden_channels=80, num_layers=12, **options)
+    assert len(forward_launches(pass_of(spec, backward=False), GPU)) <= 12 * forward + 1
+    run = pass_of(spec, backward=True)
+    launches = backward_launches(run, run.backward.steps, GPU)
+    assert len([step for step in launches if not isinstance(step, WeightGrads)]) <= 12 * backward + 1
