@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=("highest", "high"), default="highest", help="float32 matmul precision of all candidates")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument(
-        "--output", type=Path, help="rows that it has are not measured again (default: benchmarks/results/family_DEVICE.csv)"
+        "--output", type=Path, help="rows that it has in full are not measured again (default: benchmarks/results/family_DEVICE.csv)"
     )
     arguments = parser.parse_args()
     device = arguments.device

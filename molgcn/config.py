@@ -26,6 +26,7 @@ class BackendConfig:
 
     name: Literal["auto", "fused", "pyg", "reference"] = "auto"
     strategy: str = "auto"
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         """Check the name of the strategy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import capture
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
+from molgcn.benchmark.memory import captured_mb, peak_mb
 from molgcn.benchmark.results import Row, Table
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
@@ -34,7 +35,8 @@ NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
 
 KEY = ("network", "device", "work", "batch_size", "precision")
 WORKS = ("forward", "forward_backward", "step")
-CANDIDATES = ("fused", "fused_captured", "pyg", "pyg_compiled")
+CANDIDATES = ("fused", "fused_captured", "fused_recomputed", "pyg", "pyg_compiled")
+CAPTURED = ("fused_captured", "fused_recomputed")  # replays of a CUDA graph, which need a GPU; the second with backend.recompute
 _BOUNDS = {"highest": 1e-4, "high": 5e-2}  # largest relative L2 error of outputs in evaluation against float64
 
 
@@ -66,7 +68,7 @@ def network(name: str, molecules: PackedMolecules, depth: int | None = None) -> 
 def measure(
     molecules: PackedMolecules, keys: list[Row], candidates: tuple[str, ...], repeats: int, table: Table, *, check: bool = True
 ) -> Iterator[Row]:
-    """Measure the rows that `table` lacks, add each to it and yield it.
+    """Measure the rows that `table` lacks or has without all times and memories, add each to it and yield it.
 
     Args:
         molecules: the set, from which the batches are drawn.
@@ -81,7 +83,8 @@ def measure(
     """
     before = torch.get_float32_matmul_precision()
     for key in keys:
-        if table.find(**key) is not None:
+        found = table.find(**key)
+        if found is not None and all(found.get(name) is not None for name in _columns(candidates, key["device"])):
             continue
         torch.set_float32_matmul_precision(key["precision"])
         try:
@@ -90,6 +93,18 @@ def measure(
             torch.set_float32_matmul_precision(before)
             torch.compiler.reset()
             gc.collect()
+
+
+def _columns(candidates: tuple[str, ...], device: str) -> list[str]:
+    """Return the names of a row's times and memories."""
+    return [*(f"{name}_us" for name in candidates), *(_memories(candidates) if device == "cuda" else ())]
+
+
+def _memories(candidates: tuple[str, ...]) -> Mapping[str, tuple[str, Callable[[Callable[[], object]], float]]]:
+    """Return the candidate of each column of memory, and how it is measured: plain calls of both sides, and what CUDA graphs keep."""
+    plain = {"fused_mb": ("fused", "fused_captured"), "pyg_mb": ("pyg",)}
+    found = {column: (name, peak_mb) for column, names in plain.items() for name in names if name in candidates}
+    return found | {f"{name}_mb": (name, captured_mb) for name in CAPTURED if name in candidates}
 
 
 def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
@@ -102,10 +117,12 @@ def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ..
     row: Row = {f"{name}_us": round(1000 * time, 1) for name, time in medians(interleaved(calls, device, repeats)).items()}
     if device.type == "cuda":
         row |= {f"{name}_launches": count_kernels(call, device) for name, call in calls.items()}
-        for side in ("fused", "pyg"):
-            one = next((one for name, one in made.items() if name.startswith(side)), None)
-            if one is not None:
-                row[f"{side}_mb"] = round(_peak_memory(one.call(key["work"]), device) / 2**20, 1)
+        calls.clear()  # and their graphs' memory
+        for column, (name, measured) in _memories(candidates).items():
+            call = made[name].call(key["work"])
+            call()  # makes what later calls find, such as the optimiser's state
+            made[name].model.zero_grad()
+            row[column] = round(measured(call), 1)
     return row
 
 
@@ -133,7 +150,8 @@ class _Candidate:
 
     def __init__(self, name: str, model: MoleculeNet, batch: GraphBatch) -> None:
         self.name = name
-        self.model = model.on_backend("fused" if name.startswith("fused") else "pyg").to(batch.x.device)
+        self.model = model.on_backend("fused" if name.startswith("fused") else "pyg", recompute=name == "fused_recomputed")
+        self.model.to(batch.x.device)
         self.batch: Any = batch if name.startswith("fused") else batch.to_pyg()
         mode = "reduce-overhead" if batch.x.is_cuda else "default"
         self.compiled: Callable[..., Tensor] = torch.compile(self.model, dynamic=False, mode=mode) if name == "pyg_compiled" else self.model
@@ -175,7 +193,7 @@ class _Candidate:
     def prepared(self, work: str) -> Callable[[], object]:
         """Return the function that is timed, which may replay a CUDA graph of the work."""
         call = self.call(work)
-        if self.name == "fused_captured":
+        if self.name in CAPTURED:
             return capture(call)
         if self.name != "pyg_compiled":
             return call
@@ -198,18 +216,11 @@ def _check(made: dict[str, _Candidate], model: MoleculeNet, batch: GraphBatch, b
                 raise UserError(f"{name}: predictions are off by {error:.1e}, relative to float64; expected less than {bound:.0e}.")
 
 
-def _peak_memory(call: Callable[[], object], device: torch.device) -> int:
-    """Return the peak of the bytes that a call allocates beyond what was allocated before."""
-    call()
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    call()
-    return torch.cuda.max_memory_allocated(device) - before
-
-
 def sheet(rows: list[Row]) -> list[str]:
-    """Return a Markdown table of the rows: microseconds, launches, speed-up over PyG, and megabytes beyond the batch."""
+    """Return a Markdown table of the rows: microseconds, launches, speed-up over PyG, and memory beyond the batch.
+
+    MB is the peak of plain calls, as PyG's. "MB captured" and "MB recomputed" are what CUDA graphs keep for themselves.
+    """
     cells = [_cells(row) for row in rows]
     titles = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
     lines = [
@@ -220,23 +231,34 @@ def sheet(rows: list[Row]) -> list[str]:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    times = {name: row.get(f"{name}_us") for name in ("pyg", "pyg_compiled", "fused", "fused_captured")}
-    ours = min((time for name, time in times.items() if time and name.startswith("fused")), default=None)
-    pyg, compiled, fused, captured = (f"{time:,.0f}" if time else "" for time in times.values())
-    factors = [f"{times[name] / ours:.1f}" if ours and times[name] else "" for name in ("pyg", "pyg_compiled")]
-    memory = [f"{row[name]:,.0f}" if row.get(name) else "" for name in ("fused_mb", "pyg_mb")]
+    us = {name: row.get(f"{name}_us") for name in CANDIDATES}
+    mb = {name: row.get(f"{name}_mb") for name in ("fused", *CAPTURED, "pyg")}
+    ours = min((time for name in ("fused", "fused_captured") if (time := us[name])), default=None)
     return {
         "network": row["network"],
         "B": f"{row['batch_size']:,}",
         "work": row["work"].replace("_", " and "),
         "precision": row["precision"],
-        "PyG, us": pyg,
-        "compiled": compiled,
-        "fused": fused,
-        "captured": captured,
+        "PyG, us": _number(us["pyg"]),
+        "compiled": _number(us["pyg_compiled"]),
+        "fused": _number(us["fused"]),
+        "captured": _number(us["fused_captured"]),
+        "recomputed": _number(us["fused_recomputed"]),
         "launches": str(row.get("fused_captured_launches") or row.get("fused_launches") or ""),
-        "times PyG": factors[0],
-        "times compiled": factors[1],
-        "MB": memory[0],
-        "MB, PyG": memory[1],
+        "times PyG": _ratio(us["pyg"], ours),
+        "times compiled": _ratio(us["pyg_compiled"], ours),
+        "MB": _number(mb["fused"]),
+        "MB captured": _number(mb["fused_captured"]),
+        "MB recomputed": _number(mb["fused_recomputed"]),
+        "MB, PyG": _number(mb["pyg"]),
+        "share of PyG's": _ratio(mb["fused"], mb["pyg"], 2),
+        "recomputed, share": _ratio(mb["fused_recomputed"], mb["pyg"], 2),
     }
+
+
+def _number(value: float | None) -> str:
+    return f"{value:,.0f}" if value else ""
+
+
+def _ratio(value: float | None, of: float | None, digits: int = 1) -> str:
+    return f"{value / of:.{digits}f}" if value and of else ""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from molgcn.benchmark.aggregation import Calls, times
 from molgcn.benchmark.graphs import GraphCase
+from molgcn.benchmark.memory import peak_mb
 from molgcn.errors import UserError
 
 # Largest relative L2 differences from PyG of the output and of the input's gradient, both float32. GAT's is larger: where rounding takes a
@@ -53,7 +54,7 @@ def layer_times(name: str, case: GraphCase, width: int, repeats: int) -> LayerTi
     """
     device = case.edge_index.device
     calls = _calls(name, case, width)
-    memory = {kind: _peak(call) for kind, call in calls.items()}
+    memory = {kind: peak_mb(call) for kind, call in calls.items()}
     eager = times(dict(calls), device, repeats, capture=False)
     fixed: Calls = {kind: call for kind, call in calls.items() if kind == "fused" or kind in _CAPTURABLE.get(name, ())}
     replayed = times(fixed, device, repeats, capture=True)
@@ -122,12 +123,3 @@ def _check(title: str, calls: dict[str, Callable[[], tuple[Tensor, ...]]]) -> No
         error = ((actual - expected).norm() / expected.norm()).item()
         if not error < bound:
             raise UserError(f"{title} is wrong: it differs from PyG's by {error:.1e}.")
-
-
-def _peak(call: Callable[[], object]) -> float:
-    """Return the peak memory of a call in MB, its results included."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20

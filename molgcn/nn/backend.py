@@ -131,3 +131,18 @@ def check_strategy(strategy: str, backend: str) -> str:
     if backend != "fused" and name != "auto":
         raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend={backend} has only auto.")
     return name
+
+
+def check_recompute(recompute: bool, model: MoleculeNet) -> bool:
+    """Return `recompute`, after checking that the model's operator can compute rows again.
+
+    Raises:
+        UserError: for another backend, or for a network that one operator computes without storing the layers' rows.
+    """
+    if recompute and (model.backend.name != "fused" or model.runs_message_network):
+        network = f"backend={model.backend.name}" if model.backend.name != "fused" else f"model={model.conv} without blocks and encodings"
+        raise UserError(
+            f"backend.recompute=true is for networks that backend=fused computes layer by layer, which {network} does not. Use "
+            "backend.recompute=false."
+        )
+    return recompute

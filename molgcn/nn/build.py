@@ -60,6 +60,7 @@ def build_network(
         num_components=num_components,
         backend=backend.name,
         strategy=backend.strategy,
+        recompute=backend.recompute,
         **options | settings,
     )
 

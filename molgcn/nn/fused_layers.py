@@ -73,7 +73,7 @@ def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
     tile_ptr = batch.planned_tiles()
     tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
     graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
-    options = Options(training, allowed_precision(x.device), learns, tile_nodes)
+    options = Options(training, allowed_precision(x.device), learns, tile_nodes, model.recompute)
     return LayerNetworkCall(graph, spec, parameters, statistics, seed, options)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend, why_not_fused
+from molgcn.nn.backend import Backend, backend_module, check_recompute, check_strategy, resolve_backend, why_not_fused
 from molgcn.nn.descriptors import Descriptors
 from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
@@ -52,6 +52,7 @@ class MoleculeNet(nn.Module):
         backend: "fused" (this project's operators), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
+        recompute: keep only the layers' inputs for backward on a GPU, and compute the other rows again: less memory, more time.
         activation: "relu", "gelu", "silu", "leaky_relu" or "elu", after layers, in feed-forward blocks and in the head.
         dropout: probability that an activation is zeroed in training.
         norm: "batch", "layer" (over one atom's features) or None. It also applies to bonds' states, if the layer has them.
@@ -98,6 +99,7 @@ class MoleculeNet(nn.Module):
         descriptor_channels: int = 0,
         backend: BackendName = "auto",
         strategy: str = "auto",
+        recompute: bool = False,
         activation: str = "relu",
         dropout: float = 0.0,
         norm: Norm = None,
@@ -147,7 +149,7 @@ class MoleculeNet(nn.Module):
         self.settings = settings_of(self.kind, settings)
         check_network(self, embed, embed_bonds)
         self._backend = resolve_backend(backend, hidden_channels, why_not_fused(self)).name
-        self.strategy = check_strategy(strategy, self._backend)
+        self.strategy, self.recompute = check_strategy(strategy, self._backend), check_recompute(recompute, self)
 
         with torch.random.fork_rng(devices=[]):  # reset_parameters draws all weights again, in an order that all backends share
             self._build_encoders(embed, embed_bonds)
@@ -190,9 +192,8 @@ class MoleculeNet(nn.Module):
 
     def _build_head(self) -> None:
         self.descriptors = Descriptors(self.descriptor_channels, self.descriptor_limit) if self.descriptor_channels else None
-        halves = [self.hidden_channels >> (i + 1) for i in range(self.head_layers)]
         width = self.num_components * self._width + self.descriptor_channels
-        widths = halves if self.head_channels is None else self.head_channels
+        widths = [self.hidden_channels >> (i + 1) for i in range(self.head_layers)] if self.head_channels is None else self.head_channels
         self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
 
     def _layer(self, index: int) -> LayerOptions:
@@ -286,11 +287,11 @@ class MoleculeNet(nn.Module):
         same_width = index > 0 or self.embed is not None or self.in_channels + self.rwse_dim == self.hidden_channels
         return norm, activated, self.residual and same_width
 
-    def on_backend(self, name: BackendName, strategy: str = "auto") -> Self:
+    def on_backend(self, name: BackendName, strategy: str = "auto", recompute: bool = False) -> Self:
         """Return a copy on another backend, with the same options and weights."""
         moved = copy.deepcopy(self)
         moved._backend = resolve_backend(name, self.hidden_channels, why_not_fused(self)).name
-        moved.strategy = check_strategy(strategy, moved._backend)
+        moved.strategy, moved.recompute = check_strategy(strategy, moved._backend), check_recompute(recompute, moved)
         for index, conv in enumerate(self.convs):
             weights = conv.state_dict()
             like = next(iter(weights.values()))

@@ -2,7 +2,7 @@ import pytest
 
 from molgcn.config import BackendConfig
 from molgcn.errors import UserError
-from molgcn.nn import backend
+from molgcn.nn import MoleculeNet, backend
 from molgcn.nn.backend import check_strategy, resolve_backend
 
 
@@ -43,3 +43,9 @@ def test_earlier_names_of_strategies_mean_the_same():
     assert BackendConfig("fused", "vertex").strategy == "vertex"  # the given name is kept, so that earlier runs go on
     with pytest.raises(UserError, match=r"strategy=vertexes is unknown\. Expected one of auto, tile, layer"):
         BackendConfig("fused", "vertexes")
+
+
+@pytest.mark.parametrize(("conv", "name", "said"), [("gcn", "fused", "model=gcn without blocks"), ("gin", "pyg", "backend=pyg")])
+def test_recomputing_is_refused_where_no_layer_is_kept(conv, name, said):
+    with pytest.raises(UserError, match=rf"backend\.recompute=true is for .* which {said}.* does not\. Use backend\.recompute=false\."):
+        MoleculeNet(5, 8, 2, 1, conv=conv, backend=name, recompute=True)

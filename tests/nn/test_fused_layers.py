@@ -101,6 +101,16 @@ def test_dropout_follows_torchs_seed(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("conv", MESSAGES)
+def test_recomputing_leaves_the_results_as_they_are(conv, device):
+    fused, _ = pair(f"{conv} gnn+", device)
+    again = fused.on_backend("fused", recompute=True)
+    actual, expected = (outcome(model, batch_of("many").to(device)) for model in (again, fused))
+    torch.testing.assert_close(on_cpu(actual), on_cpu(expected), **EXACT)
+    assert call_of(again, GraphBatch.from_pyg(batch_of("many")).to(device)).options.recompute
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("conv", MESSAGES)
 def test_operators_by_torchs_checks(conv, device):
     """On a GPU the saved tensor has gaps with arbitrary contents, which differ between calls; a CPU shares its memory in another way."""
     fused, _ = pair(f"{conv} norms", device, dropout=0.3)

@@ -129,7 +129,7 @@ def test_lower_precision(hidden, precision, bound):
     check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 3, precision=precision, strategy="stack"), bound, 3 * bound)
 
 
-def test_tiles_of_128_places():
+def test_tiles_of_128_rows():
     inputs = random_inputs(random_batch([100, 120, 90, 30, 70, 200], 11), 32, 4, tile_nodes=128)
     inputs = changed(inputs, tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32))
     plan = forward_plan(inputs, gpu(torch.device("cuda")))
@@ -139,14 +139,14 @@ def test_tiles_of_128_places():
 
 @pytest.mark.parametrize("count", [3, 600, 2000])
 @pytest.mark.parametrize("hidden", [16, 32, 64])
-def test_tiles_of_48_places(hidden, count):
+def test_tiles_of_48_rows(hidden, count):
     """The batch also has molecules that are larger than a tile."""
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
 
 
 @pytest.mark.parametrize("count", [3, 600, 4200])
 @pytest.mark.parametrize("hidden", [16, 32])
-def test_tiles_of_96_places(hidden, count):
+def test_tiles_of_96_rows(hidden, count):
     """The batch also has molecules that are larger than a tile."""
     check_with_masks(random_inputs(random_batch([18, 90, 20, 1, 30, 160] * (count // 3), 11), hidden, 12, tile_nodes=96))
 

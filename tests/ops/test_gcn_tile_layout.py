@@ -70,7 +70,7 @@ SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger t
     ids=str,
 )
 @pytest.mark.parametrize("hidden", [32, *(pytest.param(other, marks=pytest.mark.slow) for other in (16, 50))])
-def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
+def test_tiles_of_48_rows(emulate, monkeypatch, hidden, options, num_multiprocessors):
     """A tile has one warp with three row tiles, or three warps with one each."""
     emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, tile_nodes=48, **options)
@@ -92,7 +92,7 @@ MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
     ],
     ids=str,
 )
-def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
+def test_tiles_of_96_rows(emulate, hidden, channels, options, sizes):
     """A tile has two warps with their own turns; warps of a large molecule take them between its strips."""
     inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 3, tile_nodes=96, **options)
     planned = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 96))
@@ -115,7 +115,7 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
 
 
 @pytest.mark.parametrize(("hidden", "layers", "warps"), [(64, 3, 4), pytest.param(96, 8, 8, marks=pytest.mark.slow)])
-def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
+def test_tiles_of_128_rows_in_several_warps(emulate, hidden, layers, warps):
     """In eight warps a lane's masks fill one and a half words; in deep networks they exceed the room of the largest molecules."""
     inputs = random_inputs(random_batch([120, 128, 100, 90], 11), hidden, layers, tile_nodes=128, last_activation=True)
     assert warps_of(inputs, SMALL) == [warps, warps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -89,24 +89,39 @@ class Backward(NamedTuple):
     """A network's backward pass. It begins with gradient 0, which is the gradient of the pooled value.
 
     Attributes:
-        steps: The steps in their order.
+        steps: The steps in their order. A step of the forward pass among them computes its value again.
+        read: The values of the forward pass that each step reads.
         gradients: The value that each gradient belongs to, by the gradient's number.
         mask: The step that made the pooled value with relu, or None. Gradient 0 includes its derivative; see :class:`Produced`.
         of_x: The number of the gradient of x, or None if it is not wanted.
         of_bonds: The number of the gradient of the bonds' rows, or None if it is not wanted.
-        kept: The values of the forward pass that the backward pass reads.
+        kept: The values of the forward pass that the backward pass reads before it computes them again.
     """
 
-    steps: tuple[GradStep, ...]
+    steps: tuple[GradStep | Step, ...]
+    read: tuple[frozenset[int], ...]
     gradients: tuple[int, ...]
     mask: Linear | None
     of_x: int | None
     of_bonds: int | None
     kept: frozenset[int]
 
+    @property
+    def again(self) -> frozenset[int]:
+        """The values that the backward pass computes again."""
+        return frozenset(step.out for step in self.steps if isinstance(step, Step))
+
 
 @cache
-def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: bool, keep_out: bool, layers_together: int = 1) -> Backward:
+def backward_of(
+    program: Program,
+    grad_x: bool,
+    grad_bonds: bool,
+    train_eps: bool,
+    keep_out: bool,
+    layers_together: int = 1,
+    recompute: bool = False,
+) -> Backward:
     """Return the backward pass from the gradient of the last value to the parameters and inputs.
 
     Args:
@@ -117,27 +132,33 @@ def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: boo
         keep_out: Whether the pooling's backward reads the last value again.
         layers_together: The number of layers whose weights and biases get their gradients in one step. The layers' own gradients are kept
             until then.
+        recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
     builder = _Builder(program, wanted, train_eps)
     starts = (0, *program.ends[:-1])
     for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
+        first = len(builder.steps)
         for step in reversed(program.steps[start:end]):
             builder.reverse(step)
+        if recompute:
+            builder.compute_again(program.steps[start : end - 1], first)
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
     maker = program.steps[-1]
     mask = maker if isinstance(maker, Linear) and maker.relu else None
-    kept = _kept(builder.steps) | ({program.out} if mask or keep_out else set())
+    read = tuple(builder.read_by(step) for step in builder.steps)
+    out = frozenset({program.out} if mask or keep_out else ())
     of_x, of_bonds = builder.have.get(X), builder.have.get(BONDS)
-    return Backward(tuple(builder.steps), tuple(builder.gradients), mask, of_x, of_bonds, kept)
+    found = Backward(tuple(builder.steps), read, tuple(builder.gradients), mask, of_x, of_bonds, out.union(*read))
+    return found._replace(kept=found.kept - found.again)
 
 
 class _Builder:
     """Builds the backward steps one by one."""
 
     def __init__(self, program: Program, wanted: dict[int, bool], train_eps: bool) -> None:
-        self.steps: list[GradStep] = []
+        self.steps: list[GradStep | Step] = []
         self.gradients = [program.out]
         self.have = {program.out: 0}  # the gradient of each value so far
         self._products: list[Product] = []
@@ -194,6 +215,30 @@ class _Builder:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []
 
+    def compute_again(self, steps: Sequence[Step], first: int) -> None:
+        """Add steps of a layer of the forward pass, before the backward steps from number `first` on, which need their values."""
+        needed, again = set().union(*map(self.read_by, (*self.steps[first:], WeightGrads(tuple(self._products))))), list[Step]()
+        for step in reversed(steps):
+            if step.out in needed:
+                needed |= set(_read(step))
+                again.insert(0, step)
+        self.steps[first:first] = again
+
+    def read_by(self, step: GradStep | Step) -> frozenset[int]:
+        """Return the values of the forward pass that a step reads."""
+        if isinstance(step, Step):
+            return frozenset(_read(step))
+        if isinstance(step, WeightGrads):
+            return frozenset(product.source for product in step.products if product.source is not None)
+        made = (step.source, getattr(step, "bonds", None))
+        read = {produced.value for produced in made if produced is not None and produced.mask is not None}
+        forward = step.step
+        if isinstance(forward, (Finish, Normalize)):
+            read.add(forward.source)
+        elif isinstance(forward, Gather) and reads_source(forward, self._train_eps):
+            read |= set(_read(forward)) | ({forward.out} if forward.aggr == "max" else set())
+        return frozenset(read)
+
 
 def _read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads."""
@@ -203,19 +248,6 @@ def _read(step: Step) -> Iterator[int]:
             yield value
 
 
-def _kept(steps: list[GradStep]) -> frozenset[int]:
-    """Return the values that backward steps read."""
-    kept: set[int | None] = set()
-    for step in steps:
-        if isinstance(step, WeightGrads):
-            kept |= {product.source for product in step.products}
-            continue
-        for produced in (step.source, getattr(step, "bonds", None)):
-            if produced is not None and produced.mask is not None:
-                kept.add(produced.value)
-        forward = step.step
-        if isinstance(forward, (Finish, Normalize)):
-            kept.add(forward.source)
-        elif isinstance(forward, Gather) and (forward.bonds is not None or forward.aggr == "max" or forward.eps is not None):
-            kept |= {forward.source, forward.bonds, forward.out if forward.aggr == "max" else None}
-    return frozenset(value for value in kept if value is not None)
+def reads_source(step: Gather, train_eps: bool) -> bool:
+    """Return whether the gradients of a gather depend on its source."""
+    return step.bonds is not None or step.aggr == "max" or (train_eps and step.eps is not None)

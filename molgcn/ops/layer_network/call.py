@@ -56,12 +56,15 @@ class Options(NamedTuple):
             precisely.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
         tile_nodes: A promise that no tile of `tile_ptr` has more atoms, or 0. A molecule that breaks the promise has NaN as its result.
+        recompute: Whether forward keeps only the layers' inputs on CUDA, and backward computes a layer's other values again. The CPU keeps
+            and computes the same either way.
     """
 
     training: bool = False
     precision: str = "float32"
     save_for_backward: bool = True
     tile_nodes: int = 0
+    recompute: bool = False
 
 
 class LayerNetworkCall(NamedTuple):

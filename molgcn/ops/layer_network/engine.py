@@ -32,6 +32,10 @@ class Steps(Protocol):
         """Compute the gradients that a backward step describes."""
         ...
 
+    def again(self, step: Step) -> None:
+        """Compute a step's value again in a backward pass, with the moments that forward has kept."""
+        ...
+
 
 class StepsOf(Protocol):
     """A function that returns the implementation of a pass's steps."""
@@ -45,8 +49,8 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     """Return the operator's outputs."""
     saved = call.graph.x.new_empty(saved_numbers(call))
     run = Pass(call, saved, backward=False)
-    _copy_inputs(run)
     steps = steps_of(run)
+    _copy_inputs(run)
     for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
         steps.forward(step, following)
     pooled = call.graph.x.new_empty(call.graph.num_graphs, call.spec.hidden_channels)
@@ -71,7 +75,10 @@ def backward(
     steps = steps_of(run)
     steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)
     for step in run.backward.steps:
-        steps.backward(step)
+        if isinstance(step, Step):
+            steps.again(step)
+        else:
+            steps.backward(step)
     of_x, of_bonds = (_gradient(run, number) for number in (run.backward.of_x, run.backward.of_bonds))
     return of_x, of_bonds, list(run.grad_parameters.values())
 

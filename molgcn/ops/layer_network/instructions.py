@@ -241,8 +241,8 @@ class Builder:
         else:
             yield Instruction(Op.NORMALIZE, step.out, step.source)
 
-    def _backward(self, step: GradStep) -> Iterator[Instruction]:
-        if isinstance(step, WeightGrads):
+    def _backward(self, step: GradStep | Step) -> Iterator[Instruction]:
+        if isinstance(step, WeightGrads | Step):
             return
         grad = self._keys.gradient(step.grad)
         if isinstance(step, GatherGrad):

@@ -121,11 +121,13 @@ def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
     return isinstance(step, Gather) or (isinstance(step, Linear) and tensor_cores)
 
 
-def backward_launches(run: Pass, steps: Sequence[GradStep], gpu: Gpu | None) -> dict[GradStep, GradLaunch]:
+def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | None) -> dict[GradStep, GradLaunch]:
     """Return the launches of a backward pass, each under its last step. The arguments are those of :func:`forward_launches`."""
     launches: dict[GradStep, GradLaunch] = {}
     together: list[FinishGrad | InputGrad] = []
     for i, step in enumerate(steps):
+        if isinstance(step, Step):  # computes a value again, in a launch of its own
+            continue
         following = steps[i + 1] if i + 1 < len(steps) else None
         if gpu is not None and isinstance(following, InputGrad) and _grad_joins(step, together, following, run, gpu):
             together.append(step)
@@ -152,7 +154,7 @@ def _grad_joins(
     return one and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
 
 
-def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep], tensor_cores: bool) -> FinishGrad | None:
+def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], tensor_cores: bool) -> FinishGrad | None:
     """Return the next step if it needs sums of the columns of what this step computes, and its launch can leave them."""
     following = next((other for other in rest if not isinstance(other, WeightGrads)), None)
     if not isinstance(following, FinishGrad) or not uses_batch(following.step, run) or isinstance(step, WeightGrads):

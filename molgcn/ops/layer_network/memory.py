@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 ALIGNMENT = 64  # numbers: 256 bytes of float32
+
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Span(NamedTuple):
@@ -22,7 +25,7 @@ class Span(NamedTuple):
     last: int
 
 
-class Layout(NamedTuple):
+class Layout(NamedTuple, Generic[Key]):
     """The offsets of pieces of memory.
 
     Attributes:
@@ -30,7 +33,7 @@ class Layout(NamedTuple):
         size: The total size in numbers.
     """
 
-    offsets: Mapping[int, int]
+    offsets: Mapping[Key, int]
     size: int
 
 
@@ -44,10 +47,10 @@ def stride_of(width: int) -> int:
     return -(-width // 4) * 4
 
 
-def lay_out(spans: Mapping[int, Span]) -> Layout:
+def lay_out(spans: Mapping[Key, Span]) -> Layout[Key]:
     """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
     taken: list[tuple[int, int, Span]] = []  # first and last number, and span
-    offsets: dict[int, int] = {}
+    offsets: dict[Key, int] = {}
     for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
         size, at = aligned(span.size), 0
         for begin, end, other in sorted(taken, key=lambda each: each[:2]):
@@ -58,27 +61,26 @@ def lay_out(spans: Mapping[int, Span]) -> Layout:
     return Layout(offsets, max((end for _, end, _ in taken), default=0))
 
 
-def side_by_side(sizes: Mapping[int, int]) -> Layout:
+def side_by_side(sizes: Mapping[Key, int]) -> Layout[Key]:
     """Return a layout of pieces that are all needed at the same time."""
-    offsets, size = {}, 0
+    offsets, size = dict[Key, int](), 0
     for key in sizes:
         offsets[key] = size
         size += aligned(sizes[key])
     return Layout(offsets, size)
 
 
-def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = (), delay: int = 0) -> dict[int, Span]:
-    """Return the spans of numbered pieces from the steps that touch them.
+def spans(sizes: Mapping[Key, int], touched: Sequence[Iterable[Key]], until_end: Iterable[Key] = ()) -> dict[Key, Span]:
+    """Return the spans of pieces from the steps that touch them.
 
     Args:
         sizes: The size of each piece in numbers. Pieces without a size are left out.
         touched: The pieces that each step reads or writes.
         until_end: The pieces that are needed after the last step.
-        delay: The number of steps that a step may come late.
     """
-    found: dict[int, Span] = {}
+    found: dict[Key, Span] = {}
     for time, keys in enumerate(touched):
         for key in keys:
             if key in sizes:
-                found[key] = Span(sizes[key], found[key].first if key in found else time, time + delay)
-    return {key: span._replace(last=len(touched) + delay) if key in set(until_end) else span for key, span in found.items()}
+                found[key] = Span(sizes[key], found[key].first if key in found else time, time)
+    return {key: span._replace(last=len(touched)) if key in set(until_end) else span for key, span in found.items()}

@@ -21,7 +21,8 @@ from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
     "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor? tile_ptr, Tensor[] parameters, "
-    "Tensor[] statistics, Tensor seed, str spec, bool training, str precision, bool save_for_backward, int tile_nodes"
+    "Tensor[] statistics, Tensor seed, str spec, bool training, str precision, bool save_for_backward, int tile_nodes, "
+    "bool recompute"
 )
 torch.library.define(
     "molgcn::layer_network",

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
+from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans, stride_of
-from molgcn.ops.layer_network.program import Program, program_of
-from molgcn.ops.layer_network.steps import BONDS, Step, X
+from molgcn.ops.layer_network.layouts import (
+    Ref,
+    Sizes,
+    backward_layout,
+    in_memory,
+    launches_layout,
+    saved_layout,
+    scratch_layout,
+)
+from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
+from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 _FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
-_LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
-_LATEST = 3  # a step may be computed together with one that comes up to so many steps later
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 
@@ -48,91 +54,6 @@ class Rows(NamedTuple):
         return self.tensor[:, : self.width]
 
 
-class Sizes(NamedTuple):
-    """The numbers of rows of values.
-
-    Attributes:
-        atoms: The number of atoms, N.
-        bonds: The number of rows of bonds, K or E.
-    """
-
-    atoms: int
-    bonds: int
-
-    def numbers(self, program: Program, value: int) -> int:
-        """Return how many numbers a value has in memory."""
-        rows, width = program.values[value]
-        return getattr(self, rows) * stride_of(width)
-
-
-def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values that backward reads, except inputs that are read where they are.
-
-    Args:
-        program: The forward pass.
-        kept: The values that backward reads.
-        sizes: The numbers of rows.
-    """
-    return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
-
-
-@lru_cache(maxsize=_LAYOUTS)
-def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
-    """Return the layout of the values of a forward pass that are not saved.
-
-    Args:
-        program: The forward pass.
-        kept: The values that are saved.
-        sizes: The numbers of rows.
-    """
-    others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
-    made = {value: sizes.numbers(program, value) for value in others}
-    touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
-    return lay_out(spans(made, touched, until_end=(program.out,), delay=_LATEST))
-
-
-@lru_cache(maxsize=_LAYOUTS)
-def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
-    """Return the layout of the gradients of a backward pass.
-
-    Args:
-        program: The forward pass.
-        backward: Its backward pass.
-        sizes: The numbers of rows.
-    """
-    made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
-    touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
-    return lay_out(spans(made, touched, until_end=_outputs(backward), delay=_LATEST))
-
-
-def _outputs(backward: Backward) -> list[int]:
-    return [number for number in (backward.of_x, backward.of_bonds) if number is not None]
-
-
-def _in_memory(program: Program, value: int) -> bool:
-    """Return whether a value needs memory of the pass: all but inputs whose width is a multiple of four."""
-    return value > BONDS or program.values[value].width % 4 > 0
-
-
-def _touched(step: Step) -> Iterator[int]:
-    for name in ("source", "out", "bonds", "add"):
-        value = getattr(step, name, None)
-        if value is not None:
-            yield value
-
-
-def _gradients(step: GradStep) -> Iterator[int]:
-    if isinstance(step, WeightGrads):
-        yield from (product.grad for product in step.products)
-        return
-    yield step.grad
-    for produced in (step.source, getattr(step, "bonds", None)):
-        if produced is not None:
-            yield produced.out
-            if produced.add is not None:
-                yield produced.add
-
-
 class Pass:
     """The memory that the steps of one pass read and write.
 
@@ -142,6 +63,10 @@ class Pass:
         backward: Whether this is a backward pass, whose gradients get memory too.
         grad_x: Whether the gradient of x is wanted, in a backward pass.
         grad_bonds: Whether the gradient of the bonds' rows is wanted, in a backward pass.
+
+    Attributes:
+        is_backward: Whether this is a backward pass.
+        kept: The values that forward keeps for backward.
     """
 
     def __init__(self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, grad_x: bool = False, grad_bonds: bool = False) -> None:
@@ -151,13 +76,12 @@ class Pass:
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
         self.is_backward = backward
-        self.kept = _kept(call)
-        self._sizes = _sizes(call)
+        self.kept, self._sizes = _kept(call), _sizes(call)
         self._saved = saved_layout(self.program, self.kept, self._sizes)
         self._names = {name: index for index, name in enumerate(call.spec.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
-            self._layout = backward_plan(self.program, self.backward, self._sizes)
+            self._layout = backward_layout(self.program, self.backward, self._sizes)
         else:
             self._layout = scratch_layout(self.program, self.kept, self._sizes)
 
@@ -165,27 +89,30 @@ class Pass:
     def _scratch(self) -> Tensor:
         return self.graph.x.new_empty(self._layout.size)
 
-    def lay_out_gradients(self, touched: Sequence[Iterable[int]]) -> None:
-        """Lay the gradients out anew for launches that each touch some of them, before any is used. The others get no memory."""
-        made = {number: self._sizes.numbers(self.program, value) for number, value in enumerate(self.backward.gradients)}
-        self._layout = lay_out(spans(made, touched, until_end=_outputs(self.backward)))
+    def lay_out_values(self, values: Iterable[int]) -> None:
+        """Lay out the values of a forward pass anew for one launch that reads all of `values`, before any is used. Others get no memory."""
+        self._layout = side_by_side(self._sizes.of_values(self.program, [value for value in values if value not in self.kept]))
+
+    def lay_out_launches(self, launches: Sequence[Iterable[Ref]]) -> None:
+        """Lay out the memory of a backward pass anew for launches that each touch some rows, before any is used. Others get no memory."""
+        self._layout = launches_layout(self.program, self.backward, self._sizes, launches)
 
     def rows(self, value: int) -> Rows:
         """Return the rows of a value of the forward pass."""
         given, (rows, width) = (self.graph.x, self.graph.bonds), self.program.values[value]
-        if not _in_memory(self.program, value):
+        if not in_memory(self.program, value):
             tensor = given[value]
             assert tensor is not None
             return Rows(tensor, width)
         num_rows = getattr(self._sizes, rows)
-        if value in self._saved.offsets:
-            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[value], num_rows, width)
-        return _rows(self._scratch, self._layout.offsets[value], num_rows, width)
+        if value in self.kept:
+            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[Ref(False, value)], num_rows, width)
+        return _rows(self._scratch, self._layout.offsets[Ref(False, value)], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]
-        return _rows(self._scratch, self._layout.offsets[number], getattr(self._sizes, rows), width)
+        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], getattr(self._sizes, rows), width)
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
@@ -240,8 +167,9 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
     few = call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS
-    together = LAYERS_OF_LAUNCH if pays(call) else _LAYERS_TOGETHER if few else 1
-    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
+    on_tiles = 1 if call.options.recompute else LAYERS_OF_LAUNCH
+    together = on_tiles if pays(call) else _LAYERS_TOGETHER if few else 1
+    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together, call.options.recompute)
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:
@@ -249,7 +177,7 @@ def _kept(call: LayerNetworkCall) -> frozenset[int]:
     if not call.options.save_for_backward:
         return frozenset()
     program = program_of(call.spec, call.dropout_rate > 0)
-    return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max").kept
+    return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max", recompute=call.options.recompute).kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

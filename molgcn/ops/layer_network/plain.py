@@ -58,6 +58,10 @@ class PlainSteps:
         found = _gradients(lambda source: pool(source, self.run.graph.ptr, spec.pool), grad_pooled, {"source": rows})
         self._write(Produced(out, 0, None, mask), found["source"])
 
+    def again(self, step: Step) -> None:
+        """Compute a step's value again in a backward pass."""
+        self.forward(step, None)
+
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes."""

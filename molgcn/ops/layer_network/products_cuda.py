@@ -55,7 +55,6 @@ class TensorCoreProducts:
         self.run, self._workspace, self._ends = run, workspace, ends
         self._device = run.graph.x.device
         self._gpu = gpu(self._device)
-        self._scratch: dict[int, int] = {}
         self._just_prepared = False
 
     def linear(self, launch: Launch) -> None:
@@ -120,7 +119,7 @@ class TensorCoreProducts:
         run, it = self.run, WEIGHTS()
         shapes = shapes_of(run, run.backward.gradients, step.products)
         plans = weight_blocks(shapes, self._gpu)
-        partial = self._reused(sum(plan.partial_bytes for plan in plans))
+        partial = self._workspace.scratch_of_launch(sum(plan.partial_bytes for plan in plans))
         blocks, it.num_products = 0, len(plans)
         for each, product, shape, plan in zip(it.products, step.products, shapes, plans, strict=False):
             each.gradient = run.gradient(product.grad).address
@@ -196,9 +195,3 @@ class TensorCoreProducts:
         if self.run.program.values[value].rows == "atoms":
             return atoms, 0
         return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
-
-    def _reused(self, size: int) -> int:
-        """Return the address of scratch memory for one launch. Later launches reuse it for the same size."""
-        if size not in self._scratch:
-            self._scratch[size] = self._workspace.scratch(size)
-        return self._scratch[size]

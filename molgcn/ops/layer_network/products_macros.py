@@ -119,6 +119,9 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     if not run.call.options.save_for_backward:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
+    for again in backward.steps:
+        if isinstance(again, Linear):
+            yield "product_rows.cu", forward_product(run, Launch(again), gpu)[1]
     for grad_launch in backward_launches(run, backward.steps, gpu).values():
         step = grad_launch.step
         if isinstance(step, InputGrad):

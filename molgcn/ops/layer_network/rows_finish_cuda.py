@@ -45,8 +45,8 @@ class FinishLaunches:
         self._launch("rows_finish.cu", "rows_finish", it, teams, _ROWS, leaves)
 
     def leave_moments(self, step: Finish) -> None:
-        """Leave the moments for the norm of a step, unless it needs none or the launch before has left them."""
-        if not uses_batch(step, self.run) or self._ends.has_parts(step):
+        """Leave the moments for the norm of a step, unless it needs none or an earlier launch has left them."""
+        if not uses_batch(step, self.run) or self.run.is_backward or self._ends.has_parts(step):
             return
         source = self.run.rows(step.source)
         teams = teams_of(source.stride)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, teams_of
 from molgcn.ops.layer_network.steps import Gather
@@ -88,7 +88,7 @@ class GatherLaunches:
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
         teams = teams_of(grad.stride, most_lanes=_LANES_OF_FEW if table and num_atoms <= _FEW_ATOMS else MOST_LANES)
-        reads = forward.bonds is not None or forward.aggr == "max" or forward.eps is not None
+        reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
         rows |= {"largest": run.rows(forward.out) if forward.aggr == "max" else None}

@@ -14,7 +14,7 @@ from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, 
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.launches_cuda import backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import Launch, backward_launches, forward_launches
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
@@ -50,8 +50,10 @@ class CudaSteps:
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value, unless a later step's launch does."""
         launch = self._launches.get(step)
-        if launch is None:
-            return
+        if launch is not None:
+            self._compute(launch)
+
+    def _compute(self, launch: Launch) -> None:
         if launch.before is not None:
             self._rows.leave_moments(launch.before)
         if isinstance(launch.step, Linear):
@@ -62,6 +64,10 @@ class CudaSteps:
             self._rows.finish(launch.step, launch.leaves)
         else:
             self._rows.normalize(launch.step)
+
+    def again(self, step: Step) -> None:
+        """Compute a step's value again in a backward pass, with the moments that forward has kept."""
+        self._compute(Launch(step))
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""

@@ -13,6 +13,7 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import Backward, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
+from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
 from molgcn.ops.layer_network.rows_gather_cuda import AGGREGATIONS, GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
@@ -20,7 +21,7 @@ from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Gather, Linear, Step, X
 from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
 from molgcn.ops.layer_network.tiles_plan import TilePlan
-from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass, values_read
+from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass
 from molgcn.ops.layer_network.tiles_resolve import NORM_KINDS, Resolver, TileProducts
 from molgcn.ops.layer_network.tiles_sums import TileSums
 from molgcn.ops.layer_network.workspace import Workspace
@@ -48,6 +49,8 @@ class TileSteps:
         self._products = TileProducts(run, self._workspace, self._ends)
         self._device = run.graph.x.device
         self._of_bonds: list[InputGrad] = []
+        if not run.is_backward:
+            run.lay_out_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
 
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
@@ -56,28 +59,32 @@ class TileSteps:
 
     def pool(self, pooled: Tensor) -> None:
         """Compute all layers and the pooled rows of the last value, `pooled` [B, H]."""
-        run, stored, tile_ptr = self._run, frozenset[int](), self._run.graph.tile_ptr
-        if run.call.options.save_for_backward:
-            stored = values_read(run.spec, run.program, backward_steps(run.call, grad_x=True, grad_bonds=True)) - {X}
+        tile_ptr = self._run.graph.tile_ptr
         assert tile_ptr is not None
         end = tile_ptr.data_ptr() + 4 * (tile_ptr.shape[0] - 1)
-        made = forward_pass(run.program, stored)
-        self._plan, self._backward = self._planned(made, sums_codes=False), False
-        self._launch(made, pooled, (Rows(pooled, pooled.shape[1]), end, 0))
+        self._launch(self._forward_pass, pooled, (Rows(pooled, pooled.shape[1]), end, 0))
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Take the gradient of the pooled rows. The first launch computes gradient 0."""
-        passes = self._backward_passes(self._run.backward)
-        self._run.lay_out_gradients([each.gradients for each in passes])
-        self._plan, self._backward = self._planned(*passes, sums_codes=True), True
-        self._passes, self._grad_pooled = iter(passes), grad_pooled
+        run, passes = self._run, self._backward_passes(self._run.backward)
+        again = again_passes(run.program, run.backward)
+        run.lay_out_launches([its.touched | made.touched for its, made in zip(again, passes, strict=True)])
+        self._backward_plan = self._planned(*passes, sums_codes=True)
+        self._passes, self._grad_pooled = iter(zip(again, passes, strict=True)), grad_pooled
+
+    def again(self, step: Step) -> None:
+        """Compute a step's value again if it is one of bonds. A launch before that of the layer's gradients computes all others."""
+        self.forward(step, None)
 
     def backward(self, step: GradStep) -> None:
         """Compute all steps of some layers once the step comes that computes the gradients of their weights."""
         if isinstance(step, InputGrad) and self._is_of_bonds(step.source.value):
             self._of_bonds.append(step)
         if isinstance(step, WeightGrads):
-            self._launch_backward(next(self._passes))
+            again, made = next(self._passes)
+            if again.instructions:
+                self._launch(again, self._grad_pooled)
+            self._launch_backward(made)
             for each in self._of_bonds:
                 self._products.input_grad(GradLaunch(each))
             self._of_bonds.clear()
@@ -93,27 +100,38 @@ class TileSteps:
     def _launch_backward(self, made: TilePass) -> None:
         run, graph, cleared = self._run, self._run.graph, []
         atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
-        if run.backward.of_x in made.gradients:
+        if run.backward.of_x is not None and Ref(True, run.backward.of_x) in made.touched:
             cleared.append((run.gradient(run.backward.of_x), atoms, 0))
-        if run.backward.of_bonds in made.gradients and graph.code is None:
+        if run.backward.of_bonds is not None and Ref(True, run.backward.of_bonds) in made.touched and graph.code is None:
             cleared.append((run.gradient(run.backward.of_bonds), atoms, graph.rowptr.data_ptr()))
-        self._launch(made, self._grad_pooled, *cleared)
+        self._launch(made, self._grad_pooled, *cleared, plan=self._backward_plan)
 
     def _backward_passes(self, backward: Backward) -> tuple[TilePass, ...]:
         return backward_passes(self._run.spec, self._run.program, backward, coded=self._run.graph.code is not None)
 
+    @cached_property
+    def _forward_pass(self) -> TilePass:
+        stored = frozenset(value for value in self._run.kept if value != X and not self._is_of_bonds(value))
+        return forward_pass(self._run.program, stored)
+
+    @cached_property
+    def _forward_plan(self) -> TilePlan:
+        return self._planned(self._forward_pass, sums_codes=False)
+
     def _planned(self, *passes: TilePass, sums_codes: bool) -> TilePlan:
         return TilePlan.of(self._run.call, passes, gpu(self._device), sums_codes=sums_codes)
 
-    def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int]) -> None:
+    def _launch(self, made: TilePass, pooled: Tensor, *cleared: tuple[Rows, int, int], plan: TilePlan | None = None) -> None:
         """Launch instructions, and add up the sums of a backward pass.
 
         Args:
             made: The instructions.
             pooled: The pooled rows, or their gradient.
             *cleared: Rows that become zero beyond the last molecule, atom or bond, with the addresses for `num_real` in cuda/quads.cuh.
+            plan: The plan of the launches of a backward pass, or None for the instructions of a forward pass.
         """
-        run, graph, rate, plan, sums = self._run, self._run.graph, self._run.call.dropout_rate, self._plan, TileSums()
+        run, graph, rate, sums, backward = self._run, self._run.graph, self._run.call.dropout_rate, TileSums(), plan is not None
+        plan = plan or self._forward_plan
         assert graph.tile_ptr is not None
         num_tiles = graph.tile_ptr.shape[0] - 1
         blocks = plan.num_blocks(num_tiles)
@@ -126,7 +144,7 @@ class TileSteps:
         for number, following in zip(linear, [*linear[1:], *linear[:1]], strict=True):
             it.instructions[number].next = following
         tensors = {name: getattr(graph, name) for name in ("ptr", "rowptr", "col", "code", "tile_ptr")}
-        if self._backward and run.spec.edge_channels is not None:
+        if backward and run.spec.edge_channels is not None:
             tensors["paired"] = self._gathers.paired
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
         numbers |= {"num_slots": plan.num_slots, "num_codes": plan.num_codes, "num_sums": sums.count}
@@ -135,8 +153,8 @@ class TileSteps:
         for clear, (rows, atoms, bonds) in zip(it.cleared, cleared, strict=False):
             clear.rows, clear.atoms, clear.bonds, clear.width = rows.address, atoms, bonds, rows.tensor.shape[1]
             clear.num_rows = rows.tensor.shape[0]
-        macros = self._macros(plan, backward=self._backward)
-        function = kernel("tile_network.cu", "tile_network", macros, self._device, None if self._backward else self._prefetch)
+        macros = self._macros(plan, backward=backward)
+        function = kernel("tile_network.cu", "tile_network", macros, self._device, None if backward else self._prefetch)
         function.launch(blocks, 32 * plan.warps, plan.shared_bytes, it)
         sums.launch(blocks * plan.warps, self._device)
 

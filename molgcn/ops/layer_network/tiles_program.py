@@ -10,17 +10,10 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
+from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
-
-
-class Ref(NamedTuple):
-    """Rows of a pass: a value of the forward pass, or a gradient of the backward pass, by its number."""
-
-    gradient: bool
-    number: int
-
 
 _AHEAD = 2  # tasks between the request for rows of global memory and their use
 _NOWHERE = Ref(True, -1)  # the gradient of a source that is not wanted
@@ -56,12 +49,12 @@ class TilePass(NamedTuple):
     Attributes:
         instructions: The instructions in their order.
         num_slots: The number of slots in shared memory.
-        gradients: The gradients in global memory that the launch, or another for the same layers, reads or writes.
+        touched: The gradients, and the values computed again, in global memory that the launch or another for the same layers touches.
     """
 
     instructions: tuple[Instruction, ...]
     num_slots: int
-    gradients: frozenset[int] = frozenset()
+    touched: frozenset[Ref] = frozenset()
 
 
 class _Task(NamedTuple):
@@ -107,20 +100,29 @@ def _forward_task(program: Program, step: Step) -> _Task:
 
 
 @cache
-def values_read(spec: LayerNetworkSpec, program: Program, backward: Backward) -> frozenset[int]:
-    """Return the atoms' values that the backward pass on tiles and the gradients of the weights read.
+def again_passes(program: Program, backward: Backward) -> tuple[TilePass, ...]:
+    """Return the instructions that compute values again and store those that are read, one pass for each launch of a backward pass."""
+    of_gradients = (read for step, read in zip(backward.steps, backward.read, strict=True) if not isinstance(step, Step))
+    read = frozenset[int]().union(*of_gradients)
+    widths = {Ref(False, number): value.width for number, value in enumerate(program.values)}
+    passes = []
+    for part in _parts(backward):
+        steps = [step for step in part if isinstance(step, Step)]
+        tasks = [_forward_task(program, step) for step in steps if program.values[step.out].rows == "atoms"]
+        made = _Builder(tasks, widths, {Ref(False, value) for value in read}).built()
+        values = {step.out for step in steps if step.out in read or program.values[step.out].rows == "bonds"}
+        passes.append(made._replace(touched=frozenset(Ref(False, value) for value in values)))
+    return tuple(passes)
 
-    Args:
-        spec: The network.
-        program: Its forward pass.
-        backward: Its backward pass.
-    """
-    read = {product.source for step in backward.steps if isinstance(step, WeightGrads) for product in step.products}
-    for task in _backward_tasks(spec, program, backward.steps, coded=True):
-        read |= set() if task.instruction.rows is None else {task.instruction.rows.number}
-        read |= {task.mask.value} if task.mask is not None and task.mask.mask is not None else set()
-    read |= {program.out} if backward.mask is not None else set()
-    return frozenset(value for value in read if value is not None and program.values[value].rows == "atoms")
+
+def _parts(backward: Backward) -> list[list[GradStep | Step]]:
+    """Return the steps of each launch, which ends with gradients of weights."""
+    parts: list[list[GradStep | Step]] = [[]]
+    for step in backward.steps:
+        parts[-1].append(step)
+        if isinstance(step, WeightGrads):
+            parts.append([])
+    return parts[:-1]
 
 
 @cache
@@ -133,14 +135,10 @@ def backward_passes(spec: LayerNetworkSpec, program: Program, backward: Backward
         backward: Its backward pass.
         coded: Whether the bonds' rows are a table of distinct bonds.
     """
-    parts: list[list[GradStep]] = [[]]
-    for step in backward.steps:
-        parts[-1].append(step)
-        if isinstance(step, WeightGrads):
-            parts.append([])
+    parts = [[step for step in part if not isinstance(step, Step)] for part in _parts(backward)]
     widths = {Ref(True, number): program.values[value].width for number, value in enumerate(backward.gradients)}
     widths |= {Ref(False, number): value.width for number, value in enumerate(program.values)}
-    tasks = [list(_backward_tasks(spec, program, part, coded=coded)) for part in parts[:-1]]
+    tasks = [list(_backward_tasks(spec, program, part, coded=coded)) for part in parts]
     first = Produced(program.out, 0, None, backward.mask)
     tasks[0].insert(0, _Task(Instruction("pool_grad"), out=Ref(True, 0), mask=first))
     passes = []
@@ -150,8 +148,8 @@ def backward_passes(spec: LayerNetworkSpec, program: Program, backward: Backward
         stored |= set() if backward.of_x is None else {Ref(True, backward.of_x)}
         made = _Builder(part, widths, stored).built()
         refs = {each.rows for each in made.instructions if each.rows is not None and each.rows.gradient}
-        of_bonds = {number for step in parts[number] for number in _of_bonds(program, step)}
-        passes.append(made._replace(gradients=frozenset({ref.number for ref in refs} | of_bonds)))
+        of_bonds = {Ref(True, number) for step in parts[number] for number in _of_bonds(program, step)}
+        passes.append(made._replace(touched=frozenset(refs | of_bonds)))
     return tuple(passes)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, InputGrad
+from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.products_plan import in_chunks
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear
 from molgcn.ops.layer_network.tiles_arguments import OPS
-from molgcn.ops.layer_network.tiles_program import Instruction, Ref
+from molgcn.ops.layer_network.tiles_program import Instruction
 from molgcn.ops.layer_network.tiles_sums import TileSums
 
 NORM_KINDS = {"layer": 1, "batch": 2}  # NORM_LAYER and NORM_BATCH in cuda/tile_finish.cuh

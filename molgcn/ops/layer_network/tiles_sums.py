@@ -45,8 +45,8 @@ class TileSums:
         return self._gradients[-1].first
 
     def reserve(self, workspace: Workspace, warps: int) -> int:
-        """Return the address of memory for the numbers of all warps."""
-        self._address = workspace.scratch(4 * warps * self.count)
+        """Return the address of memory for the numbers of all warps until :meth:`launch`."""
+        self._address = workspace.scratch_of_launch(4 * warps * self.count)
         return self._address
 
     def launch(self, warps: int, device: torch.device) -> None:

@@ -22,6 +22,7 @@ class Workspace:
         self._counters = like.new_empty(0, dtype=torch.int32)
         self._used = 0
         self._kept: list[Tensor] = []
+        self._reused = like.new_empty(0, dtype=torch.uint8)
 
     def counters(self, number: int) -> int:
         """Return the address of `number` uint32 counters that are 0 and that no other kernel uses."""
@@ -37,3 +38,9 @@ class Workspace:
         """Return the address of `num_bytes` bytes of uninitialised memory."""
         self._kept.append(self._like.new_empty(num_bytes, dtype=torch.uint8))
         return self._kept[-1].data_ptr()
+
+    def scratch_of_launch(self, num_bytes: int) -> int:
+        """Return the address of `num_bytes` bytes of uninitialised memory for one launch. Later launches use the same memory."""
+        if num_bytes > self._reused.shape[0]:
+            self._reused = self._like.new_empty(num_bytes, dtype=torch.uint8)
+        return self._reused.data_ptr()

@@ -37,16 +37,11 @@ def test_spans_of_steps():
     assert found == {0: Span(5, 0, 1), 1: Span(6, 1, 2), 2: Span(7, 2, 3)}
 
 
-def test_what_a_late_step_reads_is_kept_until_then():
-    found = spans({0: 5, 1: 6}, [(0,), (1,)], until_end=(1,), delay=3)
-    assert found == {0: Span(5, 0, 3), 1: Span(6, 1, 5)}
-
-
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 300)))
 def test_side_by_side(sizes):
     layout = side_by_side(sizes)
     ends = {layout.offsets[key] + size for key, size in sizes.items()}
     assert max(ends, default=0) <= layout.size
-    places = sorted((layout.offsets[key], layout.offsets[key] + size) for key, size in sizes.items() if size)
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
+    extents = sorted((layout.offsets[key], layout.offsets[key] + size) for key, size in sizes.items() if size)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(extents))
     assert all(at % ALIGNMENT == 0 for at in layout.offsets.values())

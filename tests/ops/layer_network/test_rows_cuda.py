@@ -26,7 +26,9 @@ def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
 
 def slow_but(cases, *fast):
     """Return the cases, marked slow unless they are among `fast`."""
-    return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    return [
+        case if case in fast else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in cases
+    ]
 
 
 @pytest.mark.parametrize("training", slow_but([True, False], True))
@@ -40,6 +42,27 @@ def test_every_option_in_float64(emulate, network, training):
 def test_widths(emulate, network, hidden):
     """Widths range from one column to rows that several blocks share; bonds' rows are as wide as the atoms', or mapped."""
     check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
+
+
+def check_again(call: LayerNetworkCall) -> None:
+    """Check that values computed again in backward leave the bits of all results as they are."""
+    expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
+    for one, other in ((actual.outputs, expected.outputs), (actual.gradients, expected.gradients)):
+        assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_values_computed_again_have_the_same_bits(emulate, network):
+    check_again(random_call(spec_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
+
+
+@pytest.mark.slow
+def test_values_computed_again_in_float32(emulate):
+    """Forward takes norms into products; the sums for norms' gradients are made by other launches, and round differently."""
+    call = random_call(spec_of("feed-forward", 20, in_channels=20), sizes=[150] * 15, dtype=torch.float32)
+    expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
+    assert torch.equal(actual.outputs["pooled"], expected.outputs["pooled"])
+    assert worst_difference(actual.gradients, expected.gradients) < (1e-4,)
 
 
 @pytest.mark.slow

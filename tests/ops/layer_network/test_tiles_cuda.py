@@ -11,6 +11,7 @@ from stack_cases import A100, H100, RTX
 from tiles_cases import CASES, SIZES, single
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import program_of
@@ -43,6 +44,24 @@ def slow_but(cases, *fast):
 def test_every_option(emulate, network):
     """Results agree with and without dropout, whose random numbers are the same."""
     check(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network]))
+
+
+@pytest.mark.parametrize("network", ["gine", pytest.param("gcn_edge", marks=pytest.mark.slow)])
+def test_what_is_kept_for_backward_does_not_change_the_result(emulate, network):
+    """The launch reads the bonds' rows of all layers."""
+    call = single(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network]))
+    not_kept = call._replace(options=call.options._replace(save_for_backward=False))
+    with torch.no_grad(), gpu_memory():
+        assert torch.equal(engine.forward(not_kept, TileSteps).pooled, engine.forward(call, TileSteps).pooled)
+
+
+@pytest.mark.parametrize("coded", slow_but([True, False], True))
+@pytest.mark.parametrize("network", ["gine", "sage", pytest.param("feed-forward, layer", marks=pytest.mark.slow)])
+def test_values_computed_again_have_the_same_bits(emulate, network, coded):
+    call = single(random_call(spec_of(network, 20), sizes=SIZES, training=CASES[network], coded=coded))
+    expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
+    for one, other in ((actual.outputs, expected.outputs), (actual.gradients, expected.gradients)):
+        assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
 
 
 @pytest.mark.slow

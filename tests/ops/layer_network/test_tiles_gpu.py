@@ -49,6 +49,27 @@ def test_every_option_at_every_width(network, hidden):
     check(network, hidden, sizes=SIZES, coded=hidden != 31)
 
 
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("network", CASES)
+def test_values_computed_again_have_the_same_bits(network, coded):
+    """Sums over atoms group their terms differently, since a launch then has one layer in place of four."""
+    call = single(call_of(network, 32, sizes=SIZES * 80, coded=coded))
+    assert pays(call)
+    expected, actual = (passes(call._replace(options=call.options._replace(recompute=again)), TileSteps) for again in (False, True))
+    assert torch.equal(actual.outputs["pooled"], expected.outputs["pooled"])
+    assert torch.equal(actual.gradients["x"], expected.gradients["x"])
+    assert worst_difference(actual.gradients, expected.gradients) < (1e-5,)
+
+
+@pytest.mark.parametrize("network", ["gine", "gcn_edge"])
+def test_what_is_kept_for_backward_does_not_change_predictions(network):
+    call = single(call_of(network, 32, sizes=SIZES * 80))
+    assert pays(call)
+    with torch.no_grad():
+        kept, not_kept = (layer_network(call._replace(options=call.options._replace(save_for_backward=keep))) for keep in (True, False))
+    assert torch.equal(kept.pooled, not_kept.pooled)
+
+
 @pytest.mark.parametrize("network", ["gine", "gcn_edge", "feed-forward"])
 def test_large_batches(network):
     """Blocks have several tiles each."""

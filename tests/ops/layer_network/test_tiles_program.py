@@ -8,7 +8,8 @@ from tiles_cases import CASES
 
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.program import program_of
-from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass
+from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
+from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass
 
 READS_OTHER_ROWS = {"gather", "pool", "gather_grad", "eps_grad", "table_grad"}
 
@@ -42,3 +43,21 @@ def test_barriers(network, together, coded):
         assert len(passes) == -(-5 // together)
         for made in passes:
             check(made)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("network", CASES)
+def test_recomputing_fits_where_the_passes_do(network, residual):
+    """Values are computed again by the kernel of the forward pass, and gradients by launches of one layer in place of four."""
+    spec = replace(spec_of(network, num_layers=5), residual=residual)
+    program, has_bonds = program_of(spec, dropout=True), spec.edge_channels is not None
+    usual, backward = (
+        backward_of(program, True, has_bonds, spec.train_eps, False, together, together == 1) for together in (LAYERS_OF_LAUNCH, 1)
+    )
+    forward, again = forward_pass(program, frozenset()), again_passes(program, backward)
+    for made in again:
+        check(made)
+        assert made.num_slots <= forward.num_slots
+        assert len(made.instructions) <= len(forward.instructions)
+    most = [max(made.num_slots for made in backward_passes(spec, program, each, coded=True)) for each in (usual, backward)]
+    assert most[1] <= most[0]

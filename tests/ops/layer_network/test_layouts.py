@@ -1,0 +1,62 @@
+"""The memory of a training step stays within stated shares of what PyG takes."""
+
+from pathlib import Path
+
+import pytest
+
+from molgcn.benchmark.family import KEY, network
+from molgcn.benchmark.family import NETWORKS as FAMILY
+from molgcn.benchmark.results import Table
+from molgcn.data import PackedMolecules
+from molgcn.nn.fused_layers import layer_call
+from molgcn.ops.layer_network.backward import backward_of
+from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
+from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
+from molgcn.ops.layer_network.tiles_program import again_passes, backward_passes
+
+SIZES = Sizes(94_652, 3)  # 4,096 molecules of ZINC, whose bonds are of three kinds
+MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv", KEY)
+
+
+def megabytes(spec: LayerNetworkSpec, *, recompute: bool, tiles: bool) -> float:
+    """Return the most memory that the rows of a step take: the first layer's input, what forward keeps, and what one pass needs."""
+    program = program_of(spec, dropout=False)
+    together = LAYERS_OF_LAUNCH if tiles and not recompute else 1
+    backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together, recompute)
+    made = backward_layout(program, backward, SIZES)
+    if tiles:
+        passes = zip(again_passes(program, backward), backward_passes(spec, program, backward, coded=True), strict=True)
+        made = launches_layout(program, backward, SIZES, [again.touched | each.touched for again, each in passes])
+    forward = 0 if tiles else scratch_layout(program, backward.kept, SIZES).size
+    kept = saved_layout(program, backward.kept, SIZES).size + SIZES.numbers(program, 0)
+    return 4 * (kept + max(made.size, forward)) / 2**20
+
+
+@pytest.fixture(scope="module")
+def molecules():
+    return PackedMolecules.from_smiles(["CCO", "C=O", "C#N"], features="zinc")
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "recomputed"),
+    [
+        ("GIN+ 12 x 80", 0.84, 0.19),
+        ("GCN+ 12 x 64", 0.82, 0.19),
+        ("GINE 12 x 64", 0.59, 0.22),
+        ("GIN 16 x 124", 0.67, 0.29),
+        ("SAGE 16 x 100", 0.78, 0.32),
+        ("GINE 5 x 300", 0.64, 0.32),
+        ("gin 12 x 64, layer norm", 0.77, 0.30),
+        ("gine 12 x 64, layer norm", 0.66, 0.21),
+        ("gcn_edge 12 x 64, layer norm", 0.69, 0.26),
+        ("sage 12 x 64, layer norm", 0.82, 0.31),
+    ],
+)
+def test_memory_of_a_step_beside_pyg(molecules, name, share, recomputed):
+    spec = layer_call(network(name, molecules).on_backend("fused").train(), molecules.batch(range(3))).spec
+    row = MEASURED.find(network=name, device="cuda", work="forward_backward", batch_size=4096, precision="highest")
+    tiles = FAMILY[name][3].get("norm") == "layer"
+    for wanted, recompute in ((share, False), (recomputed, True)):
+        assert megabytes(spec, recompute=recompute, tiles=tiles) <= wanted * row["pyg_mb"]
