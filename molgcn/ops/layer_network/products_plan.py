@@ -167,7 +167,8 @@ def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> Row
         return None
     row_tiles = 1 if num_rows <= 16 * gpu.num_multiprocessors else 2
     num_tiles = max(1, -(-num_rows // (16 * row_tiles)))
-    for groups in range(min(_MOST_WARPS // warps, -(-num_tiles // gpu.num_multiprocessors)), 0, -1):
+    most = min(_MOST_WARPS // warps, gpu.num_barriers - 1)  # each group has a named barrier
+    for groups in range(min(most, -(-num_tiles // gpu.num_multiprocessors)), 0, -1):
         num_blocks = min(-(-num_tiles // groups), gpu.num_multiprocessors)
         plan = RowBlocks(row_tiles, 1, warps, groups, True, 1, num_tiles, num_blocks, widths, work)
         if plan.shared_bytes <= gpu.shared_limit:

@@ -50,6 +50,11 @@ def test_parts_of_many_blocks(emulate):
     assert "layer_end_merge.cu" in emulate.sources
 
 
+def test_as_many_groups_as_there_are_barriers(emulate):
+    """Each group of warps has a named barrier. Few columns leave room for more groups than a block has barriers."""
+    assert worst_forward(call_of(3, 12, 32 * 40, num_layers=1, feed_forward=False, mlp_norm=False)) < 2e-7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
 def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
