@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 START, END = "<!-- made by benchmarks/readme_table.py -->", "<!-- end -->"
 PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Losses of both backends over epochs and over wall time"}
 HEADLINES = (("h100", "whole step", "B = 4,096"), ("h100", "epoch", "B = 4,096"), ("cpu", "epoch", "B = 1,024"))
-FAMILY_HEADLINE = "GINE 12 x 64, B = 128"
+FAMILY_HEADLINE = "GIN+ 12 x 80, B = 32"
 FAMILY = (
     "The other networks on an H100, 2026-11-26: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
     "encodings (`benchmarks/results/family_cuda.md` has forward and backward alone, `family_cpu.md` two CPU cores):"
