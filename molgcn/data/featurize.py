@@ -7,7 +7,7 @@ come, so that only a few are in memory beside the set. The number of workers doe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -16,15 +16,14 @@ import numpy as np
 from molgcn.data.concat import Gathered
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.generators import calculator, generated_names
+from molgcn.data.feature_table import FeatureTable
 from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.packed_arrays import ARRAYS, PackedArray
-from molgcn.data.packing import check_table
+from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.row_names import Files, file_and_row
-from molgcn.data.segments import smallest_uint
 from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
@@ -145,7 +144,7 @@ def featurize_items(
         featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators, standardize=standardize
     )
     parts: list[Featurized] = []
-    joined, tables = Gathered(), [_FeatureTable(array) for array in ARRAYS if array.table is not None]
+    joined, tables = Gathered(), [FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
         if part.failures and on_error == "raise":
@@ -293,30 +292,3 @@ def _merge(parts: Sequence[Featurized]) -> Featurized:
         smiles=None if parts[0].smiles is None else [text for part in parts for text in part.smiles or ()],
         failures=[failure for part in parts for failure in part.failures],
     )
-
-
-class _FeatureTable:
-    """The distinct feature rows of all chunks, in order of first appearance, for one array of codes."""
-
-    def __init__(self, array: PackedArray) -> None:
-        assert array.table is not None
-        self._array, self._table = array.name, array.table
-        self._codes: dict[bytes, int] = {}
-
-    def recode(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Add a chunk's new rows to this table, and return the chunk with codes into it. Without such features it stays as it is."""
-        table = getattr(molecules, self._table)
-        if table is None:
-            return molecules
-        codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in table], np.int64)
-        recoded: dict[str, Any] = {self._array: codes.astype(smallest_uint(len(self._codes) - 1))[getattr(molecules, self._array)]}
-        return replace(molecules, **recoded)
-
-    def attach(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Return the joined molecules with this table in place of the first chunk's."""
-        table = getattr(molecules, self._table)
-        if table is None:
-            return molecules
-        rows = np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, table.shape[1])
-        attached: dict[str, Any] = {self._table: check_table(rows, self._table)}
-        return replace(molecules, **attached)
