@@ -29,7 +29,7 @@ class PlainSteps:
     def __init__(self, run: Pass) -> None:
         self.run = run
 
-    def forward(self, step: Step, following: Step | None) -> None:
+    def forward(self, step: Step) -> None:
         """Compute a step's value."""
         out = self.run.rows(step.out)
         out.tensor[:, out.width :] = 0
@@ -60,7 +60,7 @@ class PlainSteps:
 
     def again(self, step: Step) -> None:
         """Compute a step's value again in a backward pass."""
-        self.forward(step, None)
+        self.forward(step)
 
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
