@@ -5,7 +5,7 @@
 #pragma once
 #include "sums.cuh"
 
-// Calls body(c, j, column of the result, m, i, row) for all numbers that a lane holds of the product in the first `count` rows.
+// Calls body(c, j, m, i) for all numbers that a lane holds of the product in the first `count` rows.
 template <class Body>
 __device__ __forceinline__ void each_number(const Last& product, int count, Body body) {
 #pragma unroll
