@@ -21,6 +21,7 @@ from molgcn.ops.layer_network.layouts import (
 )
 from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
@@ -117,6 +118,10 @@ class Pass:
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
         return self.call.parameters[self._names[name]]
+
+    def mask_scale(self, mask: Linear) -> float:
+        """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
+        return 1.0 if mask.dropout is None else 1 / (1 - self.call.dropout_rate)
 
     @cached_property
     def grad_parameters(self) -> Mapping[str, Tensor]:
