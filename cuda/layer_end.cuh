@@ -44,12 +44,8 @@ struct Column {
 
 // The columns of a norm that a block needs, in shared memory.
 struct Columns {
-    real* at;   // [6][count]: the numbers of `Column`, and the means of the two sums
+    real* at;  // [6][count]: the numbers of `Column`, and the means of the two sums
     int count;
-
-    __device__ __forceinline__ Column operator[](int i) const { return {at[i], at[count + i], at[2 * count + i], at[3 * count + i]}; }
-    __device__ __forceinline__ real mean_g(int i) const { return at[4 * count + i]; }
-    __device__ __forceinline__ real mean_gx(int i) const { return at[5 * count + i]; }
 };
 
 // Adds up parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;

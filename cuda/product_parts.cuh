@@ -5,7 +5,7 @@
 #pragma once
 #include "sums.cuh"
 
-// Calls body(c, j, column of the result, m, i, row) for all numbers that a lane holds of the product in the first `count` rows.
+// Calls body(c, j, m, i) for all numbers that a lane holds of the product in the first `count` rows.
 template <class Body>
 __device__ __forceinline__ void each_number(const Last& product, int count, Body body) {
 #pragma unroll
@@ -17,10 +17,6 @@ __device__ __forceinline__ void each_number(const Last& product, int count, Body
                 if (8 * m + Product::atom(2 * product.t + i) < count)
 #pragma unroll
                     for (int j = 0; j < 2; j++) body(c, j, m, i);
-}
-__device__ __forceinline__ float over_lanes(float x) {  // that share a column
-    x += shuffle_xor(x, 1);
-    return x + shuffle_xor(x, 2);
 }
 // Writes two adjacent columns of a part for each 16 columns of the warp. number(c, j, which) returns the first or the second number.
 template <class Number>
@@ -46,7 +42,8 @@ struct Part {  // a lane's sums over a block's rows
     __device__ __forceinline__ void add(const Parameters&, const Last& product, int, int more) {
         if (count == 0) {  // the origin: the column's first number, which is near the mean and the same in all lanes that share the column
 #pragma unroll
-            for (int i = 0; i < COLUMN_TILES * 2; i++) all[i / 2][i % 2].origin = over_lanes(product.t == 0 ? product.sum[i / 2][0][i % 2 * 2] : 0.0f);
+            for (int i = 0; i < COLUMN_TILES * 2; i++)
+                all[i / 2][i % 2].origin = over_four_lanes(product.t == 0 ? product.sum[i / 2][0][i % 2 * 2] : 0.0f);
         }
         Distances tile[COLUMN_TILES][2];
 #pragma unroll
@@ -64,7 +61,7 @@ struct Part {  // a lane's sums over a block's rows
 #pragma unroll
         for (int i = 0; i < COLUMN_TILES * 2; i++) {
             Distances sums = count > 0 ? all[i / 2][i % 2] : Distances{0.0f};
-            sums.sum = over_lanes(sums.sum), sums.squares = over_lanes(sums.squares);
+            sums.sum = over_four_lanes(sums.sum), sums.squares = over_four_lanes(sums.squares);
             const auto moments = sums.moments(count);
             mean[i / 2][i % 2] = moments.mean, squares[i / 2][i % 2] = moments.squares;
         }
@@ -117,7 +114,7 @@ struct Part {
         }
     }
     __device__ __forceinline__ void leave(const Last& product, float* part) {
-        write_part(product, part, [&](int c, int j, int which) { return over_lanes(which == 0 ? all[c][j].bias : all[c][j].weight); });
+        write_part(product, part, [&](int c, int j, int which) { return over_four_lanes(which == 0 ? all[c][j].bias : all[c][j].weight); });
     }
 };
 #endif

@@ -100,8 +100,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
 #pragma unroll
     for (int i = 0; i < blocks * 2; i++) {
         float& x = (&bias[0][0])[i];
-        x += shuffle_xor(x, 1);
-        x += shuffle_xor(x, 2);
+        x = over_four_lanes(x);
     }
 
     float4 value[mine];

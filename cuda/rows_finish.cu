@@ -5,7 +5,6 @@
 
 extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    unsigned char* room = memory;
     const Team team(p);
     const int num_atoms = atoms_of(p);
     wait_for_previous();
@@ -13,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     if (!team.idle)
 #pragma unroll 4
         for (int row = team.first_row(); row < num_atoms; row += team.step()) distances.add(load(p.source + offset_of(p, row, team.quad)));
-    leave_part<ColumnMoments>(p, team, distances, room);
+    leave_part<ColumnMoments>(p, team, distances, memory);
 }
 
 extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_constant__ Parameters p) {

@@ -28,7 +28,7 @@ __device__ __forceinline__ void merge_block(Record* records, int number, int cou
 // Merges what `number` blocks handed in, `count` records each, with as many threads as there are, and calls use(i, record). `mine` in
 // shared memory has room for `room` times `count` records.
 template <class Record, class Use>
-__device__ __forceinline__ void merge_parts(const Record* parts, int number, int count, Record* mine, int room, Use use) {
+__device__ __forceinline__ void merge_records(const Record* parts, int number, int count, Record* mine, int room, Use use) {
     const int shares = min(min(room, number), max(1, static_cast<int>(blockDim.x) / count));  // of a record's parts
     for (int item = threadIdx.x; item < shares * count; item += blockDim.x) {
         const int i = item % count;
@@ -57,7 +57,7 @@ __device__ __forceinline__ void merge_blocks(const Merging& it, int set, int par
     uint32* arrivals = it.arrivals + set * (groups + 1);
     for (int i = threadIdx.x; i < count; i += blockDim.x) all[size_t(part) * count + i] = mine[i];
     if (!last_to_arrive(arrivals + group, size, flag)) return;
-    if (groups == 1) return merge_parts(all, size, count, mine, number, write);
-    merge_parts(all + size_t(first) * count, size, count, mine, number, [&](int i, const Record& sum) { of_groups[size_t(group) * count + i] = sum; });
-    if (last_to_arrive(arrivals + groups, groups, flag)) merge_parts(of_groups, groups, count, mine, number, write);
+    if (groups == 1) return merge_records(all, size, count, mine, number, write);
+    merge_records(all + size_t(first) * count, size, count, mine, number, [&](int i, const Record& sum) { of_groups[size_t(group) * count + i] = sum; });
+    if (last_to_arrive(arrivals + groups, groups, flag)) merge_records(of_groups, groups, count, mine, number, write);
 }

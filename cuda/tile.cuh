@@ -28,7 +28,6 @@ struct Tile {
 
 // The swizzle puts piece `piece` (16 bytes) of a row at index swizzled(row, piece). It keeps two kinds of accesses free of bank conflicts:
 // adjacent pieces of a row (products over features) and equal pieces of eight rows (products over nodes).
-constexpr int swizzled_span = packed ? 4 : 8;  // pieces
 __device__ __forceinline__ int swizzle(int row) {
     if (width < 32) return 0;
     return packed ? row >> 1 & 3 : ((row ^ row >> 2) & 1) << 2 | (row & 2);

@@ -23,7 +23,7 @@ struct TileNorm {
         float squares[2] = {};
         x.each(tile, HIDDEN, [&](int, int half, float(&v)[4], int) { mean[half] += (v[0] + v[1]) + (v[2] + v[3]); });
 #pragma unroll
-        for (int half = 0; half < 2; half++) mean[half] = over_row(mean[half]) * (1.0f / HIDDEN);
+        for (int half = 0; half < 2; half++) mean[half] = over_four_lanes(mean[half]) * (1.0f / HIDDEN);
         x.each(tile, HIDDEN, [&](int, int half, float(&v)[4], int column) {
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -31,7 +31,7 @@ struct TileNorm {
         });
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            deviation[half] *= 1.0f / sqrtf(fmaf(over_row(squares[half]), 1.0f / HIDDEN, p.norm_eps));
+            deviation[half] *= 1.0f / sqrtf(fmaf(over_four_lanes(squares[half]), 1.0f / HIDDEN, p.norm_eps));
     }
 };
 
@@ -129,7 +129,8 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const bool of_row = is_layer(it.kind);
-        mean_g[half] = of_row ? over_row(mean_g[half]) * (1.0f / HIDDEN) : 0.0f, mean_gx[half] = of_row ? over_row(mean_gx[half]) * (1.0f / HIDDEN) : 0.0f;
+        mean_g[half] = of_row ? over_four_lanes(mean_g[half]) * (1.0f / HIDDEN) : 0.0f;
+        mean_gx[half] = of_row ? over_four_lanes(mean_gx[half]) * (1.0f / HIDDEN) : 0.0f;
     }
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
@@ -171,7 +172,7 @@ __device__ __forceinline__ Pair normalize(const Tile& tile, Features& x) {
     });
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float length = sqrtf(over_row(squares[half]));
+        const float length = sqrtf(over_four_lanes(squares[half]));
         divisor.of[half] = length < shortest ? shortest : length;
     }
     x.each(tile, HIDDEN, [&](int, int half, float(&v)[4], int) {
@@ -191,7 +192,7 @@ __device__ __forceinline__ void normalize_gradient(const Tile& tile, Features& g
     });
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float sum = over_row(along[half]);
+        const float sum = over_four_lanes(along[half]);
         along[half] = divisor.of[half] > shortest ? sum : 0.0f;  // shorter rows are divided by a constant
     }
     grad.each(tile, HIDDEN, [&](int c, int half, float(&g)[4], int) {

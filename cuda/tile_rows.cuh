@@ -99,12 +99,6 @@ struct Features {
     }
 };
 
-// Adds up a number over the four lanes that share a row.
-__device__ __forceinline__ float over_row(float x) {
-    x += shuffle_xor(x, 1);
-    return x + shuffle_xor(x, 2);
-}
-
 // Adds sums of columns over the warp's rows to its own sums in global memory: value(chunk, index) returns what the lane has for one of
 // eight numbers, which go to sums + 16 chunk + 4 t + index % 4, in the second `HIDDEN` numbers from index 4 on.
 template <class Value>

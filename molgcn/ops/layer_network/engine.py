@@ -16,8 +16,8 @@ from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
 class Steps(Protocol):
     """An implementation of the steps of one pass. It writes zeros to rows of padding and to columns between width and stride."""
 
-    def forward(self, step: Step, following: Step | None) -> None:
-        """Compute a step's value. If the next step, `following`, has a norm, its moments may be computed at the same time."""
+    def forward(self, step: Step) -> None:
+        """Compute a step's value, or leave it to the step or the pooling that reads it next."""
         ...
 
     def pool(self, pooled: Tensor) -> None:
@@ -51,8 +51,8 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     run = Pass(call, saved, backward=False)
     steps = steps_of(run)
     _copy_inputs(run)
-    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
-        steps.forward(step, following)
+    for step in run.program.steps:
+        steps.forward(step)
     pooled = call.graph.x.new_empty(call.graph.num_graphs, call.spec.hidden_channels)
     steps.pool(pooled)
     return Outputs(pooled, run.new_statistics, saved if call.options.save_for_backward else saved.new_empty(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 MOST_PARTS = 160  # the most parts that a launch leaves in a batch of few atoms
-FEW_ATOMS = 8192  # up to so many, every block of the next launch merges the parts by itself
 
 
 def part_numbers(width: int) -> int:

@@ -21,9 +21,10 @@ from molgcn.ops.layer_network.layouts import (
 )
 from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
-_FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
+FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 
@@ -118,6 +119,10 @@ class Pass:
         """Return the parameter of this name."""
         return self.call.parameters[self._names[name]]
 
+    def mask_scale(self, mask: Linear) -> float:
+        """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
+        return 1.0 if mask.dropout is None else 1 / (1 - self.call.dropout_rate)
+
     @cached_property
     def grad_parameters(self) -> Mapping[str, Tensor]:
         """The memory for every parameter's gradient, by its name. It is zero for an eps that is not learnt, otherwise uninitialised."""
@@ -166,7 +171,7 @@ def _sizes(call: LayerNetworkCall) -> Sizes:
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
-    few = call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS
+    few = call.graph.x.is_cuda and call.graph.num_nodes <= FEW_ATOMS
     on_tiles = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     together = on_tiles if pays(call) else _LAYERS_TOGETHER if few else 1
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together, call.options.recompute)

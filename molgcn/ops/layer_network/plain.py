@@ -29,7 +29,7 @@ class PlainSteps:
     def __init__(self, run: Pass) -> None:
         self.run = run
 
-    def forward(self, step: Step, following: Step | None) -> None:
+    def forward(self, step: Step) -> None:
         """Compute a step's value."""
         out = self.run.rows(step.out)
         out.tensor[:, out.width :] = 0
@@ -60,7 +60,7 @@ class PlainSteps:
 
     def again(self, step: Step) -> None:
         """Compute a step's value again in a backward pass."""
-        self.forward(step, None)
+        self.forward(step)
 
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
@@ -173,7 +173,7 @@ class PlainSteps:
         if produced.add is not None:
             gradient = gradient + self.run.gradient(produced.add).values
         if produced.mask is not None:
-            scale = 1.0 if produced.mask.dropout is None else 1 / (1 - self.run.call.dropout_rate)
+            scale = self.run.mask_scale(produced.mask)
             gradient = gradient * (self.run.rows(produced.value).values > 0) * scale
         out = self.run.gradient(produced.out)
         out.tensor[:, out.width :] = 0

@@ -106,7 +106,7 @@ class TensorCoreProducts:
             it.add = run.gradient(source.add).address
         if source.mask is not None:
             it.mask = run.rows(source.value).address
-            it.mask_scale = 1.0 if source.mask.dropout is None else 1 / (1 - run.call.dropout_rate)
+            it.mask_scale = run.mask_scale(source.mask)
         it.out = run.gradient(source.out).address
         return it
 

@@ -8,8 +8,8 @@ from typing import Any
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_launches, forward_launches, is_read_later
-from molgcn.ops.layer_network.norm_parts import FEW_ATOMS, MOST_PARTS
-from molgcn.ops.layer_network.passes import Pass, backward_steps
+from molgcn.ops.layer_network.norm_parts import MOST_PARTS
+from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, Widths, Work, row_blocks, weight_blocks
 from molgcn.ops.layer_network.steps import Finish, Linear
@@ -43,8 +43,8 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
         "MOMENTS": leaves is not None,
         "SUMS": False,
         "BEFORE": 0 if before is None else 1,
-        **_end_macros("BEFORE", before),
-        **_end_macros("NEXT", None),
+        **_before_macros(before),
+        **_next_macros(None),
     }
     work = Work(
         2 if before is not None and before.add is not None else 1, before is not None and before.norm is not None, leaves is not None
@@ -71,19 +71,26 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         "MOMENTS": False,
         "SUMS": leaves is not None,
         "BEFORE": 0 if before is None else 2,
-        **_end_macros("BEFORE", None if before is None else before.step),
-        **_end_macros("NEXT", None if leaves is None else leaves.step),
+        **_before_macros(None if before is None else before.step),
+        **_next_macros(None if leaves is None else leaves.step),
     }
     work = Work(1 if before is None else 2, before is not None and before.step.norm is not None, leaves is not None)
     return _divided(run, (first.step.out, None if then is None else first.source.value, last.source.value), gpu, work, macros)
 
 
-def _end_macros(name: str, step: Finish | None) -> dict[str, bool]:
-    """Return the macros of a layer's end: which of norm, relu, dropout and residual it has."""
-    has = {"NORM": False, "RELU": False, "DROPOUT": False, "ADD": False}
-    if step is not None:
-        has = {"NORM": step.norm is not None, "RELU": step.relu, "DROPOUT": step.dropout is not None, "ADD": step.add is not None}
-    return {f"{name}_{part}": value for part, value in has.items()}
+def _before_macros(end: Finish | None) -> dict[str, bool]:
+    """Return the macros of the end of a layer through which rows are first taken."""
+    return {
+        "BEFORE_NORM": end is not None and end.norm is not None,
+        "BEFORE_RELU": end is not None and end.relu,
+        "BEFORE_DROPOUT": end is not None and end.dropout is not None,
+        "BEFORE_ADD": end is not None and end.add is not None,
+    }
+
+
+def _next_macros(end: Finish | None) -> dict[str, bool]:
+    """Return the macros of the end of a layer for whose norm sums are left."""
+    return {"NEXT_RELU": end is not None and end.relu, "NEXT_DROPOUT": end is not None and end.dropout is not None}
 
 
 def _divided(run: Pass, path: tuple[int, int | None, int], gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
-from molgcn.ops.layer_network.norm_parts import FEW_ATOMS
+from molgcn.ops.layer_network.passes import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, Teams, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.steps import Finish

@@ -41,7 +41,7 @@ class GatherLaunches:
         return scale
 
     @cached_property
-    def _paired(self) -> Tensor:
+    def paired(self) -> Tensor:
         """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
         self._prepare("rows_pair", "sum", "new_paired", paired)
@@ -98,7 +98,7 @@ class GatherLaunches:
         if forward.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
         if forward.bonds is not None:
-            it.paired = self._paired.data_ptr()
+            it.paired = self.paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
         parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
         if leaves is not None:

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from molgcn.cuda_runtime.launch import Gpu, gpu, kernel
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.backward import Produced
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
-from molgcn.ops.layer_network.norm_parts import FEW_ATOMS, MOST_PARTS, merge_numbers
-from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
+from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, Rows
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
@@ -104,17 +103,17 @@ class RowLaunches:
     """
 
     def __init__(self, run: Pass, workspace: Workspace, ends: LayerEnds) -> None:
-        self.run, self.workspace, self.ends = run, workspace, ends
-        self.device = run.graph.x.device
-        self.gpu: Gpu = gpu(self.device)
-        self.double = run.graph.x.dtype == torch.float64
-        self.number_bytes = 8 if self.double else 4
+        self.run, self._workspace, self.ends = run, workspace, ends
+        self._device = run.graph.x.device
+        self._gpu = gpu(self._device)
+        double = run.graph.x.dtype == torch.float64
+        self.number_bytes = 8 if double else 4
         self.wait()  # until the batch is written
         graph, call = run.graph, run.call
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
         rate = call.dropout_rate
-        self._defines = {"DOUBLE": int(self.double), "DROPOUT": int(rate > 0)}
+        self._defines = {"DOUBLE": int(double), "DROPOUT": int(rate > 0)}
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
         self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})
@@ -140,12 +139,8 @@ class RowLaunches:
         if produced is not None:
             it.out, it.add = self.run.gradient(produced.out).address, self._address(produced.add)
             if produced.mask is not None:
-                it.value, it.scale = self.run.rows(produced.value).address, self.mask_scale(produced.mask)
+                it.value, it.scale = self.run.rows(produced.value).address, self.run.mask_scale(produced.mask)
         return it
-
-    def mask_scale(self, mask: Linear) -> float:
-        """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
-        return 1.0 if mask.dropout is None else 1 / (1 - self.run.call.dropout_rate)
 
     def _address(self, gradient: int | None) -> int:
         return 0 if gradient is None else self.run.gradient(gradient).address
@@ -161,12 +156,12 @@ class RowLaunches:
         """
         group = parts if parts <= _ONE_GROUP else isqrt(parts - 1) + 1
         groups = -(-parts // group)
-        records = self.workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
-        return _HEADER.ctype("Merging")(records=records, arrivals=self.workspace.counters(sets * (groups + 1)), group=group)
+        records = self._workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
+        return _HEADER.ctype("Merging")(records=records, arrivals=self._workspace.counters(sets * (groups + 1)), group=group)
 
     def resident(self, chunks: int, blocks_of_multiprocessor: int) -> int:
         """Return the most parts of a grid that run at the same time with `blocks_of_multiprocessor` blocks per multiprocessor."""
-        return max(1, blocks_of_multiprocessor * self.gpu.num_multiprocessors // chunks)
+        return max(1, blocks_of_multiprocessor * self._gpu.num_multiprocessors // chunks)
 
     def parts_left(self, parts: int) -> int:
         """Return how many blocks share the rows of a chunk in a launch that leaves a part for each, if `parts` would."""
@@ -190,6 +185,6 @@ class RowLaunches:
         """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
-        function = kernel(file, name, {**self._defines, **(defines or {})}, self.device)
+        function = kernel(file, name, {**self._defines, **(defines or {})}, self._device)
         function.launch(grid, block, shared, it, overlap=self._overlap)
         self._overlap = True

@@ -47,7 +47,7 @@ class CudaSteps:
         else:
             self._launches = forward_launches(run, device)
 
-    def forward(self, step: Step, following: Step | None) -> None:
+    def forward(self, step: Step) -> None:
         """Compute a step's value, unless a later step's launch does."""
         launch = self._launches.get(step)
         if launch is not None:

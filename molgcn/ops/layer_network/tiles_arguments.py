@@ -44,7 +44,6 @@ _NETWORK = Header(
         ("Instruction", "instructions[MAX_INSTRUCTIONS]"),
     ],
 )
-INSTRUCTION = _NETWORK.ctype("Instruction")
 
 
 def network_type(max_instructions: int) -> type:

@@ -28,13 +28,6 @@ from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.message_network import PRECISIONS
 
 
-class _Gathers(GatherLaunches):
-    @property
-    def paired(self) -> Tensor:
-        """The row in `bonds` of every bond's reverse [E]."""
-        return self._paired
-
-
 class TileSteps:
     """The steps of a pass by `cuda/tile_network.cu`. Steps on the bonds' rows, and the gradients of weights, are launches of their own.
 
@@ -52,7 +45,7 @@ class TileSteps:
         if not run.is_backward:
             run.lay_out_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
 
-    def forward(self, step: Step, following: Step | None) -> None:
+    def forward(self, step: Step) -> None:
         """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
         if isinstance(step, Linear) and self._is_of_bonds(step.source):
             self._products.linear(Launch(step))
@@ -74,7 +67,7 @@ class TileSteps:
 
     def again(self, step: Step) -> None:
         """Compute a step's value again if it is one of bonds. A launch before that of the layer's gradients computes all others."""
-        self.forward(step, None)
+        self.forward(step)
 
     def backward(self, step: GradStep) -> None:
         """Compute all steps of some layers once the step comes that computes the gradients of their weights."""
@@ -91,8 +84,8 @@ class TileSteps:
             self._products.weight_grads(step)
 
     @cached_property
-    def _gathers(self) -> _Gathers:
-        return _Gathers(RowLaunches(self._run, self._workspace, self._ends))
+    def _gathers(self) -> GatherLaunches:
+        return GatherLaunches(RowLaunches(self._run, self._workspace, self._ends))
 
     def _is_of_bonds(self, value: int) -> bool:
         return self._run.program.values[value].rows == "bonds"

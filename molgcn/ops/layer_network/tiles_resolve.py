@@ -58,7 +58,7 @@ class Resolver:
         elif isinstance(step, GatherGrad):
             self._gather_grad(it, made, step)
         elif made.mask is not None:
-            it.scale = 1.0 if made.mask.dropout is None else 1 / (1 - self._run.call.dropout_rate)
+            it.scale = self._run.mask_scale(made.mask)
         elif made.op in ("pool", "pool_grad"):
             it.rows = self._pooled.data_ptr()
 

@@ -42,7 +42,7 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
 
 
 def test_parts_of_many_blocks(emulate):
-    """A launch merges the parts that they leave before the next launch reads them."""
+    """A launch merges the parts that many blocks leave before the next launch reads them."""
     emulate.properties = Gpu(200, H100)
     call = call_of(3, 8, 8300, 40, feed_forward=False, num_layers=1)
     assert worst_forward(call) < 2e-7

@@ -15,7 +15,7 @@ READS_OTHER_ROWS = {"gather", "pool", "gather_grad", "eps_grad", "table_grad"}
 
 
 def check(made: TilePass) -> None:
-    """Check that rows are gathered after a barrier behind their writing, and a place is written after one behind gathering from it."""
+    """Check that rows are gathered after a barrier behind their writing, and a slot is written after one behind gathering from it."""
     written, gathered = set(), set()
     for instruction in made.instructions:
         if instruction.op in ("sync", "linear"):
