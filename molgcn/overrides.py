@@ -88,8 +88,11 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         UserError: for an override that cannot be parsed (with the way to quote it), for a flag that does not exist, and for a key or
             group option that does not exist (with the nearest one that does).
     """
-    for flag in get_args_parser().parse_known_args(arguments)[1]:
-        raise UserError(f"{flag} is not understood. Keys are given as key=value, without dashes, as in the examples that `--help` shows.")
+    _, unknown = get_args_parser().parse_known_args(arguments)
+    if unknown:
+        raise UserError(
+            f"{unknown[0]} is not understood. Keys are given as key=value, without dashes, as in the examples that `--help` shows."
+        )
     typed = [argument for argument in arguments if not argument.startswith("-") and argument]
     overrides = [parse_override(argument) for argument in typed]
     for key in _NAMED_ONCE if config_name != "train" else ():
