@@ -100,8 +100,9 @@ def test_atoms(find_races, hidden, options, sizes):
     emulated.run_emulated(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options))
 
 
-@pytest.mark.parametrize("sizes", [pytest.param(SIZES, marks=pytest.mark.slow), LARGE], ids=["small", "large"])
-@pytest.mark.parametrize("options", [{}, pytest.param({"precision": "bf16", "tile_nodes": 48}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("options", [{}, {"precision": "bf16", "tile_nodes": 48}], ids=str)
 def test_rows(find_races, options, sizes):
     inputs = inputs_of([max(size, 2) for size in sizes], 11, 32, 3, **options)[0]
     emulated.run_emulated(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes)))

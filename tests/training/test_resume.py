@@ -76,7 +76,7 @@ class StopsAfter(Callback):
     ("stops", "changes"),
     [
         ("max_steps", PACKED),
-        ("max_time", {}),
+        pytest.param("max_time", {}, marks=pytest.mark.slow),
         pytest.param("max_steps", {}, marks=pytest.mark.slow),
         pytest.param("max_time", PACKED, marks=pytest.mark.slow),
     ],

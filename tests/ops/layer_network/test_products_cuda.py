@@ -41,6 +41,7 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
     assert errors["norms"] < 1e-6
 
 
+@pytest.mark.slow
 def test_parts_of_many_blocks(emulate):
     """A launch merges the parts that many blocks leave before the next launch reads them."""
     emulate.properties = Gpu(200, H100)
