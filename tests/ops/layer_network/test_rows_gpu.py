@@ -47,14 +47,11 @@ def test_large_batches(network):
 @pytest.mark.parametrize("copies", [1, 8, 40])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_recomputing_changes_gradients_by_rounding(network, copies):
-    """Values computed again have the same bits. Other launches make the sums for norms' gradients, which round otherwise.
-
-    The gradient of a bias before a batch norm is zero, of which only rounding is left, a thousandth of what the difference is relative to.
-    """
+    """Values computed again have the same bits. Other launches make the sums for norms' gradients, which round otherwise."""
     call = random_call(spec_of(network, 64), sizes=SIZES * copies, dtype=torch.float32, device="cuda")
     expected, actual = (passes(call._replace(options=call.options._replace(recompute=again)), CudaSteps) for again in (False, True))
     assert torch.equal(actual.outputs["pooled"], expected.outputs["pooled"])
-    assert worst_difference(actual.gradients, expected.gradients) < (1e-3,)
+    assert worst_difference(actual.gradients, expected.gradients) < (1e-4,)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
