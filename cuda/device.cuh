@@ -127,6 +127,10 @@ __device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
                  : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Makes a group of the thread's copies since the last group, and waits for all groups but the last LEFT.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT>
+__device__ __forceinline__ void wait_for_copies_but() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ double shuffle_xor(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }

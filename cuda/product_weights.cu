@@ -1,169 +1,174 @@
-// Gradients of matrices and biases in one launch: dW = G^T x, and the sums of G's columns over the real rows. The work is cut into TILE x
-// TILE blocks and parts of the rows. The block that finishes a tile last adds its parts up in order.
+// Gradients of matrices and biases in one launch: dW = G^T x, and the sums of G's columns over the real rows. The work is cut into tiles
+// of the gradients and splits of the rows.
 //
-// Macros: PRECISION, TILE (32, 64 or 96), MAX_PRODUCTS.
-#include "arrivals.cuh"
+// A block has GROUPS of warps. Each takes every GROUPS-th `at_once` rows of the block's split, and its warps share the tile: a warp has
+// OUT_BLOCKS x IN_BLOCKS blocks of 16 x 16. The next rows are on their way meanwhile, in a ring of STAGES. Groups are added up in shared
+// memory, splits by `product_weights_sums`, all in order.
+//
+// Macros: PRECISION, OUT_BLOCKS, IN_BLOCKS, OUT_WARPS, IN_WARPS, GROUPS, STAGES, MAX_PRODUCTS.
 #include "product_weights.cuh"
 #include "quads.cuh"
-#include "sums.cuh"
 #include "product_weights_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
-constexpr int at_once = 32;  // rows taken at a time
-constexpr int stride = TILE + 8;
-constexpr int blocks = TILE / 32;  // 16 x 16 blocks of a warp in each direction
-constexpr int threads = 128;
-constexpr int copies = at_once * TILE / 4 / threads;  // of a thread
-constexpr int mine = blocks * blocks * 2;             // float4 of a thread's sums
-constexpr int partial_size = 4 * mine * threads + TILE;
+constexpr int at_once = 32;
+constexpr int out_tile = 16 * OUT_BLOCKS * OUT_WARPS, in_tile = 16 * IN_BLOCKS * IN_WARPS;
+constexpr int threads = 32 * OUT_WARPS * IN_WARPS;  // of a group
+constexpr int sums_lanes = 32, sums_shares = 8;     // of a block that adds splits up: numbers side by side, and threads of each
 
-struct Operand {  // TILE columns from `column` on, of rows of `row_stride`
+// COLUMNS columns of rows in shared memory.
+template <int COLUMNS>
+struct TileOf {
+    static constexpr int stride = COLUMNS + 8, numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
+    static constexpr int quads = COLUMNS / 4, rows_at_once = threads / quads;
+
     const float* begin;
-    int row_stride, column;
+    int row_stride, column, thread;
 
-    // Starts to copy rows from `first` on into the tile; writes zeros from `end` on.
+    // Starts to copy columns from `column` on of the rows from `first` on. Writes zeros from `end` on.
     __device__ __forceinline__ void copy(float* tile, int first, int end) const {
+        const int row = thread / quads, at = 4 * (thread % quads);
+        if (row >= rows_at_once) return;
+        const bool inside = column + at < row_stride;
+        const float* from = begin + size_t(first + row) * row_stride + column + at;
 #pragma unroll
-        for (int i = 0; i < copies; i++) {
-            const int item = threadIdx.x + threads * i, row = item / (TILE / 4), at = 4 * (item % (TILE / 4));
-            const bool there = first + row < end && column + at < row_stride;
-            copy16(tile + row * stride + at, there ? begin + size_t(first + row) * row_stride + column + at : begin, there);
+        for (int i = 0; i < at_once; i += rows_at_once) {
+            if (at_once % rows_at_once != 0 && row + i >= at_once) continue;
+            const bool there = inside && first + row + i < end;
+            copy16(tile + (row + i) * stride + at, there ? from + size_t(i) * row_stride : begin, there);
         }
     }
 };
+using OutTile = TileOf<out_tile>;
+using InTile = TileOf<in_tile>;
+constexpr int stage_numbers = OutTile::numbers + InTile::numbers, sums_stride = in_tile + 4, group_sums = out_tile * (sums_stride + 1);
 
-// Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for rows first + 4 e + t.
-__device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile, int first, int g, int t) {
+// Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for rows 4 e + t.
+template <class Tile>
+__device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile, int g, int t) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        const float2 x = *reinterpret_cast<const float2*>(tile + (first + 4 * e + t) * stride + 2 * g);
+        const float2 x = *reinterpret_cast<const float2*>(tile + (4 * e + t) * Tile::stride + 2 * g);
         v[0][e] = x.x, v[1][e] = x.y;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) product_weights(const __grid_constant__ Parameters p) {
-    SHARED_MEMORY(memory);
-    float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, at_once, stride]: G and x, now and next
-    int* flag = reinterpret_cast<int*>(tiles + 4 * at_once * stride);
+// Returns the product that a block belongs to. first_block(product) is the product's first block.
+template <class FirstBlock>
+__device__ __forceinline__ const Product& product_of(const Parameters& p, FirstBlock first_block) {
     int number = 0;
-    while (number + 1 < p.num_products && p.products[number + 1].first_block <= static_cast<int>(blockIdx.x)) number++;
-    const Product& it = p.products[number];
-    const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
-    const int across = (it.out + TILE - 1) / TILE, out = TILE * (tile % across), in = TILE * (tile / across);
-    const bool has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
-    const Operand g_rows = {it.gradient, (it.out + 3) / 4 * 4, out}, x_rows = {it.source, (it.in + 3) / 4 * 4, in};
+    while (number + 1 < p.num_products && first_block(p.products[number + 1]) <= static_cast<int>(blockIdx.x)) number++;
+    return p.products[number];
+}
+__device__ __forceinline__ int matrix_numbers(const Product& it) { return it.grad_weight == nullptr ? 0 : it.out * it.in; }
+__device__ __forceinline__ int gradient_numbers(const Product& it) { return matrix_numbers(it) + (it.grad_bias == nullptr ? 0 : it.out); }
 
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
-    const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
-    const int num_rows = num_real(it.atoms, it.bonds, it.num_rows), end = min(num_rows, (split + 1) * it.rows_per_split);
-    float sum[blocks][blocks][2][4] = {}, bias[blocks][2] = {};
-    int first = split * it.rows_per_split, current = 0;
-    const auto copy = [&](int from) {
-        float* to = tiles + current * 2 * at_once * stride;
-        g_rows.copy(to, from, end);
-        if (has_matrix) x_rows.copy(to + at_once * stride, from, end);
-        current ^= 1;
+extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weights(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* shared = reinterpret_cast<float*>(memory);  // [GROUPS][STAGES][stage_numbers], then [GROUPS][group_sums]
+    const Product& it = product_of(p, [](const Product& product) { return product.first_block; });
+    const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
+    const int across = (it.out + out_tile - 1) / out_tile, out = out_tile * (tile % across), in = in_tile * (tile / across);
+    const bool has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
+
+    const int group = threadIdx.x / threads, thread = threadIdx.x % threads, lane = thread % 32, warp = thread / 32, g = lane >> 2, t = lane & 3;
+    const int row = warp / IN_WARPS * 16 * OUT_BLOCKS, column = warp % IN_WARPS * 16 * IN_BLOCKS;
+    const OutTile g_rows = {it.gradient, (it.out + 3) / 4 * 4, out, thread};
+    const InTile x_rows = {it.source, (it.in + 3) / 4 * 4, in, thread};
+    const int end = min(num_real(it.atoms, it.bonds, it.num_rows), (split + 1) * it.rows_per_split);
+    float* stages = shared + group * STAGES * stage_numbers;
+    int first = split * it.rows_per_split + group * at_once, next = first, to = 0;
+    const auto copy = [&] {
+        float* stage = stages + to * stage_numbers;
+        if (next < end) {
+            g_rows.copy(stage, next, end);
+            if (has_matrix) x_rows.copy(stage + OutTile::numbers, next, end);
+        }
+        commit_copies();
+        next += GROUPS * at_once, to = to + 1 < STAGES ? to + 1 : 0;
     };
+    float sum[OUT_BLOCKS][IN_BLOCKS][2][4] = {}, bias[OUT_BLOCKS][2] = {};
     wait_for_previous();
-    copy(first);
+#pragma unroll
+    for (int i = 0; i + 1 < STAGES; i++) copy();
+    int current = 0;
 #pragma unroll 1
-    for (; first < end; first += at_once) {
-        const float *left = tiles + (current ^ 1) * 2 * at_once * stride, *right = left + at_once * stride;
-        wait_for_copies();
-        __syncthreads();
-        copy(first + at_once);
-        float part[blocks][blocks][2][4] = {}, bias_part[blocks][2] = {};  // the tensor cores round sums towards zero: short ones only
+    for (; first < end; first += GROUPS * at_once) {
+        const float *left = stages + current * stage_numbers, *right = left + OutTile::numbers;
+        wait_for_copies_but<STAGES - 2>();
+        barrier(1 + group, threads);  // also waits until all are done with the stage that is written next
+        copy();
+        current = current + 1 < STAGES ? current + 1 : 0;
 #pragma unroll
         for (int step = 0; step < at_once; step += 16) {
-            Left a[blocks];
+            Left a[OUT_BLOCKS];
 #pragma unroll
-            for (int i = 0; i < blocks; i++) {
+            for (int i = 0; i < OUT_BLOCKS; i++) {
                 float v[2][4];
-                across_rows(v, left + row + 16 * i, step, g, t);
+                across_rows<OutTile>(v, left + step * OutTile::stride + row + 16 * i, g, t);
                 a[i] = Left(v);
 #pragma unroll
-                for (int j = 0; j < 2; j++) bias_part[i][j] += (v[j][0] + v[j][1]) + (v[j][2] + v[j][3]);
+                for (int j = 0; j < 2; j++) bias[i][j] += (v[j][0] + v[j][1]) + (v[j][2] + v[j][3]);
             }
 #pragma unroll
-            for (int i = 0; has_matrix && i < blocks; i++) {
+            for (int i = 0; i < IN_BLOCKS; i++) {
+                if (!has_matrix) continue;
                 float v[2][4];
-                across_rows(v, right + column + 16 * i, step, g, t);
+                across_rows<InTile>(v, right + step * InTile::stride + column + 16 * i, g, t);
                 const Right b[2] = {Right(v[0]), Right(v[1])};
-                multiply_add([&](int m, int j) -> float(&)[4] { return part[m][i][j]; }, a, b);
+                float part[OUT_BLOCKS][2][4] = {};  // the tensor cores round sums towards zero: short ones only
+                multiply_add([&](int m, int j) -> float(&)[4] { return part[m][j]; }, a, b);
+#pragma unroll
+                for (int k = 0; k < OUT_BLOCKS * 8; k++) (&sum[k / 8][i][0][0])[k % 8] += (&part[0][0][0])[k];
             }
         }
-#pragma unroll
-        for (int i = 0; i < blocks * blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
-#pragma unroll
-        for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] += (&bias_part[0][0])[i];
-    }
-    const bool keeps_bias = has_bias && column == 0 && t == 0;
-#pragma unroll
-    for (int i = 0; i < blocks * 2; i++) {
-        float& x = (&bias[0][0])[i];
-        x = over_four_lanes(x);
     }
 
-    float4 value[mine];
+    wait_for_copies();
+    __syncthreads();  // the stages are not read any more
+    float *sums = shared + group * group_sums, *bias_sums = sums + out_tile * sums_stride;
 #pragma unroll
-    for (int i = 0; i < mine; i++) {
-        const float* s = &sum[0][0][0][0] + 4 * i;  // [m][column block][j]
-        value[i] = make_float4(s[0], s[1], s[2], s[3]);
+    for (int k = 0; k < OUT_BLOCKS * IN_BLOCKS * 8; k++) {  // rows 2 g + e / 2, columns 4 t + 2 (e % 2) + j
+        const int m = k / (8 * IN_BLOCKS), i = k / 8 % IN_BLOCKS, j = k / 4 % 2, e = k % 4;
+        sums[(row + 16 * m + 2 * g + e / 2) * sums_stride + column + 16 * i + 4 * t + 2 * (e % 2) + j] = sum[m][i][j][e];
     }
-    const int offset = 4 * threadIdx.x, bias_offset = 4 * mine * threads + row + 2 * g;
-    const auto leave = [&](float* to) {
-        if (has_matrix) {
 #pragma unroll
-            for (int i = 0; i < mine; i++) four(to + offset + 4 * i * threads) = value[i];
-        }
-        if (keeps_bias) {
+    for (int i = 0; i < OUT_BLOCKS * 2; i++) {
+        const float x = over_four_lanes((&bias[0][0])[i]);
+        if (column == 0 && t == 0) bias_sums[row + 16 * (i / 2) + 2 * g + i % 2] = x;
+    }
+    __syncthreads();
+    const auto of_groups = [&](int at) {
+        float x = 0.0f;
 #pragma unroll
-            for (int i = 0; i < blocks; i++) two(to + bias_offset + 16 * i) = make_float2(bias[i][0], bias[i][1]);
-        }
+        for (int i = 0; i < GROUPS; i++) x += shared[i * group_sums + at];
+        return x;
     };
-    // Adds up the sums of parts, in order.
-    const auto collect = [&](const float* from, int parts) {
-#pragma unroll
-        for (int i = 0; i < mine; i++) value[i] = nothing();
-#pragma unroll
-        for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] = 0.0f;
-#pragma unroll 2
-        for (int part = 0; part < parts; part++, from += partial_size) {
-            if (has_matrix) {
-#pragma unroll
-                for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + offset + 4 * i * threads));
-            }
-            if (keeps_bias) {
-#pragma unroll
-                for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] += load_past_l1(from + bias_offset + 16 * (i / 2) + i % 2);
-            }
-        }
-    };
-    // Adds parts up in groups, then the groups; the blocks that arrive last do it.
-    const int per_group = it.splits_per_group, groups = parts_of(it.splits, per_group), group = split / per_group;
-    float* to = it.partial + size_t(tile) * (it.splits + groups) * partial_size;
-    float* from = to + size_t(group) * per_group * partial_size;
-    uint32* arrivals = it.arrivals + tile * (groups + 1) + group;
-    int parts = part_size(it.splits, per_group, group), index_of_part = split;
-#pragma unroll 1
-    for (int rest = it.splits > 1 ? groups > 1 ? 2 : 1 : 0; rest > 0; rest--) {
-        leave(to + size_t(index_of_part) * partial_size);
-        if (!last_to_arrive(arrivals, parts, flag)) return;
-        collect(from, parts);
-        to += size_t(it.splits) * partial_size;
-        from = to, arrivals += groups - group, parts = groups, index_of_part = group;
+    float* partial = it.partial + size_t(split) * gradient_numbers(it);
+    float *matrix = it.splits > 1 ? partial : it.grad_weight, *bias_gradient = it.splits > 1 ? partial + matrix_numbers(it) : it.grad_bias;
+    const int outs = min(out_tile, it.out - out), ins = min(in_tile, it.in - in);
+    for (int i = threadIdx.x; has_matrix && i < out_tile * in_tile; i += GROUPS * threads) {
+        const int to_out = i / in_tile, to_in = i % in_tile;
+        if (to_out < outs && to_in < ins) matrix[size_t(out + to_out) * it.in + in + to_in] = of_groups(to_out * sums_stride + to_in);
     }
+    for (int i = threadIdx.x; has_bias && i < outs; i += GROUPS * threads) bias_gradient[out + i] = of_groups(out_tile * sums_stride + i);
+}
+
+// Adds up the splits of gradients that have several.
+extern "C" __global__ void __launch_bounds__(sums_lanes* sums_shares) product_weights_sums(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* shared = reinterpret_cast<float*>(memory);  // [sums_shares][sums_lanes]
+    const Product& it = product_of(p, [](const Product& product) { return product.first_sum; });
+    const int lane = threadIdx.x % sums_lanes, share = threadIdx.x / sums_lanes, number = (blockIdx.x - it.first_sum) * sums_lanes + lane;
+    const int numbers = gradient_numbers(it), of_matrix = matrix_numbers(it);
+    wait_for_previous();
+    float sum = 0.0f;
+    if (number < numbers)
+#pragma unroll 8
+        for (int split = share; split < it.splits; split += sums_shares) sum += it.partial[size_t(split) * numbers + number];
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    if (share > 0 || number >= numbers) return;
 #pragma unroll
-    for (int i = 0; has_matrix && i < mine; i++) {
-        const int j = i % 2, k = i / 2 % blocks, m = i / 2 / blocks;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {  // rows 2 g + e / 2, columns 4 t + 2 (e % 2) + j
-            const int to_out = out + row + 16 * m + 2 * g + e / 2, to_in = in + column + 16 * k + 4 * t + 2 * (e % 2) + j;
-            if (to_out < it.out && to_in < it.in) it.grad_weight[size_t(to_out) * it.in + to_in] = at(value[i], e);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < blocks * 2; i++) {
-        const int to_out = out + row + 16 * (i / 2) + 2 * g + i % 2;
-        if (keeps_bias && to_out < it.out) it.grad_bias[to_out] = (&bias[0][0])[i];
-    }
+    for (int i = 1; i < sums_shares; i++) sum += shared[i * sums_lanes + lane];
+    (number < of_matrix ? it.grad_weight[number] : it.grad_bias[number - of_matrix]) = sum;
 }

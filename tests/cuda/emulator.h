@@ -211,6 +211,9 @@ inline void copy16(void* to, const void* from, bool there) { copy<16>(to, from, 
 inline void copy16_last(void* to, const void* from, bool there) { copy<16>(to, from, there); }
 inline void copy4(void* to, const void* from, bool there) { copy<4>(to, from, there); }
 inline void wait_for_copies() {}
+inline void commit_copies() {}
+template <int>
+void wait_for_copies_but() {}
 
 inline void __syncwarp() {
     const uint32 none = 0;

@@ -53,9 +53,9 @@ _WEIGHTS = Header(
         ("const float*", "gradient source"),  # G, x or null
         ("float*", "grad_weight grad_bias"),  # each may be null
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
-        ("float*", "partial"),  # [tiles, splits + groups, partial_size]
-        ("uint32*", "arrivals"),  # [tiles, groups + 1]
-        ("int", "num_rows out in first_block num_tiles splits rows_per_split splits_per_group"),
+        ("float*", "partial"),  # [splits, the numbers of both gradients], with several splits
+        ("int", "num_rows out in num_tiles splits rows_per_split"),
+        ("int", "first_block first_sum"),  # the first blocks of product_weights and of product_weights_sums
     ],
     Parameters=[("Product", "products[MAX_PRODUCTS]"), ("int", "num_products")],
 )

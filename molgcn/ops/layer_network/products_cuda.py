@@ -22,12 +22,12 @@ from molgcn.ops.layer_network.products_macros import (
     shapes_of,
     weights_macros,
 )
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks, shared_bytes, weight_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks, weight_blocks
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256
-_WEIGHTS_THREADS = 128
+_SUMS_THREADS, _SUMS_OF_BLOCK = 256, 32  # a block of product_weights_sums: its threads and numbers
 
 
 def fits(run: Pass) -> bool:
@@ -116,27 +116,28 @@ class TensorCoreProducts:
             self._weight_grads(WeightGrads(step.products[first : first + MAX_PRODUCTS]))
 
     def _weight_grads(self, step: WeightGrads) -> None:
-        run, it = self.run, WEIGHTS()
-        shapes = shapes_of(run, run.backward.gradients, step.products)
-        plans = weight_blocks(shapes, self._gpu)
-        partial = self._workspace.scratch_of_launch(sum(plan.partial_bytes for plan in plans))
-        blocks, it.num_products = 0, len(plans)
-        for each, product, shape, plan in zip(it.products, step.products, shapes, plans, strict=False):
+        run, it = self.run, WEIGHTS(num_products=len(step.products))
+        tile, plans = weight_blocks(shapes_of(run, run.backward.gradients, step.products), self._gpu)
+        partial = self._workspace.scratch_of_launch(sum(4 * plan.splits * plan.split_numbers for plan in plans))
+        blocks = sums = 0
+        for each, product, plan in zip(it.products, step.products, plans, strict=False):
             each.gradient = run.gradient(product.grad).address
             if product.source is not None and product.weight is not None:
                 each.source, each.grad_weight = run.rows(product.source).address, run.grad_parameters[product.weight].data_ptr()
             if product.bias is not None:
                 each.grad_bias = run.grad_parameters[product.bias].data_ptr()
             each.atoms, each.bonds = self._real(run.backward.gradients[product.grad])
-            each.num_rows, each.out, each.in_ = shape
+            each.num_rows, each.out, each.in_ = plan.shape
             each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
-            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_counters), blocks
-            each.splits_per_group = plan.splits_per_group
-            partial += plan.partial_bytes
+            each.partial, each.first_block, each.first_sum = partial, blocks, sums
+            partial += 4 * plan.splits * plan.split_numbers
             blocks += plan.num_blocks
-        tile = plans[0].tile
-        function = kernel("product_weights.cu", "product_weights", weights_macros(run, tile), self._device)
-        function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
+            sums += -(-plan.split_numbers // _SUMS_OF_BLOCK)
+        macros = weights_macros(run, tile)
+        kernel("product_weights.cu", "product_weights", macros, self._device).launch(blocks, tile.threads, tile.shared_bytes, it, overlap=True)
+        if sums:
+            function = kernel("product_weights.cu", "product_weights_sums", macros, self._device)
+            function.launch(sums, _SUMS_THREADS, 4 * _SUMS_THREADS, it, overlap=True)
 
     def _arguments(self, value: int) -> Any:
         """Return the arguments of a product of the rows of a value, or of a gradient's."""

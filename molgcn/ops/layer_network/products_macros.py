@@ -11,7 +11,7 @@ from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
-from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, Widths, Work, row_blocks, weight_blocks
+from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, WeightTile, Widths, Work, row_blocks, weight_blocks
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.message_network import PRECISIONS
 
@@ -104,9 +104,9 @@ def _divided(run: Pass, path: tuple[int, int | None, int], gpu: Gpu, work: Work,
     return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 
 
-def weights_macros(run: Pass, tile: int) -> Macros:
+def weights_macros(run: Pass, tile: WeightTile) -> Macros:
     """Return the macros of product_weights.cu."""
-    return {"PRECISION": PRECISIONS.index(run.call.options.precision), "TILE": tile, "MAX_PRODUCTS": MAX_PRODUCTS}
+    return {**tile.defines, "PRECISION": PRECISIONS.index(run.call.options.precision), "MAX_PRODUCTS": MAX_PRODUCTS}
 
 
 def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) -> tuple[Shape, ...]:
@@ -136,4 +136,4 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
         elif isinstance(step, WeightGrads):
             for first in range(0, len(step.products), MAX_PRODUCTS):
                 some = step.products[first : first + MAX_PRODUCTS]
-                yield "product_weights.cu", weights_macros(run, weight_blocks(shapes_of(run, backward.gradients, some), gpu)[0].tile)
+                yield "product_weights.cu", weights_macros(run, weight_blocks(shapes_of(run, backward.gradients, some), gpu)[0])

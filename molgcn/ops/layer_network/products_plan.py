@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -17,12 +17,8 @@ MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _ROWS_AT_ONCE = 32  # the number of rows that a weight gradient reads at a time
-_FEWEST_ROWS = 128  # the fewest rows of a block of a weight gradient
-_MANY_ROWS = 1024  # from this many rows per multiprocessor on, tiles are large
-_RESIDENT = {32: 5, 64: 3, 96: 2}  # blocks per multiprocessor, by the size of their tile
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
 _MAX_PAIR_WIDTH = 192  # the most columns of two products in one launch
-_MANY_SPLITS = 16  # with more splits than this, sums are added in groups
 
 
 def in_chunks(width: int) -> int:
@@ -214,18 +210,58 @@ class Shape(NamedTuple):
     in_: int
 
 
+class WeightTile(NamedTuple):
+    """A tile of a weight's gradient, which a block computes, and how the block's warps share the work.
+
+    Attributes:
+        side: The number of rows and of columns of the tile.
+        out_blocks: The number of 16-row parts that a warp has.
+        in_blocks: The number of 16-column parts that a warp has.
+        groups: The number of groups of warps. Each has other rows of the batch.
+        stages: The number of steps whose rows a group has room for.
+    """
+
+    side: int
+    out_blocks: int
+    in_blocks: int
+    groups: int
+    stages: int
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """The number of warps of a group along the tile's rows and columns."""
+        return self.side // (16 * self.out_blocks), self.side // (16 * self.in_blocks)
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of a block."""
+        return 32 * self.groups * math.prod(self.warps)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block in bytes: the rows under way, later the sums of all groups."""
+        return 4 * self.groups * max(self.stages * 2 * _ROWS_AT_ONCE * (self.side + 8), self.side * (self.side + 5))
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The macros that tell the kernel what the tile is."""
+        out_warps, in_warps = self.warps
+        blocks = {"OUT_BLOCKS": self.out_blocks, "IN_BLOCKS": self.in_blocks, "OUT_WARPS": out_warps, "IN_WARPS": in_warps}
+        return {**blocks, "GROUPS": self.groups, "STAGES": self.stages}
+
+
 @dataclass(frozen=True)
 class WeightBlocks:
     """How the gradient of one weight is divided among blocks.
 
     Attributes:
-        tile: The number of rows and of columns of the gradient that a block computes.
+        shape: The shape of the gradient.
         num_tiles: The number of tiles of the gradient.
         splits: The number of parts that the summed rows are split into.
         rows_per_split: The number of rows of each part.
     """
 
-    tile: int
+    shape: Shape
     num_tiles: int
     splits: int
     rows_per_split: int
@@ -236,50 +272,48 @@ class WeightBlocks:
         return self.num_tiles * self.splits
 
     @property
-    def splits_per_group(self) -> int:
-        """The number of parts in a group. Sums are added first within groups."""
-        return self.splits if self.splits <= _MANY_SPLITS else math.isqrt(self.splits - 1) + 1
-
-    @property
-    def num_groups(self) -> int:
-        """The number of groups of parts."""
-        return -(-self.splits // self.splits_per_group)
-
-    @property
-    def num_counters(self) -> int:
-        """The number of counters of finished blocks."""
-        return self.num_tiles * (self.num_groups + 1)
-
-    @property
-    def partial_bytes(self) -> int:
-        """The size of the sums of parts and groups in bytes."""
-        return 4 * self.num_tiles * (self.splits + self.num_groups) * (self.tile**2 + self.tile) if self.splits > 1 else 0
-
-
-def shared_bytes(tile: int) -> int:
-    """Return the shared memory in bytes of a block that computes a tile of a weight gradient."""
-    return 2 * 2 * 4 * _ROWS_AT_ONCE * (tile + 8) + 16
+    def split_numbers(self) -> int:
+        """The most numbers that a split leaves: a matrix and a bias. There are none with a single split."""
+        return self.shape.out * (self.shape.in_ + 1) if self.splits > 1 else 0
 
 
 @cache
-def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightBlocks, ...]:
-    """Return the divisions of the weight gradients that one launch computes, with about as many blocks as the GPU can run at once.
-
-    Large tiles read G and x less often. But only wide weights with many rows have enough large tiles for all multiprocessors.
-    """
-    widest = max(max(shape.out, shape.in_) for shape in shapes)
-    large = 32 if widest <= 64 else 96 if -(-widest // 96) * 96 <= -(-widest // 64) * 64 else 64
-    for tile in (large, 32):
-        tiles = [-(-shape.out // tile) * max(1, -(-shape.in_ // tile)) for shape in shapes]
-        work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
-        if work >= _MANY_ROWS * gpu.num_multiprocessors:
-            break
-    room = _RESIDENT[tile] * gpu.num_multiprocessors
-    rows = max(_FEWEST_ROWS, -(-work // room))  # rows of a block
+def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[WeightBlocks, ...]]:
+    """Return the tile and the divisions of the weight gradients that one launch computes, with as many blocks as run at once."""
+    tile = min(_tiles(gpu), key=lambda tile: sum(_num_tiles(shape, tile) * shape.rows for shape in shapes) * _COSTS[tile.side])
+    tiles = [_num_tiles(shape, tile) for shape in shapes]
+    work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
+    rows = max(_ROWS_AT_ONCE * tile.groups, -(-work // gpu.num_multiprocessors))  # rows of a block
     splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
-    if sum(map(operator.mul, tiles, splits)) > room:  # a second round for a few blocks would take as long as the first
+    if sum(map(operator.mul, tiles, splits)) > gpu.num_multiprocessors:  # a second round for a few blocks would take as long as the first
         splits = [max(1, shape.rows // rows) for shape in shapes]
     rows_per_split = [
         -(-max(shape.rows, 1) // (count * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE for shape, count in zip(shapes, splits, strict=True)
     ]
-    return tuple(map(WeightBlocks, [tile] * len(shapes), tiles, splits, rows_per_split))
+    return tile, tuple(map(WeightBlocks, shapes, tiles, splits, rows_per_split))
+
+
+def _num_tiles(shape: Shape, tile: WeightTile) -> int:
+    return -(-shape.out // tile.side) * max(1, -(-shape.in_ // tile.side))
+
+
+def _tiles(gpu: Gpu) -> Iterator[WeightTile]:
+    """Yield the tiles that a GPU has shared memory for, with as many groups and stages as fit."""
+    for tile in _TILES:
+        fewer = [tile._replace(groups=groups, stages=2) for groups in range(tile.groups, 0, -1)]
+        fitting = next((it for it in (tile, *fewer) if it.shared_bytes <= gpu.shared_limit), None)
+        if fitting is not None:
+            yield fitting
+
+
+_TILES = (
+    WeightTile(32, 1, 1, 5, 4),
+    WeightTile(48, 1, 3, 5, 3),
+    WeightTile(64, 2, 2, 4, 3),
+    WeightTile(80, 1, 5, 3, 3),
+    WeightTile(96, 3, 3, 3, 2),
+    WeightTile(112, 1, 7, 2, 3),
+    WeightTile(128, 2, 4, 2, 2),
+    WeightTile(160, 2, 5, 1, 4),
+)
+_COSTS = {32: 300, 48: 500, 64: 640, 80: 1080, 96: 1056, 112: 2016, 128: 1984, 160: 2920}

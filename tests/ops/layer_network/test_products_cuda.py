@@ -10,7 +10,7 @@ from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100, RTX
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, Widths, Work, fits_pair, row_blocks, shared_bytes, weight_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, Widths, Work, fits_pair, row_blocks, weight_blocks
 
 BONDS = {"message": "gine", "edge_channels": 5}
 
@@ -96,7 +96,9 @@ def test_plans(width, num_rows, limit):
         assert 16 * plan.warps * plan.column_tiles >= width
         assert plan.rows * plan.num_tiles >= num_rows
     shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
-    for shape, weights in zip(shapes, weight_blocks(shapes, Gpu(132, limit)), strict=True):
-        assert shared_bytes(weights.tile) <= limit
+    tile, divisions = weight_blocks(shapes, Gpu(132, limit))
+    assert tile.shared_bytes <= limit
+    assert tile.threads <= 1024
+    for shape, weights in zip(shapes, divisions, strict=True):
         assert weights.splits * weights.rows_per_split >= shape.rows
-        assert weights.num_tiles * weights.tile**2 >= shape.out * shape.in_
+        assert weights.num_tiles * tile.side**2 >= shape.out * shape.in_
