@@ -19,7 +19,7 @@ struct Operands {
         for (int i = 0; i < 4; i++) {
             const uint32 x = bits(v[i]), rounded = !exact ? rounded_tf32(x) : to_nearest ? round_tf32(x) : x;  // a NaN stays in the low part
             high[i / 2][i % 2] = rounded;
-            rest[i] = v[i] - number(rounded & 0xffffe000u);
+            rest[i] = v[i] - number(to_nearest && rounds_tf32 ? rounded : rounded & 0xffffe000u);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
@@ -28,32 +28,32 @@ struct Operands {
 // Rounding one of the two to nearest leaves the product that is left out, low low, without a sign of its own.
 struct Right : Operands {  // column g
     __device__ __forceinline__ Right() {}
-    __device__ __forceinline__ explicit Right(const float (&v)[4]) : Operands(v, false) {}
+    __device__ __forceinline__ explicit Right(const float (&v)[4]) : Operands(v, true) {}
 };
 struct Left {  // rows g and g + 8
     Operands of[2];
 
     __device__ __forceinline__ Left() {}
-    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], true), Operands(v[1], true)} {}
+    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], false), Operands(v[1], false)} {}
 };
 
-// sum(m, j) += a[m] b[j]. Small products come first, and independent ones follow each other.
+// sum(n, j) += a b[n][j]. Small products come first, and independent ones follow each other.
 template <int N, class Sums>
-__device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
+__device__ __forceinline__ void multiply_add(Sums sum, const Left& a, const Right (&b)[N][2]) {
+    const auto &x = a.of[0], &y = a.of[1];
 #pragma unroll
-    for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++)
+    for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++) {
+        const int k = pass % 2;
+        const auto &mine = pass < 2 ? x.small[k] : x.high[k], &other = pass < 2 ? y.small[k] : y.high[k];
+        const uint32 left[4] = {mine[0], other[0], mine[1], other[1]};
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
-            for (int m = 0; m < N; m++) {
-                const auto &x = a[m].of[0], &y = a[m].of[1];
-                const int k = pass % 2;
-                if (pass < 2) {
-                    const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
-                    mma_bf16(sum(m, j), left, b[j].small[exact ? 1 - k : 1]);
-                } else {
-                    const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
-                    mma_tf32(sum(m, j), left, b[j].high[k]);
-                }
+            for (int n = 0; n < N; n++) {
+                if (pass < 2)
+                    mma_bf16(sum(n, j), left, b[n][j].small[exact ? 1 - k : 1]);
+                else
+                    mma_tf32(sum(n, j), left, b[n][j].high[k]);
             }
+    }
 }

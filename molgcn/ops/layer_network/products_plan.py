@@ -17,6 +17,7 @@ MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _ROWS_AT_ONCE = 32  # the number of rows that a weight gradient reads at a time
+_WEIGHT_WARPS, _MOST_WEIGHT_CHUNKS = 16, 11  # the most warps of a block of a weight gradient, and the most 16 columns of its tile
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
 _MAX_PAIR_WIDTH = 192  # the most columns of two products in one launch
 
@@ -210,32 +211,34 @@ class Shape(NamedTuple):
     in_: int
 
 
-class WeightTile(NamedTuple):
-    """A tile of a weight's gradient, which a block computes, and how the block's warps share the work.
+@dataclass(frozen=True)
+class WeightTile:
+    """A square tile of a weight's gradient, which a block computes, and how the block's warps share the work.
 
     Attributes:
-        side: The number of rows and of columns of the tile.
-        out_blocks: The number of 16-row parts that a warp has.
-        in_blocks: The number of 16-column parts that a warp has.
+        chunks: The number of 16 rows and of 16 columns of the tile.
         groups: The number of groups of warps. Each has other rows of the batch.
         stages: The number of steps whose rows a group has room for.
     """
 
-    side: int
-    out_blocks: int
-    in_blocks: int
+    chunks: int
     groups: int
     stages: int
 
     @property
-    def warps(self) -> tuple[int, int]:
-        """The number of warps of a group along the tile's rows and columns."""
-        return self.side // (16 * self.out_blocks), self.side // (16 * self.in_blocks)
+    def side(self) -> int:
+        """The number of rows and of columns."""
+        return 16 * self.chunks
+
+    @property
+    def out_blocks(self) -> int:
+        """The number of 16-row parts of a warp. Two where half of the columns are many enough, since a warp converts them less often."""
+        return 2 if self.chunks in (8, 10) else 1
 
     @property
     def threads(self) -> int:
-        """The number of threads of a block."""
-        return 32 * self.groups * math.prod(self.warps)
+        """The number of threads of a block. A group has as many warps as the tile has chunks."""
+        return 32 * self.chunks * self.groups
 
     @property
     def shared_bytes(self) -> int:
@@ -245,9 +248,15 @@ class WeightTile(NamedTuple):
     @property
     def defines(self) -> dict[str, int]:
         """The macros that tell the kernel what the tile is."""
-        out_warps, in_warps = self.warps
-        blocks = {"OUT_BLOCKS": self.out_blocks, "IN_BLOCKS": self.in_blocks, "OUT_WARPS": out_warps, "IN_WARPS": in_warps}
-        return {**blocks, "GROUPS": self.groups, "STAGES": self.stages}
+        return {"CHUNKS": self.chunks, "OUT_BLOCKS": self.out_blocks, "GROUPS": self.groups, "STAGES": self.stages}
+
+    def num_tiles(self, shape: Shape) -> int:
+        """Return the number of tiles of a gradient."""
+        return -(-shape.out // self.side) * max(1, -(-shape.in_ // self.side))
+
+    def time(self, rows: int) -> float:
+        """Return the time of a block with so many rows in arbitrary units, as measured on an H100: for the rows, and to add up the groups."""
+        return rows * self.chunks * (self.chunks + 1.4) + 100 * self.chunks**2
 
 
 @dataclass(frozen=True)
@@ -279,41 +288,37 @@ class WeightBlocks:
 
 @cache
 def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[WeightBlocks, ...]]:
-    """Return the tile and the divisions of the weight gradients that one launch computes, with as many blocks as run at once."""
-    tile = min(_tiles(gpu), key=lambda tile: sum(_num_tiles(shape, tile) * shape.rows for shape in shapes) * _COSTS[tile.side])
-    tiles = [_num_tiles(shape, tile) for shape in shapes]
+    """Return the tile and the divisions of the weight gradients that one launch computes: those that take the least time."""
+
+    def time(tile: WeightTile) -> float:
+        divisions = _divisions(shapes, tile, gpu)
+        rounds = -(-sum(each.num_blocks for each in divisions) // gpu.num_multiprocessors)
+        return rounds * tile.time(max(each.rows_per_split for each in divisions))
+
+    tile = min(_weight_tiles(gpu), key=time)
+    return tile, _divisions(shapes, tile, gpu)
+
+
+def _weight_tiles(gpu: Gpu) -> Iterator[WeightTile]:
+    """Yield the tiles that a GPU has shared memory for, each with as many groups and stages as fit."""
+    for chunks in range(2, _MOST_WEIGHT_CHUNKS + 1):
+        most = _WEIGHT_WARPS // chunks
+        for groups, stages in ((most, 3), *((groups, 2) for groups in range(most, 0, -1))):
+            tile = WeightTile(chunks, groups, stages)
+            if tile.shared_bytes <= gpu.shared_limit:
+                yield tile
+                break
+
+
+def _divisions(shapes: Sequence[Shape], tile: WeightTile, gpu: Gpu) -> tuple[WeightBlocks, ...]:
+    """Return divisions with about a block for each multiprocessor, none of which is idle while others are in a second round."""
+    tiles = [tile.num_tiles(shape) for shape in shapes]
     work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
     rows = max(_ROWS_AT_ONCE * tile.groups, -(-work // gpu.num_multiprocessors))  # rows of a block
     splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
-    if sum(map(operator.mul, tiles, splits)) > gpu.num_multiprocessors:  # a second round for a few blocks would take as long as the first
+    if sum(map(operator.mul, tiles, splits)) > gpu.num_multiprocessors:
         splits = [max(1, shape.rows // rows) for shape in shapes]
     rows_per_split = [
         -(-max(shape.rows, 1) // (count * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE for shape, count in zip(shapes, splits, strict=True)
     ]
-    return tile, tuple(map(WeightBlocks, shapes, tiles, splits, rows_per_split))
-
-
-def _num_tiles(shape: Shape, tile: WeightTile) -> int:
-    return -(-shape.out // tile.side) * max(1, -(-shape.in_ // tile.side))
-
-
-def _tiles(gpu: Gpu) -> Iterator[WeightTile]:
-    """Yield the tiles that a GPU has shared memory for, with as many groups and stages as fit."""
-    for tile in _TILES:
-        fewer = [tile._replace(groups=groups, stages=2) for groups in range(tile.groups, 0, -1)]
-        fitting = next((it for it in (tile, *fewer) if it.shared_bytes <= gpu.shared_limit), None)
-        if fitting is not None:
-            yield fitting
-
-
-_TILES = (
-    WeightTile(32, 1, 1, 5, 4),
-    WeightTile(48, 1, 3, 5, 3),
-    WeightTile(64, 2, 2, 4, 3),
-    WeightTile(80, 1, 5, 3, 3),
-    WeightTile(96, 3, 3, 3, 2),
-    WeightTile(112, 1, 7, 2, 3),
-    WeightTile(128, 2, 4, 2, 2),
-    WeightTile(160, 2, 5, 1, 4),
-)
-_COSTS = {32: 300, 48: 500, 64: 640, 80: 1080, 96: 1056, 112: 2016, 128: 1984, 160: 2920}
+    return tuple(map(WeightBlocks, shapes, tiles, splits, rows_per_split))
