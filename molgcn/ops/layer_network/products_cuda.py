@@ -134,7 +134,9 @@ class TensorCoreProducts:
             blocks += plan.num_blocks
             sums += -(-plan.split_numbers // _SUMS_OF_BLOCK)
         macros = weights_macros(run, tile)
-        kernel("product_weights.cu", "product_weights", macros, self._device).launch(blocks, tile.threads, tile.shared_bytes, it, overlap=True)
+        kernel("product_weights.cu", "product_weights", macros, self._device).launch(
+            blocks, tile.threads, tile.shared_bytes, it, overlap=True
+        )
         if sums:
             function = kernel("product_weights.cu", "product_weights_sums", macros, self._device)
             function.launch(sums, _SUMS_THREADS, 4 * _SUMS_THREADS, it, overlap=True)

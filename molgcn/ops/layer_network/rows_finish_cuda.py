@@ -6,7 +6,6 @@ from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
-from molgcn.ops.layer_network.passes import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, Teams, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.steps import Finish
@@ -14,8 +13,8 @@ from molgcn.ops.layer_network.steps import Finish
 _WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
 _WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
 _WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
-_ROWS, _GRAD_ROWS = 2, 4  # rows of a thread, in forward and in backward; in batches of few atoms at most 2
-_LEAVING_BLOCKS = 8  # blocks per multiprocessor that leave parts
+_ROWS = 2  # rows of a thread in batches of few atoms
+_BLOCKS = 4  # the most blocks per multiprocessor: as many as run at the same time
 
 
 class FinishLaunches:
@@ -42,7 +41,7 @@ class FinishLaunches:
         teams = teams_of(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, **rows)
         it.end = self._ends.forward(step)
-        self._launch("rows_finish.cu", "rows_finish", it, teams, _ROWS, leaves)
+        self._launch("rows_finish.cu", "rows_finish", it, teams, leaves)
 
     def leave_moments(self, step: Finish) -> None:
         """Leave the moments for the norm of a step, unless it needs none or an earlier launch has left them."""
@@ -51,7 +50,7 @@ class FinishLaunches:
         source = self.run.rows(step.source)
         teams = teams_of(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, source=source)
-        self._launch("rows_finish.cu", "rows_moments", it, teams, _ROWS, step)
+        self._launch("rows_finish.cu", "rows_moments", it, teams, step)
 
     def backward(self, step: FinishGrad, leaves: FinishGrad | None) -> None:
         """Compute the gradients of a step's source and of its norm's weight and bias, and leave the sums for the norm of `leaves`."""
@@ -63,7 +62,7 @@ class FinishLaunches:
         it.of_source = self._launches.gradient(step.source)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), self.run.rows(leaves.step.source).address
-        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, teams, _GRAD_ROWS, None if leaves is None else leaves.step)
+        self._launch("rows_finish_grad.cu", "rows_finish_grad", it, teams, None if leaves is None else leaves.step)
 
     def leave_sums(self, step: FinishGrad) -> None:
         """Leave the sums for the norm of a step, unless it has none or the launch before has left them."""
@@ -71,7 +70,7 @@ class FinishLaunches:
             return
         it, teams = self._grad_arguments(step)
         it.next = it.end
-        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, teams, _GRAD_ROWS, step.step)
+        self._launch("rows_finish_grad.cu", "rows_grad_sums", it, teams, step.step)
 
     def _grad_arguments(self, step: FinishGrad) -> tuple[Any, Teams]:
         source = self.run.rows(step.step.source)
@@ -80,11 +79,11 @@ class FinishLaunches:
         it.end = self._ends.backward(step.step)
         return it, teams
 
-    def _launch(self, file: str, name: str, it: Any, teams: Teams, rows: int, leaves: Finish | None) -> None:
-        """Launch a kernel whose threads have `rows` rows, or more if it leaves parts for the norm of a step."""
-        parts = teams.parts(self._num_atoms, min(rows, 2) if self._num_atoms <= FEW_ATOMS else rows)
+    def _launch(self, file: str, name: str, it: Any, teams: Teams, leaves: Finish | None) -> None:
+        """Launch a kernel, which leaves parts for the norm of a step if it is not None."""
+        parts = min(teams.parts(self._num_atoms, _ROWS), self._launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
-            parts = self._launches.parts_left(min(parts, self._launches.resident(teams.chunks, _LEAVING_BLOCKS)))
+            parts = self._launches.parts_left(parts)
             it.left = self._ends.room(leaves, parts)
         defines, shared = {"LEAVES": int(leaves is not None)}, self._launches.end_bytes(teams, ends=2)
         self._launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
