@@ -3,6 +3,7 @@
 import pytest
 import torch
 from family_cases import CASES, call_of, pooling_network
+from layer_network_cases import NETWORKS, passes, random_call, spec_of
 from network_cases import batch_of
 
 from molgcn.data import GraphBatch
@@ -47,6 +48,17 @@ def test_passes_are_those_of_plain_pytorch(case, training):
     if call.batch_statistics:
         for new, old in zip(outputs.new_statistics.flatten(0, 1), call.statistics, strict=True):
             assert_close(new, old)  # which the model has updated
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gradients_of_biases_before_batch_norm_are_zero(network, training):
+    """Those of all other biases are not: the tests compare only the former with zero."""
+    found = passes(random_call(spec_of(network), training=training), PlainSteps)
+    largest = max(gradient.abs().max() for gradient in found.gradients.values())
+    biases = {name: gradient.abs().max() for name, gradient in found.gradients.items() if name.endswith("bias")}
+    assert {name for name, size in biases.items() if size < 1e-12 * largest} == found.zeros
+    assert all(size > 1e-3 * largest for name, size in biases.items() if name not in found.zeros)
 
 
 @pytest.mark.parametrize("case", CASES)
