@@ -163,8 +163,11 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     };
     const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p.last, last_vectors, operands + first_operands, last_operands);
     if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p.middle, middle_vectors, operands, first_operands);
-    const int num_rows = num_real(p.atoms, p.bonds, p.num_rows), step = gridDim.x * GROUPS * rows;
-    int first = (blockIdx.x * GROUPS + group) * rows;
+    const int num_rows = num_real(p.atoms, p.bonds, p.num_rows), end = (num_rows + rows - 1) / rows * rows;
+    const int start_of_group = (group * gridDim.x + blockIdx.x) * rows;  // the last tiles are then on as many multiprocessors as possible
+    const int step = (p.backwards ? -rows : rows) * static_cast<int>(gridDim.x * GROUPS);
+    int first = p.backwards ? end - rows - start_of_group : start_of_group;
+    const auto is_there = [&] { return static_cast<uint32>(first) < static_cast<uint32>(num_rows); };
     const auto left = [&] { return min(rows, num_rows - first); };
     First before;
     Last product;
@@ -178,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     Part part(p, product);
 #endif
     wait_for_previous();
-    copy_rows(p, thread, tiles, first, left());
+    if (is_there()) copy_rows(p, thread, tiles, first, left());
 #if BEFORE && BEFORE_NORM
     const Columns columns = loaded.merged(in_columns, num_rows, scratch);
 #else
@@ -186,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #endif
     wait_for_copies();
     __syncthreads();  // the weights are there
-    for (int current = 0; first < num_rows; current ^= 1) {
+    for (int current = 0; is_there(); current ^= 1) {
         float *tile = tiles + (RESIDENT ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
         const int begin = first, count = left();
         wait_for_copies();
@@ -197,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         });
         sync();  // also waits until all are done with the tile before
         first += step;
-        if (!RESIDENT && first < num_rows) copy_rows(p, thread, tiles + (current ^ 1) * source_numbers, first, left());
+        if (!RESIDENT && is_there()) copy_rows(p, thread, tiles + (current ^ 1) * source_numbers, first, left());
         if constexpr (MIDDLE > 0) {
             before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
             before.zero();
@@ -216,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         product.multiply(tile);
         if (RESIDENT) {
             sync();
-            if (first < num_rows) copy_rows(p, thread, tiles, first, left());
-        } else if (first < num_rows) {
+            if (is_there()) copy_rows(p, thread, tiles, first, left());
+        } else if (is_there()) {
             start();
         }
         finish<AfterLast>(p, p.last, product, last_vectors, row_scales, begin, count, [](int, int, const float2&) {});
@@ -226,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #endif
         if (count < rows) write_padding(p, thread, num_rows, min(begin + rows, p.num_rows));
     }
-    for (; first < p.num_rows; first += step) write_padding(p, thread, first, min(first + rows, p.num_rows));
+    for (int row = end + start_of_group; row < p.num_rows; row += rows * gridDim.x * GROUPS) write_padding(p, thread, row, min(row + rows, p.num_rows));
 #if MOMENTS || SUMS
     float* to = p.left + size_t(blockIdx.x) * part_numbers(OUT);
     part.leave(product, GROUPS > 1 ? parts : to);

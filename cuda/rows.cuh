@@ -35,6 +35,7 @@ __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, 
 struct Team {
     int lane, index, per_block;  // index: of `per_block` teams
     int chunk, quad, part, parts;
+    int first_row, step;  // negative where the kernel goes from the last row to the first
     bool idle;
 
     __device__ __forceinline__ explicit Team(const Parameters& p) : Team(p, blockIdx.x, gridDim.x) {}
@@ -43,10 +44,11 @@ struct Team {
         chunk = block % p.chunks, part = block / p.chunks, parts = blocks / p.chunks;
         quad = chunk * p.lanes + lane;
         idle = index >= per_block || 4 * quad >= p.stride;
+        first_row = part * per_block + index, step = parts * per_block;
+        if (p.backwards) first_row = p.num_atoms - 1 - first_row, step = -step;
     }
-    __device__ __forceinline__ int first_row() const { return part * per_block + index; }
-    __device__ __forceinline__ int step() const { return parts * per_block; }
 };
+__device__ __forceinline__ bool is_row(const Parameters& p, int row) { return static_cast<uint32>(row) < static_cast<uint32>(p.num_atoms); }
 
 // Loads four columns of a row, or zeros where there are no `rows`.
 __device__ __forceinline__ Quad load_if(const Parameters& p, const real* rows, int row, int quad) {

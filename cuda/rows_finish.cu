@@ -11,7 +11,8 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     Distances distances;
     if (!team.idle)
 #pragma unroll 4
-        for (int row = team.first_row(); row < num_atoms; row += team.step()) distances.add(load(p.source + offset_of(p, row, team.quad)));
+        for (int row = team.first_row; is_row(p, row); row += team.step)
+            if (row < num_atoms) distances.add(load(p.source + offset_of(p, row, team.quad)));
     leave_part<ColumnMoments>(p, team, distances, memory);
 }
 
@@ -26,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_const
     Distances distances;
     if (!team.idle)
 #pragma unroll 2
-        for (int row = team.first_row(); row < p.num_atoms; row += team.step()) {
+        for (int row = team.first_row; is_row(p, row); row += team.step) {
             if (row >= num_atoms) {
                 store(p, p.out, row, team.quad, constant(real(0)));
                 continue;

@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_co
     sums.norm = next.merged(p, team, num_atoms, room);
     if (!team.idle)
 #pragma unroll 2
-        for (int row = team.first_row(); row < num_atoms; row += team.step())
-            sums.add(p, row, quad, load(p.grad + offset_of(p, row, quad)), load(p.source + offset_of(p, row, quad)));
+        for (int row = team.first_row; is_row(p, row); row += team.step)
+            if (row < num_atoms) sums.add(p, row, quad, load(p.grad + offset_of(p, row, quad)), load(p.source + offset_of(p, row, quad)));
     leave_part<NormSums>(p, team, sums, room);
 }
 
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_
     const bool batch = p.end.moments != nullptr;
     if (!team.idle)
 #pragma unroll(LEAVES ? 1 : 2)
-        for (int row = team.first_row(); row < p.num_atoms; row += team.step()) {
+        for (int row = team.first_row; is_row(p, row); row += team.step) {
             if (row >= num_atoms) {
                 store(p, p.of_source.out, row, quad, constant(real(0)));
                 continue;

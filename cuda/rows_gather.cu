@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
     const Team team(p);
-    const int num_atoms = atoms_of(p), quad = team.quad, step = team.step();
-    int atom = team.idle ? p.num_atoms : team.first_row();
+    const int num_atoms = atoms_of(p), quad = team.quad, step = team.step;
+    int atom = team.idle ? p.num_atoms : team.first_row;
     Incoming bonds(p, p.code, atom, num_atoms);
 #if ENDS
     LoadNorm loaded(p, p.end, team, room, false);
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
     const auto load_message = [&](int source, int row) {
         return Message{load_row(source), BONDS ? load(p.bonds + offset_of(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };
-    for (; atom < p.num_atoms; atom += step) {
+    for (; is_row(p, atom); atom += step) {
         if (atom >= num_atoms) {
             store(p, p.out, atom, quad, constant(real(0)));
             if (ENDS && p.written != nullptr) store(p, p.written, atom, quad, constant(real(0)));

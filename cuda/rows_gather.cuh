@@ -21,7 +21,7 @@ struct Incoming {
 
     __device__ __forceinline__ Incoming() {}
     __device__ __forceinline__ Incoming(const Parameters& p, const int* rows, int atom, int num_atoms) {
-        if (atom >= p.num_atoms) return;  // does not wait for num_atoms: all rows have a number of bonds, those of padding 0
+        if (!is_row(p, atom)) return;  // does not wait for num_atoms: all rows have a number of bonds, those of padding 0
         begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
         if (atom >= num_atoms) end = begin;
 #pragma unroll

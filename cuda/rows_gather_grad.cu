@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
     Sums* table = reinterpret_cast<Sums*>(free);  // [teams][codes][lanes]: each number belongs to one thread
     Sums* mine = table + team.index * p.codes * p.lanes + team.lane;
     Sum eps_sum = {};
-    int j = team.idle ? p.num_atoms : team.first_row();
+    int j = team.idle ? p.num_atoms : team.first_row;
     Incoming bonds(p, p.paired, j, num_atoms);
     GradSums left;
     if (LEAVES) left.norm = LoadNorm(p, p.next, team, of_norm, false).merged(p, team, num_atoms, of_norm);
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
         if (BONDS) it.other = load(p.bonds + offset_of(p, row, quad));
         return it;
     };
-    for (const int step = team.step(); j < p.num_atoms; j += step) {
+    for (const int step = team.step; is_row(p, j); j += step) {
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {

@@ -40,7 +40,7 @@ _ROWS = Header(
         ("float*", "written left"),  # what is multiplied; the parts that are left
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
-        ("int", "num_rows"),
+        ("int", "num_rows backwards"),  # backwards: whether tiles are computed from the last to the first
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale"),
     ],

@@ -40,6 +40,7 @@ _HEADER = Header(
         ("int*", "new_paired"),
         ("real*", "new_scale"),
         ("int", "num_graphs num_atoms num_bond_rows"),  # including padding
+        ("int", "backwards"),  # whether the kernel goes from the last row to the first
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
         ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
         ("const real*", "source bonds add grad largest"),  # rows; each may be null
@@ -185,6 +186,7 @@ class RowLaunches:
         """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
+        it.backwards = self._workspace.backwards(it.num_atoms)
         function = kernel(file, name, {**self._defines, **(defines or {})}, self._device)
         function.launch(grid, block, shared, it, overlap=self._overlap)
         self._overlap = True

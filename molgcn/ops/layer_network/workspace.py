@@ -1,15 +1,17 @@
-"""The counters and scratch memory that the kernels of one pass share."""
+"""The counters, the scratch memory and the order of rows that the kernels of one pass share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from molgcn.ops.layer_network.passes import FEW_ATOMS
+
 _COUNTERS = 1 << 14
 
 
 class Workspace:
-    """The counters and scratch memory of one pass.
+    """The counters, the scratch memory and the order of rows of one pass.
 
     The memory is freed with the pass. This is safe before its kernels have run, since only later kernels of the same stream reuse it.
 
@@ -21,8 +23,17 @@ class Workspace:
         self._like = like
         self._counters = like.new_empty(0, dtype=torch.int32)
         self._used = 0
+        self._backwards = False
         self._kept: list[Tensor] = []
         self._reused = like.new_empty(0, dtype=torch.uint8)
+
+    def backwards(self, num_rows: int) -> bool:
+        """Return whether the next launch goes through its rows from the last to the first, as every other one of a large batch does.
+
+        It then begins with the rows that the launch before has written last, which the L2 cache still has.
+        """
+        self._backwards = not self._backwards and num_rows > FEW_ATOMS
+        return self._backwards
 
     def counters(self, number: int) -> int:
         """Return the address of `number` uint32 counters that are 0 and that no other kernel uses."""
