@@ -134,6 +134,19 @@ __device__ __forceinline__ void write_padding(const Parameters& p, int thread, i
 
 #include "product_parts.cuh"
 
+// Asks for the rows that a tile needs after its products, which take longer than the rows take to come to the cache.
+__device__ __forceinline__ void prefetch_rows(int thread, const float* from, int row_stride, int first, int count) {
+    const float* begin = from + size_t(first) * row_stride;
+#pragma unroll 1
+    for (int i = 32 * thread; i < count * row_stride; i += 32 * threads) prefetch(begin + i);  // a line of the cache each
+}
+__device__ __forceinline__ void prefetch_what_follows(const Parameters& p, int thread, int first, int count) {
+    if (MIDDLE_MASK) prefetch_rows(thread, p.middle.mask, Middle::in_memory, first, count);
+    if (ADD && !(WRITTEN && p.last.add == p.written)) prefetch_rows(thread, p.last.add, out_stride, first, count);
+    if (MASK) prefetch_rows(thread, p.last.mask, out_stride, first, count);
+    if (SUMS) prefetch_rows(thread, p.next_source, out_stride, first, count);
+}
+
 constexpr bool has_norm = BEFORE != BEFORE_NOTHING && BEFORE_NORM, leaves = MOMENTS || SUMS;
 constexpr int in_columns = Source::in_memory, source_numbers = (two_sources ? 2 : 1) * Source::numbers;
 constexpr int first_operands = 256 * Source::chunks * Middle::chunks, last_operands = 256 * chunks * out_chunks;
@@ -192,6 +205,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     for (int current = 0; is_there(); current ^= 1) {
         float *tile = tiles + (RESIDENT ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
         const int begin = first, count = left();
+        if (ROW_TILES > 1) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
         wait_for_copies();
         convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
             if (BEFORE == BEFORE_NOTHING) return;

@@ -22,8 +22,9 @@ from molgcn.ops.layer_network.products_macros import (
     shapes_of,
     weights_macros,
 )
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks, weight_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks
 from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.weights_plan import weight_blocks
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256

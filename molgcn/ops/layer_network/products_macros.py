@@ -11,8 +11,9 @@ from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
-from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, WeightTile, Widths, Work, row_blocks, weight_blocks
+from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.weights_plan import Shape, WeightTile, weight_blocks
 from molgcn.ops.message_network import PRECISIONS
 
 Macros = dict[str, int]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -15,8 +13,6 @@ from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 MAX_WIDTH = 1024  # the most input or output columns of a product
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
-_ROWS_AT_ONCE = 32  # the number of rows that a weight gradient reads at a time
-_WEIGHT_WARPS, _MOST_WEIGHT_CHUNKS = 16, 11  # the most warps of a block of a weight gradient, and the most 16 columns of its tile
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
 _MAX_PAIR_WIDTH = 192  # the most columns of two products in one launch
 
@@ -200,124 +196,3 @@ def _blocks_of(
         if min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= gpu.shared_limit + _RESERVED_BYTES:
             break
     return plan if plan.shared_bytes <= gpu.shared_limit else replace(plan, num_blocks=num_tiles)
-
-
-class Shape(NamedTuple):
-    """The shape of the gradient of a weight [out, in_], summed over `rows` rows. `in_` is 0 if only a bias's gradient is wanted."""
-
-    rows: int
-    out: int
-    in_: int
-
-
-@dataclass(frozen=True)
-class WeightTile:
-    """A square tile of a weight's gradient, which a block computes, and how the block's warps share the work.
-
-    Attributes:
-        chunks: The number of 16 rows and of 16 columns of the tile.
-        groups: The number of groups of warps. Each has other rows of the batch.
-        stages: The number of steps whose rows a group has room for.
-    """
-
-    chunks: int
-    groups: int
-    stages: int
-
-    @property
-    def side(self) -> int:
-        """The number of rows and of columns."""
-        return 16 * self.chunks
-
-    @property
-    def out_blocks(self) -> int:
-        """The number of 16-row parts of a warp. Two where half of the columns are many enough, since a warp converts them less often."""
-        return 2 if self.chunks in (8, 10) else 1
-
-    @property
-    def threads(self) -> int:
-        """The number of threads of a block. A group has as many warps as the tile has chunks."""
-        return 32 * self.chunks * self.groups
-
-    @property
-    def shared_bytes(self) -> int:
-        """The shared memory of a block in bytes: the rows under way, later the sums of all groups."""
-        return 4 * self.groups * max(self.stages * 2 * _ROWS_AT_ONCE * (self.side + 8), self.side * (self.side + 5))
-
-    @property
-    def defines(self) -> dict[str, int]:
-        """The macros that tell the kernel what the tile is."""
-        return {"CHUNKS": self.chunks, "OUT_BLOCKS": self.out_blocks, "GROUPS": self.groups, "STAGES": self.stages}
-
-    def num_tiles(self, shape: Shape) -> int:
-        """Return the number of tiles of a gradient."""
-        return -(-shape.out // self.side) * max(1, -(-shape.in_ // self.side))
-
-    def time(self, rows: int) -> float:
-        """Return the time of a block with so many rows in arbitrary units, as measured on an H100: for the rows, and to add up the groups."""
-        return rows * self.chunks * (self.chunks + 1.4) + 100 * self.chunks**2
-
-
-@dataclass(frozen=True)
-class WeightBlocks:
-    """How the gradient of one weight is divided among blocks.
-
-    Attributes:
-        shape: The shape of the gradient.
-        num_tiles: The number of tiles of the gradient.
-        splits: The number of parts that the summed rows are split into.
-        rows_per_split: The number of rows of each part.
-    """
-
-    shape: Shape
-    num_tiles: int
-    splits: int
-    rows_per_split: int
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of blocks for this gradient."""
-        return self.num_tiles * self.splits
-
-    @property
-    def split_numbers(self) -> int:
-        """The most numbers that a split leaves: a matrix and a bias. There are none with a single split."""
-        return self.shape.out * (self.shape.in_ + 1) if self.splits > 1 else 0
-
-
-@cache
-def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[WeightBlocks, ...]]:
-    """Return the tile and the divisions of the weight gradients that one launch computes: those that take the least time."""
-
-    def time(tile: WeightTile) -> float:
-        divisions = _divisions(shapes, tile, gpu)
-        rounds = -(-sum(each.num_blocks for each in divisions) // gpu.num_multiprocessors)
-        return rounds * tile.time(max(each.rows_per_split for each in divisions))
-
-    tile = min(_weight_tiles(gpu), key=time)
-    return tile, _divisions(shapes, tile, gpu)
-
-
-def _weight_tiles(gpu: Gpu) -> Iterator[WeightTile]:
-    """Yield the tiles that a GPU has shared memory for, each with as many groups and stages as fit."""
-    for chunks in range(2, _MOST_WEIGHT_CHUNKS + 1):
-        most = _WEIGHT_WARPS // chunks
-        for groups, stages in ((most, 3), *((groups, 2) for groups in range(most, 0, -1))):
-            tile = WeightTile(chunks, groups, stages)
-            if tile.shared_bytes <= gpu.shared_limit:
-                yield tile
-                break
-
-
-def _divisions(shapes: Sequence[Shape], tile: WeightTile, gpu: Gpu) -> tuple[WeightBlocks, ...]:
-    """Return divisions with about a block for each multiprocessor, none of which is idle while others are in a second round."""
-    tiles = [tile.num_tiles(shape) for shape in shapes]
-    work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
-    rows = max(_ROWS_AT_ONCE * tile.groups, -(-work // gpu.num_multiprocessors))  # rows of a block
-    splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
-    if sum(map(operator.mul, tiles, splits)) > gpu.num_multiprocessors:
-        splits = [max(1, shape.rows // rows) for shape in shapes]
-    rows_per_split = [
-        -(-max(shape.rows, 1) // (count * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE for shape, count in zip(shapes, splits, strict=True)
-    ]
-    return tuple(map(WeightBlocks, shapes, tiles, splits, rows_per_split))

@@ -10,7 +10,8 @@ from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100, RTX
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, Widths, Work, fits_pair, row_blocks, weight_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits_pair, row_blocks
+from molgcn.ops.layer_network.weights_plan import Shape, weight_blocks
 
 BONDS = {"message": "gine", "edge_channels": 5}
 
