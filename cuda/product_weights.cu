@@ -31,7 +31,7 @@ struct Rows {
 #pragma unroll
         for (int i = 0; i < at_once; i += 8) {
             const bool there = column < row_stride && first + row + i < end;
-            copy16(tile + (row + i) * stride + to, there ? from + size_t(i) * row_stride : begin, there);
+            copy16_last(tile + (row + i) * stride + to, there ? from + size_t(i) * row_stride : begin, there);
         }
     }
 };
