@@ -8,7 +8,8 @@
 //
 // Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
 // Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
-// Macros of what else is written: WRITTEN (what is multiplied first), KEPT (the last product and its bias alone), MIDDLE_OUT.
+// Macros of what else is written: WRITTEN (what is multiplied first), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
+// MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
 // Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_TILES, COLUMN_TILES, MIDDLE_TILES, RESIDENT, MIN_BLOCKS (on a
 // multiprocessor).
 #define DOUBLE 0
@@ -35,10 +36,11 @@ using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT>;
 struct AfterMiddle {
     static constexpr int columns = MIDDLE;
     static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
+    static constexpr bool signs = MIDDLE_SIGNS;
 };
 struct AfterLast {
     static constexpr int columns = OUT;
-    static constexpr bool relu = RELU, dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true;
+    static constexpr bool relu = RELU, dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
 };
 
 // Which columns of a quad dropout keeps, in two rows: a lane's and its neighbour's. Each of the two lanes draws for one row.
@@ -55,6 +57,11 @@ struct Kept {
     // Returns whether dropout keeps column j of a lane's two in row i of the two.
     __device__ __forceinline__ bool operator()(int i, int j) const { return ((i == odd) ? mine : other) >> (2 * odd + j) & 1; }
 };
+
+// Returns the four words with the signs of eight rows and 16 columns: bit `lane` of word 2 i + j belongs to row i and column j of the lane's.
+__device__ __forceinline__ float4& signs_of(float* signs, int chunks, int row, int chunk) {
+    return four(signs + 4 * (size_t(row / 8) * chunks + chunk));
+}
 
 // Applies what follows a product to the `count` rows from `first` on, and calls put(row of the tile, column, two numbers). product.sum then
 // holds what is written. `vectors`: the scales of the weight's columns, and the bias.
@@ -74,15 +81,16 @@ __device__ __forceinline__ void finish(
 #pragma unroll
         for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), offset[i] = size_t(first + row[i]) * in_memory + column;
         const auto is_there = [&](int m, int i) { return 8 * m + row[i] < count && inside; };
-        float2 more[Product::groups][2], value[Product::groups][2];  // asked for together
+        float2 more[Product::groups][2];  // asked for together
+        float4 signs[Product::groups];
 #pragma unroll
-        for (int m = 0; m < Product::groups; m++)
+        for (int m = 0; m < Product::groups; m++) {
+            if (After::mask && 8 * m < count) signs[m] = __ldg(&signs_of(it.signs, all_chunks, first + 8 * m, product.column + c));
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++)
                 if (After::add && is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
                     more[m][i] = *reinterpret_cast<const float2*>(it.add + offset[i] + 8 * m * in_memory);
-                if (After::mask && is_there(m, i)) value[m][i] = __ldg(reinterpret_cast<const float2*>(it.mask + offset[i] + 8 * m * in_memory));
-            }
+        }
 #pragma unroll
         for (int m = 0; m < Product::groups; m++) {
             const Kept kept = After::dropout ? Kept(p, product.g, product.t, first, m, column, it.dropout_site) : Kept();
@@ -98,14 +106,16 @@ __device__ __forceinline__ void finish(
                     if (After::dropout) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
                 }
                 if (After::add && there) v[0] += more[m][i].x, v[1] += more[m][i].y;
-                if (After::mask && there) {
-                    v[0] = value[m][i].x > 0.0f ? v[0] * it.mask_scale : 0.0f;
-                    v[1] = value[m][i].y > 0.0f ? v[1] * it.mask_scale : 0.0f;
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    if (After::mask && there) v[j] = bits(at(signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
+                    if (After::signs) at(signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
                 }
                 if (After::out && there) two(it.out + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
                 if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }
+            if (After::signs && product.lane == 0 && 8 * m < count) signs_of(it.signs, all_chunks, first + 8 * m, product.column + c) = signs[m];
         }
     }
 }
@@ -141,9 +151,7 @@ __device__ __forceinline__ void prefetch_rows(int thread, const float* from, int
     for (int i = 32 * thread; i < count * row_stride; i += 32 * threads) prefetch(begin + i);  // a line of the cache each
 }
 __device__ __forceinline__ void prefetch_what_follows(const Parameters& p, int thread, int first, int count) {
-    if (MIDDLE_MASK) prefetch_rows(thread, p.middle.mask, Middle::in_memory, first, count);
     if (ADD && !(WRITTEN && p.last.add == p.written)) prefetch_rows(thread, p.last.add, out_stride, first, count);
-    if (MASK) prefetch_rows(thread, p.last.mask, out_stride, first, count);
     if (SUMS) prefetch_rows(thread, p.next_source, out_stride, first, count);
 }
 

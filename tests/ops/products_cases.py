@@ -162,7 +162,7 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     have = {first.grad if before is None else before.grad: grad}
     if before is not None:
         grad = have[first.grad] = _through(run, rows, before, grad, kind)
-    masks = {step.source.value: _filled(run, run.rows(step.source.value), kind) > 0 for step in (first, last) if step.source.mask}
+    masks = {step.source.value: _keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
     add = have.get(last.source.add)
     if last.source.add is not None and add is None:
         add = _filled(run, run.gradient(last.source.add), kind).double()
@@ -214,6 +214,20 @@ def _keep_moments(run: Pass, step: Finish, source: Tensor) -> None:
     if step.norm is not None and len(source):
         variance, mean = torch.var_mean(source.double(), 0, correction=0)
         run.moments(step.norm).copy_(torch.stack([mean, (variance + run.spec.eps).rsqrt()]))
+
+
+def _keep_signs(run: Pass, value: int, kind: str) -> Tensor:
+    """Fill relu's rows, store where they are positive, as the forward pass does, and return that."""
+    positive = _filled(run, run.rows(value), kind) > 0
+    signs = run.signs(value)
+    groups, chunks = signs.shape[:2]
+    places = positive.new_zeros(8 * groups, 16 * chunks)
+    places[: len(positive), : positive.shape[1]] = positive
+    lanes = places.view(groups, 8, chunks, 8, 2)[:, [0, 1, 3, 2, 4, 5, 7, 6]]  # of eight rows, a lane has 2 t and 2 t + 1 in this order
+    bits = lanes.view(groups, 4, 2, chunks, 8, 2).permute(0, 3, 2, 5, 4, 1).reshape(groups, chunks, 4, 32)  # 4 g + t of words 2 i + j
+    words = (bits.long() << torch.arange(32, device=bits.device)).sum(-1)
+    signs.view(torch.int32).copy_(torch.where(words < 2**31, words, words - 2**32))
+    return positive
 
 
 def _weight_grad_errors(run: Pass, products: TensorCoreProducts, step: WeightGrads) -> Iterator[tuple[str, float]]:

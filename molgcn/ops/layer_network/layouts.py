@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,13 +35,25 @@ class Sizes(NamedTuple):
     bonds: int
 
     def numbers(self, program: Program, value: int) -> int:
-        """Return how many numbers a value has in memory."""
+        """Return how many numbers the rows of a value have in memory."""
         rows, width = program.values[value]
         return getattr(self, rows) * stride_of(width)
 
     def of_values(self, program: Program, values: Iterable[int]) -> dict[Ref, int]:
-        """Return the sizes of values, except inputs that are read where they are."""
-        return {Ref(False, value): self.numbers(program, value) for value in values if in_memory(program, value)}
+        """Return the sizes of values, except inputs that are read where they are. Behind relu's rows there is a bit for each number."""
+        return {
+            Ref(False, value): self.numbers(program, value) + self._signs(program, value) for value in values if in_memory(program, value)
+        }
+
+    def _signs(self, program: Program, value: int) -> int:
+        """Return the size of the signs of relu's rows, as `signs_of` in cuda/product_rows.cu finds them; 0 for other values."""
+        rows, width = program.values[value]
+        return -(-getattr(self, rows) // 8) * -(-width // 16) * 4 if value in _after_relu(program) else 0
+
+
+@cache
+def _after_relu(program: Program) -> frozenset[int]:
+    return frozenset(step.out for step in program.steps if isinstance(step, Linear) and step.relu)
 
 
 def in_memory(program: Program, value: int) -> bool:

@@ -110,6 +110,15 @@ class Pass:
             return _rows(self.saved, moments_size(self.call) + self._saved.offsets[Ref(False, value)], num_rows, width)
         return _rows(self._scratch, self._layout.offsets[Ref(False, value)], num_rows, width)
 
+    def signs(self, value: int) -> Tensor:
+        """Return the memory behind relu's rows in which a product keeps where they are positive, [ceil(rows / 8), ceil(width / 16), 4].
+
+        Each number holds 32 bits, as `signs_of` in cuda/product_rows.cu explains.
+        """
+        rows, width = self.rows(value)
+        groups, chunks = -(-rows.shape[0] // 8), -(-width // 16)
+        return rows.as_strided((groups, chunks, 4), (4 * chunks, 4, 1), rows.storage_offset() + rows.numel())
+
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]

@@ -27,8 +27,9 @@ _ROWS = Header(
     uses=LAYER_END,
     Result=[  # of a product
         ("const float*", "fragments scales"),  # the operands of the weight
-        ("const float*", "bias add mask"),  # each may be null
+        ("const float*", "bias add"),  # each may be null
         ("float*", "out kept"),  # kept: the product and its bias alone
+        ("float*", "signs"),  # of the result, or in backward of the value whose gradient it is; see `signs_of` in product_rows.cu
         ("int", "dropout_site"),
         ("float", "mask_scale"),
     ],

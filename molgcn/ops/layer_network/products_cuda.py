@@ -83,6 +83,8 @@ class TensorCoreProducts:
         if end.dropout is not None:
             it.dropout_site = end.dropout
         it.out, it.kept = run.rows(end.out).address, run.rows(step.out).address
+        if step.relu:
+            it.signs = run.signs(step.out).data_ptr()
         return it
 
     def input_grad(self, launch: GradLaunch) -> None:
@@ -106,7 +108,7 @@ class TensorCoreProducts:
         if source.add is not None:
             it.add = run.gradient(source.add).address
         if source.mask is not None:
-            it.mask = run.rows(source.value).address
+            it.signs = run.signs(source.value).data_ptr()
             it.mask_scale = run.mask_scale(source.mask)
         it.out = run.gradient(source.out).address
         return it
