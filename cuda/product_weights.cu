@@ -14,6 +14,7 @@ constexpr int at_once = 32, steps = OUT_BLOCKS == 1 ? 2 : 1;  // steps: of 16 ro
 constexpr int side = 16 * CHUNKS, in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 * CHUNKS;  // of a tile, a warp and a group
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
 constexpr int sums_stride = side + 4, sums_numbers = side * (sums_stride + 1);
+constexpr int group_numbers = STAGES * 2 * tile_numbers > sums_numbers ? STAGES * 2 * tile_numbers : sums_numbers;  // in shared memory
 constexpr int sums_lanes = 32, sums_shares = 8;  // of a block that adds splits up: numbers side by side, and threads of each
 
 // A tile's columns of rows. A thread brings four of them in every eighth row.
@@ -56,7 +57,7 @@ __device__ __forceinline__ int gradient_numbers(const Product& it) { return matr
 
 extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* shared = reinterpret_cast<float*>(memory);  // [GROUPS][STAGES][2][tile_numbers]: G and x; at last [GROUPS][sums_numbers]
+    float* shared = reinterpret_cast<float*>(memory);  // of a group: [STAGES][2][tile_numbers], G and x; at last [sums_numbers]
     const Product& it = product_of(p, [](const Product& product) { return product.first_block; });
     const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
     const int across = (it.out + side - 1) / side, out = side * (tile % across), in = side * (tile / across);
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
     const int row = warp / OUT_BLOCKS * 16 * OUT_BLOCKS, column = warp % OUT_BLOCKS * 16 * in_blocks;  // of the warp in the tile
     const Rows g_rows(it.gradient, it.out, out, thread), x_rows(it.source, it.in, in, thread);
     const int end = min(num_real(it.atoms, it.bonds, it.num_rows), (split + 1) * it.rows_per_split);
-    float* stages = shared + group * STAGES * 2 * tile_numbers;
+    float* stages = shared + group * group_numbers;
     int first = split * it.rows_per_split + group * at_once, next = first, to = 0;
     const auto copy = [&] {
         float* stage = stages + to * 2 * tile_numbers;
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
 
     wait_for_copies();
     __syncthreads();  // the stages are not read any more
-    float *sums = shared + group * sums_numbers, *bias_sums = sums + side * sums_stride;
+    float *sums = stages, *bias_sums = sums + side * sums_stride;
 #pragma unroll
     for (int k = 0; k < OUT_BLOCKS * in_blocks * 8; k++) {  // x's columns are rows of the products
         const int m = k / (8 * in_blocks), i = k / 8 % in_blocks, j = k / 4 % 2, e = k % 4;
@@ -134,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
     const auto of_groups = [&](int at) {
         float x = 0.0f;
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) x += shared[i * sums_numbers + at];
+        for (int i = 0; i < GROUPS; i++) x += shared[i * group_numbers + at];
         return x;
     };
     float* partial = it.partial + size_t(split) * gradient_numbers(it);
