@@ -1,5 +1,5 @@
-// Gradients of matrices and biases in one launch: dW = G^T x, and the sums of G's columns over the real rows. The work is cut into square
-// tiles of the gradients and splits of the rows.
+// Gradients of several matrices and biases: dW = G^T x, and the sums of G's columns over the real rows. The work is cut into square tiles
+// of the gradients and splits of the rows.
 //
 // A block has GROUPS of CHUNKS warps. A group takes every GROUPS-th `at_once` rows of the block's split, and its warps share the tile: a
 // warp has OUT_BLOCKS x `in_blocks` blocks of 16 x 16. The next rows are on their way meanwhile, in a ring of STAGES. Groups are added up
@@ -15,7 +15,9 @@ constexpr int side = 16 * CHUNKS, in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
 constexpr int sums_stride = side + 4, sums_numbers = side * (sums_stride + 1);
 constexpr int group_numbers = STAGES * 2 * tile_numbers > sums_numbers ? STAGES * 2 * tile_numbers : sums_numbers;  // in shared memory
-constexpr int sums_lanes = 32, sums_shares = 8;  // of a block that adds splits up: numbers side by side, and threads of each
+// Of a block that adds splits up: numbers side by side, and threads of each. They are `_SUMS_OF_BLOCK` and `_SUMS_THREADS` in
+// molgcn/ops/layer_network/products_cuda.py.
+constexpr int sums_lanes = 32, sums_shares = 8;
 
 // A tile's columns of rows. A thread brings four of them in every eighth row.
 struct Rows {

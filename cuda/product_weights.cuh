@@ -33,7 +33,6 @@ struct Right : Operands {  // column g
 struct Left {  // rows g and g + 8
     Operands of[2];
 
-    __device__ __forceinline__ Left() {}
     __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], false), Operands(v[1], false)} {}
 };
 

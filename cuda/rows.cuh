@@ -35,7 +35,7 @@ __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, 
 struct Team {
     int lane, index, per_block;  // index: of `per_block` teams
     int chunk, quad, part, parts;
-    int first_row, step;  // negative where the kernel goes from the last row to the first
+    int first_row, step;  // the step is negative where the kernel goes from the last row to the first
     bool idle;
 
     __device__ __forceinline__ explicit Team(const Parameters& p) : Team(p, blockIdx.x, gridDim.x) {}

@@ -41,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
         if (atom >= num_atoms) {
             store(p, p.out, atom, quad, constant(real(0)));
             if (ENDS && p.written != nullptr) store(p, p.written, atom, quad, constant(real(0)));
+            bonds = Incoming(p, p.code, atom + step, num_atoms);  // from the last row on, padding comes first
             continue;
         }
         Message loaded[together];

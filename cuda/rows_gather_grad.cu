@@ -66,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {
             if (writes) store(p, p.of_source.out, j, quad, constant(real(0)));
+            bonds = Incoming(p, p.paired, j + step, num_atoms);  // from the last row on, padding comes first
             continue;
         }
         Term loaded[together];

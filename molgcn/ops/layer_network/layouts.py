@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,19 +41,14 @@ class Sizes(NamedTuple):
 
     def of_values(self, program: Program, values: Iterable[int]) -> dict[Ref, int]:
         """Return the sizes of values, except inputs that are read where they are. Behind relu's rows there is a bit for each number."""
-        return {
-            Ref(False, value): self.numbers(program, value) + self._signs(program, value) for value in values if in_memory(program, value)
-        }
+        after_relu = {step.out for step in program.steps if isinstance(step, Linear) and step.relu}
+        numbers = {Ref(False, value): self.numbers(program, value) for value in values if in_memory(program, value)}
+        return {ref: size + self._signs(program, ref.number) if ref.number in after_relu else size for ref, size in numbers.items()}
 
     def _signs(self, program: Program, value: int) -> int:
-        """Return the size of the signs of relu's rows, as `signs_of` in cuda/product_rows.cu finds them; 0 for other values."""
+        """Return the size of the signs of a value's rows, as `signs_of` in cuda/product_rows.cu finds them."""
         rows, width = program.values[value]
-        return -(-getattr(self, rows) // 8) * -(-width // 16) * 4 if value in _after_relu(program) else 0
-
-
-@cache
-def _after_relu(program: Program) -> frozenset[int]:
-    return frozenset(step.out for step in program.steps if isinstance(step, Linear) and step.relu)
+        return -(-getattr(self, rows) // 8) * -(-width // 16) * 4
 
 
 def in_memory(program: Program, value: int) -> bool:
@@ -61,6 +56,7 @@ def in_memory(program: Program, value: int) -> bool:
     return value > BONDS or program.values[value].width % 4 > 0
 
 
+@lru_cache(maxsize=_LAYOUTS)
 def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the values that forward keeps for backward."""
     return side_by_side(sizes.of_values(program, sorted(kept)))

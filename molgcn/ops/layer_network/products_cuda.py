@@ -28,7 +28,7 @@ from molgcn.ops.layer_network.weights_plan import weight_blocks
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256
-_SUMS_THREADS, _SUMS_OF_BLOCK = 256, 32  # a block of product_weights_sums: its threads and numbers
+_SUMS_THREADS, _SUMS_OF_BLOCK = 256, 32  # a block of product_weights_sums: its threads, and the numbers that it adds up
 
 
 def fits(run: Pass) -> bool:
@@ -154,7 +154,7 @@ class TensorCoreProducts:
     def _multiply(self, it: Any, rows: Rows, plan: RowBlocks, macros: Macros, leaves: Finish | None) -> None:
         """Launch the products of rows. `it` has all other arguments of the kernel."""
         it.x, it.num_rows = rows.address, rows.tensor.shape[0]
-        it.backwards = self._workspace.backwards(it.num_rows)
+        it.backwards = self._workspace.next_backwards(it.num_rows)
         if leaves is not None:
             it.left = self._ends.room(leaves, plan.num_blocks)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)

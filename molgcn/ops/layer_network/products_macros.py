@@ -38,8 +38,8 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
         "MIDDLE_RELU": then is not None and first.relu,
         "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
         "MIDDLE_MASK": False,
-        "SIGNS": last.relu and run.call.options.save_for_backward,
-        "MIDDLE_SIGNS": then is not None and first.relu and run.call.options.save_for_backward,
+        "SIGNS": last.relu and _keeps_signs(run, last),
+        "MIDDLE_SIGNS": then is not None and first.relu and _keeps_signs(run, first),
         "MIDDLE_OUT": then is not None and is_read_later(run, first.out),
         "KEPT": after is not None and is_read_later(run, last.out),
         "WRITTEN": before is not None and is_read_later(run, before.out),
@@ -53,6 +53,11 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
         2 if before is not None and before.add is not None else 1, before is not None and before.norm is not None, leaves is not None
     )
     return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
+
+
+def _keeps_signs(run: Pass, step: Linear) -> bool:
+    """Return whether backward reads a value that a launch computes, in the forward pass or again in the backward pass."""
+    return run.is_backward or step.out in run.kept
 
 
 def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Macros]:

@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.steps import Finish
 _WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
 _WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
 _WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
-_ROWS = 2  # rows of a thread in batches of few atoms
+_ROWS = 2  # the fewest rows of a thread
 _BLOCKS = 4  # the most blocks per multiprocessor: as many as run at the same time
 
 

@@ -19,6 +19,7 @@ from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
 MOST_LANES = 32
+_EITHER_WAY = {"rows_finish.cu", "rows_finish_grad.cu", "rows_gather.cu", "rows_gather_grad.cu"}  # kernels that read `backwards`
 _ONE_GROUP = 160  # the most blocks whose sums are merged without groups
 _HEADER = Header(
     "rows_structs.h",
@@ -186,7 +187,7 @@ class RowLaunches:
         """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
         if grid <= 0:
             return
-        it.backwards = self._workspace.backwards(it.num_atoms)
+        it.backwards = self._workspace.next_backwards(it.num_atoms, either_way=file in _EITHER_WAY)
         function = kernel(file, name, {**self._defines, **(defines or {})}, self._device)
         function.launch(grid, block, shared, it, overlap=self._overlap)
         self._overlap = True

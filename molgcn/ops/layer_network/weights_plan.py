@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
 
+_DIVISIONS = 256  # the number of divisions that are remembered, since batches without padding have many sizes
 _ROWS_AT_ONCE = 32  # rows of a step of a group of warps
 _MOST_WARPS, _MOST_CHUNKS = 16, 11  # the most warps of a block, and the most 16 columns of its tile
 
@@ -100,17 +101,19 @@ class WeightBlocks:
         return self.shape.out * (self.shape.in_ + 1) if self.splits > 1 else 0
 
 
-@cache
+@lru_cache(maxsize=_DIVISIONS)
 def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[WeightBlocks, ...]]:
     """Return the tile and the divisions of the weight gradients that one launch computes: those that take the least time."""
+    counts = Counter(shapes)  # layers have the same shapes
 
     def time(tile: WeightTile) -> float:
-        divisions = _divisions(shapes, tile, gpu)
-        rounds = -(-sum(each.num_blocks for each in divisions) // gpu.num_multiprocessors)
-        return rounds * max(map(tile.time, divisions))
+        divisions = _divisions(counts, tile, gpu)
+        rounds = -(-sum(count * divisions[shape].num_blocks for shape, count in counts.items()) // gpu.num_multiprocessors)
+        return rounds * max(map(tile.time, divisions.values()))
 
     tile = min(_tiles(gpu), key=time)
-    return tile, _divisions(shapes, tile, gpu)
+    divisions = _divisions(counts, tile, gpu)
+    return tile, tuple(divisions[shape] for shape in shapes)
 
 
 def _tiles(gpu: Gpu) -> Iterator[WeightTile]:
@@ -124,12 +127,12 @@ def _tiles(gpu: Gpu) -> Iterator[WeightTile]:
                 break
 
 
-def _divisions(shapes: Sequence[Shape], tile: WeightTile, gpu: Gpu) -> tuple[WeightBlocks, ...]:
+def _divisions(counts: Mapping[Shape, int], tile: WeightTile, gpu: Gpu) -> dict[Shape, WeightBlocks]:
     """Return divisions with about a block for each multiprocessor, none of which is idle while others are in a second round."""
-    tiles = [tile.num_tiles(shape) for shape in shapes]
-    work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
+    tiles = {shape: tile.num_tiles(shape) for shape in counts}
+    work = sum(count * shape.rows * tiles[shape] for shape, count in counts.items())
     rows = max(_ROWS_AT_ONCE * tile.groups, -(-work // gpu.num_multiprocessors))  # rows of a block
-    splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
-    if sum(map(operator.mul, tiles, splits)) > gpu.num_multiprocessors:
-        splits = [max(1, shape.rows // rows) for shape in shapes]
-    return tuple(map(WeightBlocks, shapes, tiles, splits))
+    splits = {shape: max(1, -(-shape.rows // rows)) for shape in counts}
+    if sum(count * tiles[shape] * splits[shape] for shape, count in counts.items()) > gpu.num_multiprocessors:
+        splits = {shape: max(1, shape.rows // rows) for shape in counts}
+    return {shape: WeightBlocks(shape, tiles[shape], splits[shape]) for shape in counts}

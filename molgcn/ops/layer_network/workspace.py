@@ -27,12 +27,16 @@ class Workspace:
         self._kept: list[Tensor] = []
         self._reused = like.new_empty(0, dtype=torch.uint8)
 
-    def backwards(self, num_rows: int) -> bool:
+    def next_backwards(self, num_rows: int, *, either_way: bool = True) -> bool:
         """Return whether the next launch goes through its rows from the last to the first, as every other one of a large batch does.
 
         It then begins with the rows that the launch before has written last, which the L2 cache still has.
+
+        Args:
+            num_rows: The number of rows.
+            either_way: Whether the kernel can. Otherwise it goes from the first row to the last.
         """
-        self._backwards = not self._backwards and num_rows > FEW_ATOMS
+        self._backwards = either_way and not self._backwards and num_rows > FEW_ATOMS
         return self._backwards
 
     def counters(self, number: int) -> int:

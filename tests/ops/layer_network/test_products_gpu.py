@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (64, 512)]
 
 
-@pytest.mark.parametrize("real", [0, 1, 17, 740, 5_000])
+@pytest.mark.parametrize("real", [0, 1, 17, 740, 5_000, 20_000])
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_are_as_precise_as_float32(in_channels, hidden, real):
     bonds = {"message": "gine", "edge_channels": 5} if real % 2 else {}

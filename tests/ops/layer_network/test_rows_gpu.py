@@ -67,6 +67,17 @@ def test_padded_batches(network):
         assert torch.equal(first, (again.outputs | again.gradients)[name])
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_padding_of_large_batches(network):
+    """In a large batch every other launch begins with the last rows, that is with padding."""
+    call = random_call(spec_of(network, 30), sizes=SIZES * 60, device="cuda")
+    found, plain = passes(padded(call, 1e3), CudaSteps, poison=torch.nan), passes(call, CudaSteps)
+    for name, tensor in (plain.outputs | plain.gradients).items():
+        first = (found.outputs | found.gradients)[name]
+        torch.testing.assert_close(first[: len(tensor)], tensor, rtol=1e-7, atol=1e-8, msg=name)
+        assert not first[len(tensor) :].any()
+
+
 def test_captured():
     """All replays of a graph give the same bits, since counters start at zero in each."""
     call = random_call(spec_of("gine", 80), sizes=SIZES * 40, dtype=torch.float32, device="cuda")
