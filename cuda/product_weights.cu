@@ -15,8 +15,8 @@ constexpr int side = 16 * CHUNKS, in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
 constexpr int sums_stride = side + 4, sums_numbers = side * (sums_stride + 1);
 constexpr int group_numbers = STAGES * 2 * tile_numbers > sums_numbers ? STAGES * 2 * tile_numbers : sums_numbers;  // in shared memory
-// Of a block that adds splits up: numbers side by side, and threads of each. They are `_SUMS_OF_BLOCK` and `_SUMS_THREADS` in
-// molgcn/ops/layer_network/products_cuda.py.
+// A block that adds splits up has `sums_lanes` numbers side by side, and `sums_shares` threads for each of them. They agree with
+// `_SUMS_OF_BLOCK` and `_SUMS_THREADS` in molgcn/ops/layer_network/products_cuda.py.
 constexpr int sums_lanes = 32, sums_shares = 8;
 
 // A tile's columns of rows. A thread brings four of them in every eighth row.

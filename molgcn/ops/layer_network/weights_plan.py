@@ -44,7 +44,7 @@ class WeightTile:
 
     @property
     def out_blocks(self) -> int:
-        """The number of 16-row parts of a warp. Two where half of the columns are many enough, since a warp converts them less often."""
+        """The number of 16-row parts of a warp. With two, which wide tiles of even size have, a warp converts fewer columns."""
         return 2 if self.chunks in (8, 10) else 1
 
     @property
