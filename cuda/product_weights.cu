@@ -3,7 +3,7 @@
 //
 // A block has GROUPS of CHUNKS warps. A group takes every GROUPS-th `at_once` rows of the block's split, and its warps share the tile: a
 // warp has OUT_BLOCKS x `in_blocks` blocks of 16 x 16. The next rows are on their way meanwhile, in a ring of STAGES. Groups are added up
-// in shared memory, splits by `product_weights_sums`, all in order.
+// in shared memory, splits by part_sums.cu, all in order.
 //
 // Macros: PRECISION, CHUNKS (16 rows or columns of a tile), OUT_BLOCKS, GROUPS, STAGES, MAX_PRODUCTS.
 #include "product_weights.cuh"
@@ -15,9 +15,6 @@ constexpr int side = 16 * CHUNKS, in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
 constexpr int sums_stride = side + 4, sums_numbers = side * (sums_stride + 1);
 constexpr int group_numbers = STAGES * 2 * tile_numbers > sums_numbers ? STAGES * 2 * tile_numbers : sums_numbers;  // in shared memory
-// A block that adds splits up has `sums_lanes` numbers side by side, and `sums_shares` threads for each of them. They agree with
-// `_SUMS_OF_BLOCK` and `_SUMS_THREADS` in molgcn/ops/layer_network/products_cuda.py.
-constexpr int sums_lanes = 32, sums_shares = 8;
 
 // A tile's columns of rows. A thread brings four of them in every eighth row.
 struct Rows {
@@ -47,20 +44,17 @@ __device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile,
     }
 }
 
-// Returns the product that a block belongs to. first_block(product) is the product's first block.
-template <class FirstBlock>
-__device__ __forceinline__ const Product& product_of(const Parameters& p, FirstBlock first_block) {
+// Returns the product that a block belongs to.
+__device__ __forceinline__ const Product& product_of(const Parameters& p) {
     int number = 0;
-    while (number + 1 < p.num_products && first_block(p.products[number + 1]) <= static_cast<int>(blockIdx.x)) number++;
+    while (number + 1 < p.num_products && p.products[number + 1].first_block <= static_cast<int>(blockIdx.x)) number++;
     return p.products[number];
 }
-__device__ __forceinline__ int matrix_numbers(const Product& it) { return it.grad_weight == nullptr ? 0 : it.out * it.in; }
-__device__ __forceinline__ int gradient_numbers(const Product& it) { return matrix_numbers(it) + (it.grad_bias == nullptr ? 0 : it.out); }
 
 extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);  // of a group: [STAGES][2][tile_numbers], G and x; at last [sums_numbers]
-    const Product& it = product_of(p, [](const Product& product) { return product.first_block; });
+    const Product& it = product_of(p);
     const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
     const int across = (it.out + side - 1) / side, out = side * (tile % across), in = side * (tile / across);
     const bool has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
@@ -140,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
         for (int i = 0; i < GROUPS; i++) x += shared[i * group_numbers + at];
         return x;
     };
-    float* partial = it.partial + size_t(split) * gradient_numbers(it);
-    float *matrix = it.splits > 1 ? partial : it.grad_weight, *bias_gradient = it.splits > 1 ? partial + matrix_numbers(it) : it.grad_bias;
+    const size_t before = size_t(split) * ((has_matrix ? it.out * it.in : 0) + (it.grad_bias == nullptr ? 0 : it.out));  // numbers of other splits
+    float *matrix = it.grad_weight + before, *bias_gradient = it.grad_bias + before;
     const int outs = min(side, it.out - out), ins = min(side, it.in - in);
 #pragma unroll 1
     for (int i = threadIdx.x / 32; has_matrix && i < outs; i += GROUPS * CHUNKS)
@@ -149,24 +143,4 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
         for (int j = lane; j < side; j += 32)
             if (j < ins) matrix[size_t(out + i) * it.in + in + j] = of_groups(i * sums_stride + j);
     for (int i = threadIdx.x; has_bias && i < outs; i += GROUPS * threads) bias_gradient[out + i] = of_groups(side * sums_stride + i);
-}
-
-// Adds up the splits of gradients that have several.
-extern "C" __global__ void __launch_bounds__(sums_lanes* sums_shares) product_weights_sums(const __grid_constant__ Parameters p) {
-    SHARED_MEMORY(memory);
-    float* shared = reinterpret_cast<float*>(memory);  // [sums_shares][sums_lanes]
-    const Product& it = product_of(p, [](const Product& product) { return product.first_sum; });
-    const int lane = threadIdx.x % sums_lanes, share = threadIdx.x / sums_lanes, number = (blockIdx.x - it.first_sum) * sums_lanes + lane;
-    const int numbers = gradient_numbers(it), of_matrix = matrix_numbers(it);
-    wait_for_previous();
-    float sum = 0.0f;
-    if (number < numbers)
-#pragma unroll 8
-        for (int split = share; split < it.splits; split += sums_shares) sum += it.partial[size_t(split) * numbers + number];
-    shared[threadIdx.x] = sum;
-    __syncthreads();
-    if (share > 0 || number >= numbers) return;
-#pragma unroll
-    for (int i = 1; i < sums_shares; i++) sum += shared[i * sums_lanes + lane];
-    (number < of_matrix ? it.grad_weight[number] : it.grad_bias[number - of_matrix]) = sum;
 }

@@ -6,6 +6,8 @@
 //
 // Messages with rows of bonds are summed with weight 1.
 //
+// Blocks leave the gradients of distinct bonds and of eps in parts (part_sums.cu).
+//
 // Macros: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows), LEAVES (the sums for the norm of the
 // step before are left).
 #include "rows_gather.cuh"
@@ -37,12 +39,11 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
 
 extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    int* flag = reinterpret_cast<int*>(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
     const int num_atoms = atoms_of(p), quad = team.quad;
     const bool writes = first_code == 0 && p.of_source.out != nullptr;
-    unsigned char *of_norm = memory + 16, *free = of_norm + (LEAVES ? 6 * 4 * p.lanes * sizeof(real) : 0);
+    unsigned char *of_norm = memory, *free = of_norm + (LEAVES ? 6 * 4 * p.lanes * sizeof(real) : 0);
     Sums* table = reinterpret_cast<Sums*>(free);  // [teams][codes][lanes]: each number belongs to one thread
     Sums* mine = table + team.index * p.codes * p.lanes + team.lane;
     Sum eps_sum = {};
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
         Term loaded[together];
         bonds.load_bonds(0, load_term, loaded);
         const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
-        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + offset_of(p, j, quad)) : Quad();
+        const Quad h = BONDS || AGGR == AGGR_MAX || p.sum_parts != nullptr ? load(p.source + offset_of(p, j, quad)) : Quad();
         const Quad own = counts ? load(p.grad + offset_of(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
         const real scale = gcn ? p.scale[j] : real(1);
@@ -93,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
                 write(p, p.of_bonds, row, quad, term);
         });
         if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, own);
-        if (p.grad_eps != nullptr)
+        if (p.sum_parts != nullptr)
 #pragma unroll
             for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
         if (writes) sum = ending.write(p, p.of_source, j, quad, sum);
@@ -101,17 +102,21 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) r
         bonds = next;
     }
     if (TABLE) {
-        const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;
-        merge_blocks(p.merge_table, set, team.part, team.parts, count, table, team.per_block, flag, [&](int i, const Sums& all) {
-            const int row = first_code + i / p.lanes, column = team.chunk * p.lanes + i % p.lanes;
-            if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
-        });
+        merge_block(table, team.per_block, p.codes * p.lanes);
+        real* part = p.table_parts + size_t(team.part) * p.num_bond_rows * p.stride;
+        for (int i = threadIdx.x; i < p.codes * p.lanes; i += blockDim.x) {
+            const int row = first_code + i / p.lanes, column = 4 * (team.chunk * p.lanes + i % p.lanes);
+            if (row >= p.num_bond_rows || column >= p.stride) continue;
+            Quad all = table[i].value, *to = reinterpret_cast<Quad*>(part + size_t(row) * p.stride + column);
+            if (p.adds) add(all, *to);
+            *to = all;
+        }
     }
     if (LEAVES && first_code == 0) leave_part<NormSums>(p, team, left, free);
-    if (p.grad_eps == nullptr || first_code > 0) return;
+    if (p.sum_parts == nullptr || first_code > 0) return;
     Sum* sums = reinterpret_cast<Sum*>(free);  // [threads]
     __syncthreads();
     sums[threadIdx.x] = eps_sum;
-    const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
-    merge_blocks(p.merge_eps, 0, team.part * p.chunks + team.chunk, team.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
+    merge_block(sums, blockDim.x, 1);
+    if (threadIdx.x == 0) p.sum_parts[team.part * p.chunks + team.chunk] = sums[0].value;
 }

@@ -1,7 +1,6 @@
 // The end of a layer with layer norm, forward and backward.
 #include "rows_warp_teams.cuh"
-#include "rows_merge.cuh"
-#include "rows_norm.cuh"
+#include "rows_parts.cuh"
 
 // Mean and 1 / deviation of a row. Forward and backward agree to the bit.
 struct RowMoments {
@@ -45,8 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
 
 extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    int* flag = reinterpret_cast<int*>(memory);
-    NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [teams][stride]
+    NormSums* all = reinterpret_cast<NormSums*>(memory);  // [teams][stride]
     const WarpTeam team(p);
     const int num_atoms = atoms_of(p), teams = blockDim.x / team.lanes;
     NormSums sums[lane_quads][4];
@@ -80,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
 #pragma unroll
         for (int e = 0; e < 4; e++) all[threadIdx.x / team.lanes * p.stride + 4 * quad + e] = sums[i][e];
     });
-    merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, teams, flag, [&](int column, const NormSums& it) {
-        if (column < p.width) p.end.grad_bias[column] = it.bias, p.end.grad_weight[column] = it.weight;
-    });
+    merge_block(all, teams, p.stride);
+    real* part = p.sum_parts + size_t(blockIdx.x) * 2 * p.width;
+    for (int column = threadIdx.x; column < p.width; column += blockDim.x) part[column] = all[column].weight, part[p.width + column] = all[column].bias;
 }

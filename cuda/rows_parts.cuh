@@ -1,7 +1,19 @@
 // The parts of a norm's moments and sums that kernels on rows leave, one for each block; see layer_end.cuh.
 #pragma once
-#include "rows_merge.cuh"
 #include "rows_norm.cuh"
+
+// Merges records [number][count] in shared memory into the first `count`.
+template <class Record>
+__device__ __forceinline__ void merge_block(Record* records, int number, int count) {
+    __syncthreads();
+#pragma unroll 1
+    for (int half; number > 1; number = half) {
+        half = (number + 1) / 2;
+#pragma unroll 1
+        for (int i = threadIdx.x; i < (number - half) * count; i += blockDim.x) records[i].merge(records[half * count + i]);
+        __syncthreads();
+    }
+}
 
 // Sums of four columns' distances from one of the rows, so that nothing much larger than the deviation cancels.
 struct Distances {

@@ -156,13 +156,13 @@ class Compiler(Launcher):
 
     Args:
         arch: the architecture.
-        only: how the names of the files that are compiled begin.
+        only: how the names of the files that are compiled begin; or several such beginnings.
 
     Attributes:
         sources: files that were compiled.
     """
 
-    def __init__(self, arch: str, only: str = "") -> None:
+    def __init__(self, arch: str, only: str | tuple[str, ...] = "") -> None:
         self.sources, self._arch, self._only = set[str](), arch, only
         self._compiled: set[tuple] = set()
 

@@ -13,6 +13,7 @@ from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, W
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
+from molgcn.ops.layer_network.part_sums import PartSums
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
@@ -56,7 +57,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
         first, before, then, after, leaves = launch
         if not isinstance(first, Linear):
             continue
-        rows, products = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
+        rows, products, _ = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
         last, kind = after or then or first, run.program.values[first.out].rows
         source = _filled(run, run.rows(first.source if before is None else before.source), kind, even=before is not None)
         residual = None
@@ -105,12 +106,12 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     run = Pass(call, _saved(call), backward=True, grad_x=True, grad_bonds=True)
     worst = {"rows": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
     for launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
-        rows, products = _kernels(run)
+        rows, products, sums = _kernels(run)
         if isinstance(launch.step, InputGrad):
             for kind, error in _input_grad_errors(run, rows, products, launch):
                 worst[kind] = max(worst[kind], error)
         elif isinstance(launch.step, WeightGrads):
-            for kind, error in _weight_grad_errors(run, products, launch.step):
+            for kind, error in _weight_grad_errors(run, products, sums, launch.step):
                 worst[kind] = max(worst[kind], error)
     return worst
 
@@ -118,14 +119,14 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
 def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
     run = Pass(call, _saved(call), backward=False)
-    rows, products = _kernels(run)
+    rows, products, sums = _kernels(run)
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
         if launch.before is not None:
             rows.leave_moments(launch.before)
         if isinstance(launch.step, Linear):
             products.linear(launch)
     run = Pass(call, run.saved, backward=True, grad_x=True, grad_bonds=True)
-    rows, products = _kernels(run)
+    rows, products, sums = _kernels(run)
     for grad_launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
         if grad_launch.before is not None:
             rows.leave_sums(grad_launch.before)
@@ -133,12 +134,13 @@ def launch_all(call: LayerNetworkCall) -> None:
             products.input_grad(grad_launch)
         elif isinstance(grad_launch.step, WeightGrads):
             products.weight_grads(grad_launch.step)
+            sums.launch()
 
 
-def _kernels(run: Pass) -> tuple[RowKernels, TensorCoreProducts]:
+def _kernels(run: Pass) -> tuple[RowKernels, TensorCoreProducts, PartSums]:
     workspace = Workspace(run.graph.x)
     ends = LayerEnds(run, workspace)
-    return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends)
+    return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends), workspace.sums
 
 
 def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -> Tensor:
@@ -230,7 +232,7 @@ def _keep_signs(run: Pass, value: int, kind: str) -> Tensor:
     return positive
 
 
-def _weight_grad_errors(run: Pass, products: TensorCoreProducts, step: WeightGrads) -> Iterator[tuple[str, float]]:
+def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums, step: WeightGrads) -> Iterator[tuple[str, float]]:
     for product in step.products:
         kind = run.program.values[run.backward.gradients[product.grad]].rows
         for rows in (run.gradient(product.grad), None if product.source is None else run.rows(product.source)):
@@ -241,6 +243,7 @@ def _weight_grad_errors(run: Pass, products: TensorCoreProducts, step: WeightGra
             if name is not None:
                 run.grad_parameters[name].fill_(torch.nan)
     products.weight_grads(step)
+    sums.launch()
     for product in step.products:
         count = _real(run, run.program.values[run.backward.gradients[product.grad]].rows)
         grad = run.gradient(product.grad).values[:count].double()

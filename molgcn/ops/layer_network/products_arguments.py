@@ -52,11 +52,10 @@ _WEIGHTS = Header(
     "product_weights_structs.h",
     Product=[
         ("const float*", "gradient source"),  # G, x or null
-        ("float*", "grad_weight grad_bias"),  # each may be null
+        ("float*", "grad_weight grad_bias"),  # each may be null; of the first split, whose gradients lie one after another, with several
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
-        ("float*", "partial"),  # [splits, the numbers of both gradients], with several splits
         ("int", "num_rows out in num_tiles splits rows_per_split"),
-        ("int", "first_block first_sum"),  # the first blocks of product_weights and of product_weights_sums
+        ("int", "first_block"),
     ],
     Parameters=[("Product", "products[MAX_PRODUCTS]"), ("int", "num_products")],
 )

@@ -12,7 +12,7 @@ from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.passes import Pass, Rows
+from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, Rows
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, ROWS_RESULT, WEIGHTS
 from molgcn.ops.layer_network.products_macros import (
     Macros,
@@ -28,7 +28,6 @@ from molgcn.ops.layer_network.weights_plan import weight_blocks
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256
-_SUMS_THREADS, _SUMS_OF_BLOCK = 256, 32  # a block of product_weights_sums: its threads, and the numbers that it adds up
 
 
 def fits(run: Pass) -> bool:
@@ -48,7 +47,7 @@ class TensorCoreProducts:
 
     Args:
         run: The pass, for which :func:`fits` is true.
-        workspace: The counters and scratch memory of the kernels.
+        workspace: The memory and the sums that kernels share.
         ends: The ends of layers of the pass.
     """
 
@@ -121,28 +120,32 @@ class TensorCoreProducts:
     def _weight_grads(self, step: WeightGrads) -> None:
         run, it = self.run, WEIGHTS(num_products=len(step.products))
         tile, plans = weight_blocks(shapes_of(run, run.backward.gradients, step.products), self._gpu)
-        partial = self._workspace.scratch_of_launch(sum(4 * plan.splits * plan.split_numbers for plan in plans))
-        blocks = sums = 0
+        few = run.graph.num_nodes <= FEW_ATOMS  # sums wait for those of other layers
+        room = self._workspace.scratch if few else self._workspace.scratch_of_launch
+        partial, blocks = room(4 * sum(plan.splits * plan.split_numbers for plan in plans)), 0
         for each, product, plan in zip(it.products, step.products, plans, strict=False):
             each.gradient = run.gradient(product.grad).address
+            outs = {}
             if product.source is not None and product.weight is not None:
-                each.source, each.grad_weight = run.rows(product.source).address, run.grad_parameters[product.weight].data_ptr()
+                each.source, outs["grad_weight"] = run.rows(product.source).address, run.grad_parameters[product.weight]
             if product.bias is not None:
-                each.grad_bias = run.grad_parameters[product.bias].data_ptr()
+                outs["grad_bias"] = run.grad_parameters[product.bias]
+            if plan.splits > 1:
+                self._workspace.sums.add_outs([*outs.values()], partial, plan.splits)
+            to = partial
+            for name, out in outs.items():
+                setattr(each, name, to if plan.splits > 1 else out.data_ptr())
+                to += 4 * out.numel()
             each.atoms, each.bonds = self._real(run.backward.gradients[product.grad])
             each.num_rows, each.out, each.in_ = plan.shape
             each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
-            each.partial, each.first_block, each.first_sum = partial, blocks, sums
+            each.first_block = blocks
             partial += 4 * plan.splits * plan.split_numbers
             blocks += plan.num_blocks
-            sums += -(-plan.split_numbers // _SUMS_OF_BLOCK)
-        macros = weights_macros(run, tile)
-        kernel("product_weights.cu", "product_weights", macros, self._device).launch(
-            blocks, tile.threads, tile.shared_bytes, it, overlap=True
-        )
-        if sums:
-            function = kernel("product_weights.cu", "product_weights_sums", macros, self._device)
-            function.launch(sums, _SUMS_THREADS, 4 * _SUMS_THREADS, it, overlap=True)
+        function = kernel("product_weights.cu", "product_weights", weights_macros(run, tile), self._device)
+        function.launch(blocks, tile.threads, tile.shared_bytes, it, overlap=True)
+        if not few:
+            self._workspace.sums.launch()
 
     def _arguments(self, value: int) -> Any:
         """Return the arguments of a product of the rows of a value, or of a gradient's."""

@@ -21,7 +21,7 @@ class RowKernels:
 
     Args:
         run: The pass.
-        workspace: The counters and scratch memory of the kernels.
+        workspace: The memory and the sums that kernels share.
         ends: The ends of layers of the pass.
     """
 

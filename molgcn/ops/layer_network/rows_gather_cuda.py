@@ -10,15 +10,13 @@ from torch import Tensor
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
-from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, teams_of
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, teams_of
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
 _BLOCKS = 4  # forward blocks per multiprocessor
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
-_SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that merge sums
-_FEW_ATOMS = 2048  # up to this many atoms, sums merge sooner if blocks have many rows of few columns
-_LANES_OF_FEW = 4  # the most lanes of such a block's rows
+_SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
 
@@ -87,7 +85,7 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        teams = teams_of(grad.stride, most_lanes=_LANES_OF_FEW if table and num_atoms <= _FEW_ATOMS else MOST_LANES)
+        teams = teams_of(grad.stride)
         reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -101,21 +99,21 @@ class GatherLaunches:
             it.paired = self.paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
         parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
-        if leaves is not None:
+        if table or leaves is not None:
             parts = launches.parts_left(parts)
+        if leaves is not None:
             it.next, it.next_source = launches.ends.backward(leaves.step), run.rows(leaves.step.source).address
             it.left = launches.ends.room(leaves.step, parts)
-            shared = 16 + launches.end_bytes(teams)
-        if table:
+            shared = launches.end_bytes(teams)
+        if table and step.bonds is not None:
             each = 4 * launches.number_bytes
             it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (teams.threads * each))
             ranges = -(-run.graph.num_bond_rows // it.codes)
-            shared = max(shared, 16 + (teams.threads * it.codes + 6 * teams.lanes) * each)
-            it.merge_table = launches.merging(ranges * teams.chunks, parts, it.codes * teams.lanes, 4)
+            shared = max(shared, (teams.threads * it.codes + 6 * teams.lanes) * each)
+            it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
         if learns_eps and forward.eps is not None:
-            it.grad_eps = run.grad_parameters[forward.eps].data_ptr()
-            it.merge_eps = launches.merging(1, parts * teams.chunks, 1, 1)
-            shared = max(shared, 16 + (teams.threads + 24 * teams.lanes) * launches.number_bytes)
+            it.sum_parts = launches.leave_sums(parts * teams.chunks, run.grad_parameters[forward.eps])
+            shared = max(shared, (teams.threads + 24 * teams.lanes) * launches.number_bytes)
         defines = {
             **_defines(forward.aggr),
             "BONDS": int(forward.bonds is not None),

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.backward import Produced
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
+from molgcn.ops.layer_network.part_sums import Sum
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, Rows
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
 MOST_LANES = 32
 _EITHER_WAY = {"rows_finish.cu", "rows_finish_grad.cu", "rows_gather.cu", "rows_gather_grad.cu"}  # kernels that read `backwards`
-_ONE_GROUP = 160  # the most blocks whose sums are merged without groups
 _HEADER = Header(
     "rows_structs.h",
     uses=LAYER_END,
@@ -28,11 +28,6 @@ _HEADER = Header(
         ("real*", "out"),  # null if it is not wanted
         ("const real*", "add value"),  # each may be null
         ("double", "scale"),
-    ],
-    Merging=[  # memory in which blocks merge records
-        ("unsigned char*", "records"),  # [sets][parts + groups][records]
-        ("uint32*", "arrivals"),  # [sets][groups + 1], zeros
-        ("int", "group"),  # the number of parts in a group
     ],
     Parameters=[
         ("const int*", "ptr rowptr col code"),  # the BondGraph; code may be null
@@ -48,7 +43,6 @@ _HEADER = Header(
         ("real*", "out"),  # rows
         ("Gradient", "of_source of_bonds"),
         ("const real*", "eps"),  # the gather's eps, or null
-        ("real*", "grad_eps"),  # may be null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies
         ("real*", "written"),  # rows: what a gather reads after `end`; or null
@@ -60,7 +54,9 @@ _HEADER = Header(
         ("uint32", "dropout_threshold"),
         ("double", "dropout_scale"),
         ("int", "codes"),  # the number of distinct bonds whose gradients a block sums
-        ("Merging", "merge merge_table merge_eps"),
+        ("real*", "table_parts"),  # [parts, bond rows, stride]: the gradients of distinct bonds that blocks leave
+        ("int", "adds"),  # whether blocks add to what they left there before
+        ("real*", "sum_parts"),  # [parts, numbers]: other sums that blocks leave, of eps or of a layer norm; or null
     ],
 )
 
@@ -100,7 +96,7 @@ class RowLaunches:
 
     Args:
         run: The pass.
-        workspace: The counters and scratch memory of the kernels.
+        workspace: The memory and the sums that kernels share.
         ends: The ends of layers of the pass.
     """
 
@@ -147,19 +143,29 @@ class RowLaunches:
     def _address(self, gradient: int | None) -> int:
         return 0 if gradient is None else self.run.gradient(gradient).address
 
-    def merging(self, sets: int, parts: int, count: int, record_numbers: int) -> ctypes.Structure:
-        """Return memory in which blocks merge records.
+    def leave_sums(self, num_parts: int, *outs: Tensor) -> int:
+        """Return the address of memory [num_parts, numbers] in which blocks leave the parts of sums, those of `outs` one after another."""
+        parts = self._workspace.scratch(num_parts * sum(out.numel() for out in outs) * self.number_bytes)
+        self._workspace.sums.add_outs(outs, parts, num_parts)
+        return parts
 
-        Args:
-            sets: The number of sets of blocks. Each set merges its own records.
-            parts: The number of blocks of a set.
-            count: The number of records of a block.
-            record_numbers: The number of numbers in a record.
+    def leave_rows(self, produced: Produced, num_parts: int) -> tuple[int, bool]:
+        """Return where blocks leave the parts of the gradient of all rows of a value, and whether they add to what lies there.
+
+        They do so if that is what the same blocks have left of the gradient that is added to this one.
         """
-        group = parts if parts <= _ONE_GROUP else isqrt(parts - 1) + 1
-        groups = -(-parts // group)
-        records = self._workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
-        return _HEADER.ctype("Merging")(records=records, arrivals=self._workspace.counters(sets * (groups + 1)), group=group)
+        rows, sums = self.run.gradient(produced.out), self._workspace.sums
+        numbers, add = rows.tensor.numel(), self._address(produced.add)
+        before = sums.take(add)
+        if before is not None and before.num_parts == num_parts:
+            sums.add(before._replace(out=rows.address))
+            return before.parts, True
+        if before is not None:
+            sums.add(before)
+            sums.launch()
+        parts = self._workspace.scratch(num_parts * numbers * self.number_bytes)
+        sums.add(Sum(rows.address, numbers, parts, num_parts, numbers, add))
+        return parts, False
 
     def resident(self, chunks: int, blocks_of_multiprocessor: int) -> int:
         """Return the most parts of a grid that run at the same time with `blocks_of_multiprocessor` blocks per multiprocessor."""

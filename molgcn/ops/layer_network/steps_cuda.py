@@ -37,7 +37,7 @@ class CudaSteps:
     def __init__(self, run: Pass) -> None:
         self._run = run
         workspace, tensor_cores = Workspace(run.graph.x), fits(run)
-        ends = LayerEnds(run, workspace)
+        self._sums, ends = workspace.sums, LayerEnds(run, workspace)
         self._rows = RowKernels(run, workspace, ends)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
         self._launches, self._grad_launches = {}, {}
@@ -84,6 +84,8 @@ class CudaSteps:
             return
         if launch.before is not None:
             self._rows.leave_sums(launch.before)
+        if isinstance(step, (WeightGrads, InputGrad)) and self._reads_bonds(step):
+            self._sums.launch()
         if isinstance(step, WeightGrads):
             self._products.weight_grads(step)
         elif isinstance(step, InputGrad):
@@ -94,6 +96,13 @@ class CudaSteps:
             self._rows.finish_grad(step, launch.leaves)
         else:
             self._rows.normalize_grad(step)
+        if step is self._run.backward.steps[-1]:
+            self._sums.launch()
+
+    def _reads_bonds(self, step: WeightGrads | InputGrad) -> bool:
+        """Return whether a step reads gradients of bonds, of which parts may have been left."""
+        gradients = [product.grad for product in step.products] if isinstance(step, WeightGrads) else [step.grad]
+        return any(self._run.program.values[self._run.backward.gradients[number]].rows == "bonds" for number in gradients)
 
 
 def _forward(*args: Any) -> Outputs:

@@ -1,4 +1,4 @@
-"""The structs of arguments of the tile kernels, `cuda/tile_network.cu` and `cuda/tile_sums.cu`."""
+"""The struct of arguments of the tile kernel, `cuda/tile_network.cu`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ OPS = (
 )
 """The operations of instructions; :class:`molgcn.ops.layer_network.tiles_program.Instruction` describes them."""
 
-MAX_SUMS = 256  # the most gradients that one launch adds up
 MAX_CLEARED = 2  # the most rows that one launch clears beyond a batch's last atom or bond
 
 _NETWORK = Header(
@@ -49,15 +48,3 @@ _NETWORK = Header(
 def network_type(max_instructions: int) -> type:
     """Return the struct of a launch that has room for so many instructions."""
     return _NETWORK.ctype(MAX_INSTRUCTIONS=max_instructions, MAX_CLEARED=MAX_CLEARED)
-
-
-_SUMS = Header(
-    "tile_sums_structs.h",
-    Gradient=[("float*", "out"), ("const float*", "add"), ("int", "first")],  # add may be null
-    Parameters=[
-        ("const float*", "sums"),  # [rows, num_sums]
-        ("int", "num_rows num_sums num_gradients"),
-        ("Gradient", "gradients[MAX_SUMS]"),
-    ],
-)
-SUMS = _SUMS.ctype(MAX_SUMS=MAX_SUMS)

@@ -142,14 +142,14 @@ class TileSteps:
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
         numbers |= {"num_slots": plan.num_slots, "num_codes": plan.num_codes, "num_sums": sums.count}
         fill(it, {name: tensor for name, tensor in tensors.items() if tensor is not None} | numbers | {"seed": run.call.seed})
-        it.sums = sums.reserve(self._workspace, blocks * plan.warps)
+        it.sums = sums.leave(self._workspace, blocks * plan.warps)
         for clear, (rows, atoms, bonds) in zip(it.cleared, cleared, strict=False):
             clear.rows, clear.atoms, clear.bonds, clear.width = rows.address, atoms, bonds, rows.tensor.shape[1]
             clear.num_rows = rows.tensor.shape[0]
         macros = self._macros(plan, backward=backward)
         function = kernel("tile_network.cu", "tile_network", macros, self._device, None if backward else self._prefetch)
         function.launch(blocks, 32 * plan.warps, plan.shared_bytes, it)
-        sums.launch(blocks * plan.warps, self._device)
+        self._workspace.sums.launch()
 
     def _prefetch(self) -> Iterator[tuple[str, Mapping[str, int]]]:
         """Yield the kernel of the backward pass, to compile it at the same time as that of the forward pass."""

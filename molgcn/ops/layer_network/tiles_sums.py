@@ -1,22 +1,9 @@
-"""Sums over all tiles of a backward pass: every warp has its own, and `cuda/tile_sums.cu` adds them up in order."""
+"""Sums over all tiles of a backward pass, of which every warp leaves a part."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import torch
-
-from molgcn.cuda_runtime.launch import kernel
-from molgcn.ops.layer_network.tiles_arguments import MAX_SUMS, SUMS
+from molgcn.ops.layer_network.part_sums import Sum
 from molgcn.ops.layer_network.workspace import Workspace
-
-_COLUMNS, _THREADS = 32, 256  # of a block
-
-
-class _Gradient(NamedTuple):
-    out: int
-    add: int
-    first: int
 
 
 class TileSums:
@@ -24,8 +11,7 @@ class TileSums:
 
     def __init__(self) -> None:
         self.count = 0  # numbers of a warp
-        self._gradients: list[_Gradient] = []
-        self._address = 0
+        self._sums: list[Sum] = []  # the address of a part is where a warp's numbers begin
 
     def add(self, out: int, numbers: int, add: int = 0) -> int:
         """Return where a warp's numbers for another gradient begin.
@@ -36,25 +22,17 @@ class TileSums:
             add: The address of a gradient that is added to it, or 0. If that is one of this launch, they share their sums, and only the
                 later one is written.
         """
-        for index, gradient in enumerate(self._gradients):
-            if add != 0 and gradient.out == add:
-                self._gradients[index] = gradient._replace(out=out)
-                return gradient.first
-        self._gradients.append(_Gradient(out, add, self.count))
+        for index, other in enumerate(self._sums):
+            if add != 0 and other.out == add:
+                self._sums[index] = other._replace(out=out)
+                return other.parts
+        self._sums.append(Sum(out, numbers, self.count, 0, 0, add))
         self.count += numbers
-        return self._gradients[-1].first
+        return self._sums[-1].parts
 
-    def reserve(self, workspace: Workspace, warps: int) -> int:
-        """Return the address of memory for the numbers of all warps until :meth:`launch`."""
-        self._address = workspace.scratch_of_launch(4 * warps * self.count)
-        return self._address
-
-    def launch(self, warps: int, device: torch.device) -> None:
-        """Add up the numbers of all warps."""
-        if self.count == 0:
-            return
-        it: Any = SUMS(sums=self._address, num_rows=warps, num_sums=self.count, num_gradients=len(self._gradients))
-        for each, gradient in zip(it.gradients, self._gradients, strict=False):
-            each.out, each.add, each.first = gradient
-        function = kernel("tile_sums.cu", "tile_sums", {"MAX_SUMS": MAX_SUMS}, device)
-        function.launch(-(-self.count // _COLUMNS), _THREADS, 4 * _THREADS, it, overlap=True)
+    def leave(self, workspace: Workspace, warps: int) -> int:
+        """Return the address of memory in which all warps leave their numbers. They are added up with the sums of `workspace`."""
+        address = workspace.scratch_of_launch(4 * warps * self.count)
+        for it in self._sums:
+            workspace.sums.add(it._replace(parts=address + 4 * it.parts, num_parts=warps, step=self.count))
+        return address

@@ -1,28 +1,29 @@
-"""The counters, the scratch memory and the order of rows that the kernels of one pass share."""
+"""The scratch memory, the sums and the order of rows that the kernels of one pass share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from molgcn.ops.layer_network.part_sums import PartSums
 from molgcn.ops.layer_network.passes import FEW_ATOMS
-
-_COUNTERS = 1 << 14
 
 
 class Workspace:
-    """The counters, the scratch memory and the order of rows of one pass.
+    """The scratch memory, the sums and the order of rows of one pass.
 
     The memory is freed with the pass. This is safe before its kernels have run, since only later kernels of the same stream reuse it.
 
     Args:
-        like: A tensor on the device.
+        like: A tensor of the pass's dtype, on the device.
+
+    Attributes:
+        sums: The sums whose parts kernels have left.
     """
 
     def __init__(self, like: Tensor) -> None:
+        self.sums = PartSums(like)
         self._like = like
-        self._counters = like.new_empty(0, dtype=torch.int32)
-        self._used = 0
         self._backwards = False
         self._kept: list[Tensor] = []
         self._reused = like.new_empty(0, dtype=torch.uint8)
@@ -38,16 +39,6 @@ class Workspace:
         """
         self._backwards = either_way and not self._backwards and num_rows > FEW_ATOMS
         return self._backwards
-
-    def counters(self, number: int) -> int:
-        """Return the address of `number` uint32 counters that are 0 and that no other kernel uses."""
-        if self._used + number > self._counters.shape[0]:
-            self._counters = self._like.new_zeros(max(number, _COUNTERS), dtype=torch.int32)
-            self._kept.append(self._counters)
-            self._used = 0
-        address = self._counters.data_ptr() + 4 * self._used
-        self._used += number
-        return address
 
     def scratch(self, num_bytes: int) -> int:
         """Return the address of `num_bytes` bytes of uninitialised memory."""

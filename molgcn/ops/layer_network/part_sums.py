@@ -1,0 +1,98 @@
+"""Sums over all rows: blocks or warps each leave a part, and `cuda/part_sums.cu` adds the parts up in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import kernel
+from molgcn.cuda_runtime.structs import Header
+
+_MAX_SUMS = 128  # the most sums of a launch
+_THREADS = 256  # threads of a block
+_MOST_PARTS, _MOST_SHARES = 8, 8  # a number with more parts than the first is shared by several threads, at most the second
+
+_HEADER = Header(
+    "part_sums_structs.h",
+    Sum=[
+        ("const real*", "parts add"),  # add may be null
+        ("real*", "out"),
+        ("int", "num_parts step numbers shares first_block"),
+    ],
+    Parameters=[("Sum", "sums[MAX_SUMS]"), ("int", "num_sums")],
+)
+_PARAMETERS = _HEADER.ctype(MAX_SUMS=_MAX_SUMS)
+
+
+class Sum(NamedTuple):
+    """Numbers of which there are several parts to add up.
+
+    Attributes:
+        out: The address of the sums.
+        numbers: How many numbers there are.
+        parts: The address of the first part.
+        num_parts: The number of parts.
+        step: The distance between two parts, in numbers.
+        add: The address of numbers that are added to the sums, or 0.
+    """
+
+    out: int
+    numbers: int
+    parts: int
+    num_parts: int
+    step: int
+    add: int = 0
+
+    @property
+    def shares(self) -> int:
+        """The number of threads that share the parts of a number."""
+        shares = 1
+        while shares < _MOST_SHARES and self.num_parts > _MOST_PARTS * shares:
+            shares *= 2
+        return shares
+
+
+class PartSums:
+    """The sums of a pass whose parts have been left and are still to be added up.
+
+    Args:
+        like: A tensor of the dtype of the sums, on their device.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._sums: dict[int, Sum] = {}
+
+    def add(self, left: Sum) -> None:
+        """Remember a sum until :meth:`launch`."""
+        self._sums[left.out] = left
+
+    def add_outs(self, outs: Sequence[Tensor], parts: int, num_parts: int) -> None:
+        """Remember the sums of tensors whose numbers lie one after another in each of the parts, which begin at address `parts`."""
+        step = sum(out.numel() for out in outs)
+        for out in outs:
+            self.add(Sum(out.data_ptr(), out.numel(), parts, num_parts, step))
+            parts += out.numel() * self._like.element_size()
+
+    def take(self, out: int) -> Sum | None:
+        """Return the sum with the address `out` and forget it, or None if it is not waiting."""
+        return self._sums.pop(out, None)
+
+    def launch(self) -> None:
+        """Add up all parts that have been left since the last call."""
+        waiting = list(self._sums.values())
+        self._sums.clear()
+        number_bytes = self._like.element_size()
+        defines = {"MAX_SUMS": _MAX_SUMS, "DOUBLE": int(number_bytes == 8)}
+        for first in range(0, len(waiting), _MAX_SUMS):
+            some = waiting[first : first + _MAX_SUMS]
+            it: Any = _PARAMETERS(num_sums=len(some))
+            blocks = 0
+            for each, left in zip(it.sums, some, strict=False):
+                each.out, each.numbers, each.parts, each.num_parts, each.step, each.add = left
+                each.shares, each.first_block = left.shares, blocks
+                blocks += -(-left.numbers * left.shares // _THREADS)
+            function = kernel("part_sums.cu", "part_sums", defines, self._like.device)
+            function.launch(blocks, _THREADS, number_bytes * _THREADS, it, overlap=True)
