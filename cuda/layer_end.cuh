@@ -52,15 +52,26 @@ struct Columns {
 // use(column, sums) then receives 2 sums of each column and the last one.
 template <class Add, class Use>
 __device__ __forceinline__ void merge_parts(const LayerEnd& it, int first, int columns, real* scratch, Add add, Use use) {
+    constexpr int together = 4;  // parts that are under way
     const int quads = columns / 4, threads = blockDim.x, shares = min(it.num_parts, max(1, threads / quads)), step = part_numbers(it.width);
 #pragma unroll 1
     for (int item = threadIdx.x; item < shares * quads; item += threads) {
         const int quad = item % quads;
         real sums[9] = {};
         const real* from = it.parts + first + 4 * quad;
-#pragma unroll 4
-        for (int i = item / quads; i < it.num_parts; i += shares)
-            add(sums, load(from + size_t(i) * step), load(from + size_t(i) * step + padded_columns(it.width)), it.parts[size_t(i + 1) * step - 4]);
+        for (int first = item / quads; first < it.num_parts; first += together * shares) {
+            Quad part[together][2];
+            real rows[together];
+#pragma unroll
+            for (int i = 0; i < together; i++)
+                if (first + i * shares < it.num_parts) {
+                    const real* at = from + size_t(first + i * shares) * step;
+                    part[i][0] = load(at), part[i][1] = load(at + padded_columns(it.width)), rows[i] = it.parts[size_t(first + i * shares + 1) * step - 4];
+                }
+#pragma unroll
+            for (int i = 0; i < together; i++)
+                if (first + i * shares < it.num_parts) add(sums, part[i][0], part[i][1], rows[i]);
+        }
 #pragma unroll
         for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];
     }
