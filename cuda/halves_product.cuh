@@ -1,6 +1,6 @@
 // The product of rows and a weight on the tensor cores, for kernels that hold `stride` floats of each row in shared memory.
 //
-// Macros: PRECISION, WARP_COLUMNS, ROW_TILES, COLUMN_TILES (of a warp).
+// Macros: PRECISION, WARP_COLUMNS, COLUMN_TILES (of a warp). `row_groups` is a warp's number of eight rows.
 #pragma once
 #include "quads.cuh"
 
@@ -10,7 +10,7 @@
 template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false>
 struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
-    static constexpr int groups = 2 * ROW_TILES;             // of eight atoms
+    static constexpr int groups = row_groups;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
     float sum[COLUMNS][groups][4];
     float4 w[ahead][COLUMNS][2];  // halves, and what they leave
@@ -21,7 +21,7 @@ struct ProductOf {
     __device__ ProductOf() {
         const int warp = threadIdx.x / 32;
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-        row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMNS;
+        row = warp / WARP_COLUMNS * 8 * row_groups, column = warp % WARP_COLUMNS * COLUMNS;
     }
     // Returns the atom in column n of eight. Even and odd rows are then read from different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }

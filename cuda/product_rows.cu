@@ -10,8 +10,8 @@
 // Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
 // Macros of what else is written: WRITTEN (what is multiplied first), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
 // MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
-// Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_TILES, COLUMN_TILES, MIDDLE_TILES, RESIDENT, MIN_BLOCKS (on a
-// multiprocessor).
+// Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_GROUPS (of eight rows), COLUMN_TILES, MIDDLE_TILES, RESIDENT,
+// MIN_BLOCKS (on a multiprocessor).
 #define DOUBLE 0
 #include "layer_end.cuh"
 #include "matrix.cuh"
@@ -19,7 +19,7 @@
 #include "quads.cuh"
 #include "product_rows_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
-constexpr int rows = 16 * ROW_TILES, threads = 32 * WARP_COLUMNS;  // of a group
+constexpr int row_groups = ROW_GROUPS, rows = 8 * row_groups, threads = 32 * WARP_COLUMNS;  // of a group
 
 #include "product_source.cuh"
 
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     for (int current = 0; is_there(); current ^= 1) {
         float *tile = tiles + (RESIDENT ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
         const int begin = first, count = left();
-        if (ROW_TILES > 1) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
+        if (ROW_GROUPS > 2) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
         wait_for_copies();
         convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
             if (BEFORE == BEFORE_NOTHING) return;
