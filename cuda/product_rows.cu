@@ -7,8 +7,10 @@
 // they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
 //
 // Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
+// Macros of what precedes the products: BEFORE and others of product_source.cuh; then FIRST_MASK (in backward, numbers are zeros where
+// `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
 // Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
-// Macros of what else is written: WRITTEN (what is multiplied first), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
+// Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
 // MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
 // Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_GROUPS (of eight rows), COLUMN_TILES, MIDDLE_TILES, RESIDENT,
 // MIN_BLOCKS (on a multiprocessor).
@@ -63,6 +65,20 @@ __device__ __forceinline__ float4& signs_of(float* signs, int chunks, int row, i
     return four(signs + 4 * (size_t(row / 8) * chunks + chunk));
 }
 
+// Returns four numbers of a row of gradients, from `column` on, taken back through dropout and relu.
+__device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int column, float4 x) {
+    const int place = Product::atom(row % 8), lane = 4 * (column % 16 / 2) + place / 2;  // the lane with the first two of the columns
+    const float4& all = signs_of(const_cast<float*>(p.first_signs), Source::chunks, row, column / 16);
+    const float2 words = __ldg(reinterpret_cast<const float2*>(&all) + place % 2);
+    const uint32 kept = FIRST_DROPOUT ? drawn(p, row, column / 4, p.first_site) : 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (FIRST_DROPOUT) at(x, e) = kept >> e & 1 ? at(x, e) * p.dropout_scale : 0.0f;
+        if (!(bits(e % 2 == 0 ? words.x : words.y) >> (lane + 4 * (e / 2)) & 1)) at(x, e) = 0.0f;
+    }
+    return x;
+}
+
 // Applies what follows a product to the `count` rows from `first` on, and calls put(row of the tile, column, two numbers). product.sum then
 // holds what is written. `vectors`: the scales of the weight's columns, and the bias.
 template <class After, int COLUMNS, int CHUNKS, int STRIDE, class Put>
@@ -105,11 +121,13 @@ __device__ __forceinline__ void finish(
                     if (After::relu) v[j] = relu(v[j]);
                     if (After::dropout) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
                 }
+                if (After::signs)
+#pragma unroll
+                    for (int j = 0; j < 2; j++) at(signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
                 if (After::add && there) v[0] += more[m][i].x, v[1] += more[m][i].y;
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     if (After::mask && there) v[j] = bits(at(signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
-                    if (After::signs) at(signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
                 }
                 if (After::out && there) two(it.out + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
                 if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
@@ -139,6 +157,7 @@ __device__ __forceinline__ void write_padding(const Parameters& p, int thread, i
     write_zeros(thread, p.last.out, out_stride, first, end);
     if (KEPT) write_zeros(thread, p.last.kept, out_stride, first, end);
     if (WRITTEN) write_zeros(thread, p.written, Source::in_memory, first, end);
+    if (FIRST_MASK) write_zeros(thread, p.masked, Source::in_memory, first, end);
     if (MIDDLE_OUT) write_zeros(thread, p.middle.out, Middle::in_memory, first, end);
 }
 
@@ -216,9 +235,11 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         if (ROW_GROUPS > 2) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
         wait_for_copies();
         convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
-            if (BEFORE == BEFORE_NOTHING) return;
-            x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
-            if (WRITTEN) four(p.written + size_t(begin + row) * Source::in_memory + column) = x;
+            const size_t at = size_t(begin + row) * Source::in_memory + column;
+            if (BEFORE != BEFORE_NOTHING)
+                x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
+            if (WRITTEN) four(p.written + at) = x;
+            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x);
         });
         sync();  // also waits until all are done with the tile before
         first += step;

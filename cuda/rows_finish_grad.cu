@@ -3,7 +3,7 @@
 // Macro: LEAVES (the sums for the norm of the step before are left).
 #include "rows_parts.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_grad_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
     const Team team(p);
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_grad_sums(const __grid_co
     leave_part<NormSums>(p, team, sums, room);
 }
 
-extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) rows_finish_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
     const Team team(p);

@@ -29,7 +29,16 @@ def call_of(
     in_channels: int, hidden: int, real: int, padding: int = 0, device: str = "cpu", precision: str = "float32", **options: object
 ) -> LayerNetworkCall:
     """Return a network with every kind of product, on atoms without bonds, or with a row for each bond."""
-    options = {"message": "gin", "mlp_norm": True, "num_layers": 2, "feed_forward": True, "dropout": 0.3, "train_eps": True, **options}
+    options = {
+        "message": "gin",
+        "mlp_norm": True,
+        "num_layers": 2,
+        "feed_forward": True,
+        "residual": True,
+        "dropout": 0.3,
+        "train_eps": True,
+        **options,
+    }
     spec = LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, **options)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(in_channels + hidden + real)
 
@@ -51,7 +60,7 @@ def call_of(
 
 def worst_forward(call: LayerNetworkCall) -> float:
     """Return the largest error of a row that the launch of a matrix product gives; the batch's moments and statistics are checked too."""
-    run = Pass(call, _saved(call), backward=False)
+    run = Pass(call, _saved(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
         first, before, then, after, leaves = launch
@@ -103,7 +112,7 @@ def _linear(run: Pass, step: Linear, end: Linear | Finish, source: Tensor) -> tu
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     """Return the largest errors of the gradients of rows, weights and biases."""
-    run = Pass(call, _saved(call), backward=True, grad_x=True, grad_bonds=True)
+    run = Pass(call, _saved(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
     worst = {"rows": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
     for launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
         rows, products, sums = _kernels(run)
@@ -118,14 +127,14 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
 
 def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
-    run = Pass(call, _saved(call), backward=False)
+    run = Pass(call, _saved(call), backward=False, signs_alone=True)
     rows, products, sums = _kernels(run)
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
         if launch.before is not None:
             rows.leave_moments(launch.before)
         if isinstance(launch.step, Linear):
             products.linear(launch)
-    run = Pass(call, run.saved, backward=True, grad_x=True, grad_bonds=True)
+    run = Pass(call, run.saved, backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
     rows, products, sums = _kernels(run)
     for grad_launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
         if grad_launch.before is not None:
@@ -157,13 +166,15 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
 
 
 def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
-    first, before, then, leaves = launch
+    first, before, mask, then, leaves = launch
     last, kind = then or first, run.program.values[first.source.value].rows
-    given = run.gradient(first.grad if before is None else before.grad)
-    grad = _filled(run, given, kind, even=before is not None).double()
-    have = {first.grad if before is None else before.grad: grad}
+    given = (before or mask or first).grad
+    grad = _filled(run, run.gradient(given), kind, even=before is not None).double()
+    have = {given: grad}
     if before is not None:
-        grad = have[first.grad] = _through(run, rows, before, grad, kind)
+        grad = have[before.source.out] = _through(run, rows, before, grad, kind)
+    if mask is not None:
+        grad = have[first.grad] = _ended_grad(run, mask.step, grad, _keep_signs(run, mask.step.source, kind))
     masks = {step.source.value: _keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
     add = have.get(last.source.add)
     if last.source.add is not None and add is None:
@@ -173,8 +184,10 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     out = run.gradient(last.source.out)
     out.tensor.fill_(torch.nan)
     products.input_grad(launch)
-    if before is not None:
-        yield "rows", _error(run, run.gradient(first.grad), grad, grad.abs() + 1, kind)
+    for end in (before, mask):
+        if end is not None:
+            expected = have[end.source.out]
+            yield "rows", _error(run, run.gradient(end.source.out), expected, expected.abs() + 1, kind)
     for step in (first,) if then is None else (first, then):
         expected, size = _product(grad, run.parameter(step.step.weight))
         if step is last and add is not None:
@@ -195,6 +208,13 @@ def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind
     leaf = source.double().requires_grad_()
     with torch.enable_grad():
         return torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
+
+
+def _ended_grad(run: Pass, step: Finish, grad: Tensor, positive: Tensor) -> Tensor:
+    """Return the gradient of a relu's input, where `positive`, from that of the output of dropout."""
+    rate = run.call.dropout_rate
+    kept = grad.new_ones(()) if step.dropout is None else keep_mask(run.call.seed, step.dropout, *grad.shape, rate) / (1 - rate)
+    return grad * positive * kept
 
 
 def _norm_errors(run: Pass, rows: RowKernels, leaves: FinishGrad, grad: Tensor) -> Iterator[tuple[str, float]]:
@@ -255,7 +275,7 @@ def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums,
 
 
 def _saved(call: LayerNetworkCall) -> Tensor:
-    return call.graph.x.new_full((saved_numbers(call),), torch.nan)
+    return call.graph.x.new_full((saved_numbers(call, signs_alone=True),), torch.nan)
 
 
 def _real(run: Pass, kind: str) -> int:

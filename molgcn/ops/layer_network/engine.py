@@ -40,6 +40,11 @@ class Steps(Protocol):
 class StepsOf(Protocol):
     """A function that returns the implementation of a pass's steps."""
 
+    @property
+    def signs_alone(self) -> bool:
+        """Whether the implementation keeps nothing but the signs of the values in :func:`.passes.signs_alone`."""
+        ...
+
     def __call__(self, run: Pass) -> Steps:
         """Return the implementation of the steps of `run`."""
         ...
@@ -47,8 +52,8 @@ class StepsOf(Protocol):
 
 def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     """Return the operator's outputs."""
-    saved = call.graph.x.new_empty(saved_numbers(call))
-    run = Pass(call, saved, backward=False)
+    saved = call.graph.x.new_empty(saved_numbers(call, signs_alone=steps_of.signs_alone))
+    run = Pass(call, saved, backward=False, signs_alone=steps_of.signs_alone)
     steps = steps_of(run)
     _copy_inputs(run)
     for step in run.program.steps:
@@ -71,7 +76,7 @@ def backward(
         grad_x: Whether the gradient of x is wanted.
         grad_bonds: Whether the gradient of the bonds' rows is wanted.
     """
-    run = Pass(call, saved, backward=True, grad_x=grad_x, grad_bonds=grad_bonds)
+    run = Pass(call, saved, backward=True, signs_alone=steps_of.signs_alone, grad_x=grad_x, grad_bonds=grad_bonds)
     steps = steps_of(run)
     steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)
     for step in run.backward.steps:

@@ -8,10 +8,9 @@ from typing import NamedTuple, TypeGuard
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass
-from molgcn.ops.layer_network.products_plan import Widths, fits_pair
+from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_pair
+from molgcn.ops.layer_network.program import masked_values
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
-
-_MAX_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
 
 
 class Launch(NamedTuple):
@@ -38,12 +37,14 @@ class GradLaunch(NamedTuple):
     Attributes:
         step: The step that it computes.
         before: The gradient of a layer's end through which it first takes the rows that the step reads, or None.
+        mask: The gradient of a layer's end without norm, a relu and perhaps dropout, through which it takes the rows then; or None.
         then: The next :class:`InputGrad` step, if it multiplies the result of `step` in the same launch, or None.
         leaves: The step whose norm's gradient is next, and for which it leaves the sums of the result's columns; or None.
     """
 
     step: GradStep
     before: FinishGrad | None = None
+    mask: FinishGrad | None = None
     then: InputGrad | None = None
     leaves: FinishGrad | None = None
 
@@ -80,7 +81,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
             return False
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
             return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
-        return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= _MAX_WIDTH
+        return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= MAX_END_WIDTH
     if not isinstance(step, Linear) or step.add is not None or gpu is None:
         return False
     if isinstance(following, Linear):
@@ -127,30 +128,42 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
     for i, step in enumerate(steps):
         if isinstance(step, Step):  # computes a value again, in a launch of its own
             continue
-        following = steps[i + 1] if i + 1 < len(steps) else None
-        if gpu is not None and isinstance(following, InputGrad) and _grad_joins(step, together, following, run, gpu):
+        if gpu is not None and _grad_joins(step, together, steps[i + 1 :], run, gpu):
             together.append(step)
             continue
-        before = next((other for other in together if isinstance(other, FinishGrad)), None)
+        ends = [other for other in together if isinstance(other, FinishGrad)]
         first = next((other for other in together if isinstance(other, InputGrad)), None)
         leaves = _summed_next(run, step, steps[i + 1 :], gpu is not None)
         then = step if first is not None and isinstance(step, InputGrad) else None
-        launches[step] = GradLaunch(step if first is None else first, before, then, leaves)
+        mask = ends.pop() if ends and _masks(run, ends[-1]) else None
+        launches[step] = GradLaunch(step if first is None else first, ends[0] if ends else None, mask, then, leaves)
         together = []
     return launches
 
 
+def _masks(run: Pass, step: FinishGrad) -> bool:
+    """Return whether a step needs nothing but the signs that a product has kept."""
+    return step.step.source in masked_values(run.program)
+
+
 def _grad_joins(
-    step: GradStep, together: Sequence[FinishGrad | InputGrad], following: InputGrad, run: Pass, gpu: Gpu
+    step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu
 ) -> TypeGuard[FinishGrad | InputGrad]:
-    """Return whether the following product can be in the launch of a step and those `together` with it."""
-    if not isinstance(step, (FinishGrad, InputGrad)) or following.grad != step.source.out or step.source.add is not None:
+    """Return whether a step and those `together` with it can be in the launch of a product in the `rest` of the steps."""
+    following = rest[0] if rest else None
+    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
+        return False
+    if following.grad != step.source.out or step.source.add is not None:
         return False
     if isinstance(step, FinishGrad):
         plain = step.source.mask is None and (step.step.norm is None or uses_batch(step.step, run))
-        return plain and _width(run, step.step.source) <= _MAX_WIDTH
+        if not plain or _width(run, step.step.source) > MAX_END_WIDTH:
+            return False
+        if isinstance(following, InputGrad):
+            return True
+        return not _masks(run, step) and _masks(run, following) and _grad_joins(following, [step], rest[1:], run, gpu)
     one = not any(isinstance(other, InputGrad) for other in together)
-    return one and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
+    return one and isinstance(following, InputGrad) and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
 
 
 def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], tensor_cores: bool) -> FinishGrad | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans, stride_of
-from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.program import Program, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Finish, Linear, Step, X
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
@@ -29,21 +29,27 @@ class Sizes(NamedTuple):
     Attributes:
         atoms: The number of atoms, N.
         bonds: The number of rows of bonds, K or E.
+        signs_alone: The values that have no rows in memory, but signs.
     """
 
     atoms: int
     bonds: int
+    signs_alone: frozenset[int] = frozenset()
 
     def numbers(self, program: Program, value: int) -> int:
         """Return how many numbers the rows of a value have in memory."""
+        return 0 if value in self.signs_alone else self.of_gradient(program, value)
+
+    def of_gradient(self, program: Program, value: int) -> int:
+        """Return how many numbers the rows of a value's gradient have in memory."""
         rows, width = program.values[value]
         return getattr(self, rows) * stride_of(width)
 
     def of_values(self, program: Program, values: Iterable[int]) -> dict[Ref, int]:
-        """Return the sizes of values, except inputs that are read where they are. Behind relu's rows there is a bit for each number."""
-        after_relu = {step.out for step in program.steps if isinstance(step, Linear) and step.relu}
+        """Return the sizes of values, except inputs that are read where they are. Those of `signed_values` have a bit for each number."""
+        signed = signed_values(program)
         numbers = {Ref(False, value): self.numbers(program, value) for value in values if in_memory(program, value)}
-        return {ref: size + self._signs(program, ref.number) if ref.number in after_relu else size for ref, size in numbers.items()}
+        return {ref: size + self._signs(program, ref.number) if ref.number in signed else size for ref, size in numbers.items()}
 
     def _signs(self, program: Program, value: int) -> int:
         """Return the size of the signs of a value's rows, as `signs_of` in cuda/product_rows.cu finds them."""
@@ -75,21 +81,19 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the gradients of a backward pass, and of the values that it computes again.
 
-    A gather adds an earlier gradient of its source to its own in place: a thread reads each number before it writes it.
+    Some gradients take the place of rows that their step reads and no later step does, since a thread reads each number before it writes it:
+    that of the input of a layer's end, and the sum of a gather's gradient and an earlier one.
     """
-    waits = [
-        isinstance(step, (FinishGrad, InputGrad)) and isinstance(following, InputGrad) and following.grad == step.source.out
-        for step, following in pairwise(backward.steps)
-    ]
+    waits = [_may_wait(step, following) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
+    last = {ref: time for time, refs in enumerate(each) for ref in refs}
     touched = [{Ref(True, 0)}, *_until_launched(each, waits)]
-    last = {ref: time for time, refs in enumerate(touched) for ref in refs}
     same: dict[Ref, Ref] = {}
-    for time, step in enumerate(backward.steps, start=1):
-        for produced in (step.source, step.bonds) if isinstance(step, GatherGrad) else ():
-            if produced is not None and produced.add is not None and last[Ref(True, produced.add)] == time:
-                added = Ref(True, produced.add)
-                same[Ref(True, produced.out)] = same.get(added, added)
+    for time, step in enumerate(backward.steps):
+        for out, taken in _in_place(step, backward.again):
+            free = next((ref for ref in taken if last[ref] == time), None)
+            if free is not None:
+                same[out] = same.get(free, free)
     return _laid_out(program, backward, sizes, touched, same)
 
 
@@ -107,13 +111,31 @@ def launches_layout(program: Program, backward: Backward, sizes: Sizes, launches
 
 def _laid_out(program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]], same: Mapping[Ref, Ref]) -> Layout[Ref]:
     """Return a layout in which some rows take over the memory of others, those that `same` has for them."""
-    made = {Ref(True, number): sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
+    made = {Ref(True, number): sizes.of_gradient(program, value) for number, value in enumerate(backward.gradients)}
     made |= sizes.of_values(program, backward.again)
     outputs = [Ref(True, number) for number in (backward.of_x, backward.of_bonds) if number is not None]
     firsts = [{same.get(ref, ref) for ref in refs} for refs in touched]
     layout = lay_out(spans(made, firsts, until_end=[same.get(ref, ref) for ref in outputs]))
     shared = {ref: layout.offsets[first] for ref, first in same.items() if first in layout.offsets}
     return layout._replace(offsets={**layout.offsets, **shared})
+
+
+def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Ref, list[Ref]]]:
+    """Yield gradients that a step makes, each with rows whose place it may take."""
+    if isinstance(step, FinishGrad):
+        sources = [Ref(False, step.step.source)] if step.step.source in again else []
+        yield Ref(True, step.source.out), [*sources, Ref(True, step.grad)]
+    if isinstance(step, GatherGrad):
+        for produced in (step.source, step.bonds):
+            if produced is not None and produced.add is not None:
+                yield Ref(True, produced.out), [Ref(True, produced.add)]
+
+
+def _may_wait(step: GradStep | Step, following: GradStep | Step) -> bool:
+    """Return whether a backward step may be computed together with the next one."""
+    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
+        return False
+    return following.grad == step.source.out and (isinstance(following, InputGrad) or following.step.norm is None)
 
 
 def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[Ref]]:

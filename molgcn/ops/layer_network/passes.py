@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import Backward, backward_of
+from molgcn.ops.layer_network.backward import Backward, InputGrad, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.layouts import (
     Ref,
@@ -20,7 +21,8 @@ from molgcn.ops.layer_network.layouts import (
     scratch_layout,
 )
 from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
-from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_WIDTH
+from molgcn.ops.layer_network.program import Program, masked_values, program_of
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
@@ -62,22 +64,27 @@ class Pass:
         call: The network and the batch.
         saved: The moments of batch norms and then the values that backward reads, [saved_numbers(call)] in x's dtype.
         backward: Whether this is a backward pass, whose gradients get memory too.
+        signs_alone: Whether the values of :func:`signs_alone` have no rows.
         grad_x: Whether the gradient of x is wanted, in a backward pass.
         grad_bonds: Whether the gradient of the bonds' rows is wanted, in a backward pass.
 
     Attributes:
         is_backward: Whether this is a backward pass.
         kept: The values that forward keeps for backward.
+        signs_alone: The values that have no rows, of which only the signs are kept.
     """
 
-    def __init__(self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, grad_x: bool = False, grad_bonds: bool = False) -> None:
+    def __init__(
+        self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, signs_alone: bool, grad_x: bool = False, grad_bonds: bool = False
+    ) -> None:
         self.call = call
         self.graph = call.graph
         self.spec = call.spec
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
         self.is_backward = backward
-        self.kept, self._sizes = _kept(call), _sizes(call)
+        self.kept, self._sizes = _kept(call), _sizes(call, signs_alone)
+        self.signs_alone = self._sizes.signs_alone
         self._saved = saved_layout(self.program, self.kept, self._sizes)
         self._names = {name: index for index, name in enumerate(call.spec.parameters)}
         if backward:
@@ -105,19 +112,25 @@ class Pass:
             tensor = given[value]
             assert tensor is not None
             return Rows(tensor, width)
-        num_rows = getattr(self._sizes, rows)
+        assert value not in self.signs_alone
+        return _rows(*self._place(value), getattr(self._sizes, rows), width)
+
+    def _place(self, value: int) -> tuple[Tensor, int]:
+        """Return the memory of a value that has any, and the offset of the value in it."""
         if value in self.kept:
-            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[Ref(False, value)], num_rows, width)
-        return _rows(self._scratch, self._layout.offsets[Ref(False, value)], num_rows, width)
+            return self.saved, moments_size(self.call) + self._saved.offsets[Ref(False, value)]
+        return self._scratch, self._layout.offsets[Ref(False, value)]
 
     def signs(self, value: int) -> Tensor:
-        """Return the memory behind relu's rows in which a product keeps where they are positive, [ceil(rows / 8), ceil(width / 16), 4].
+        """Return the memory behind a value's rows in which a product keeps where they are positive, [ceil(rows / 8), ceil(width / 16), 4].
 
         Each number holds 32 bits, as `signs_of` in cuda/product_rows.cu explains.
         """
-        rows, width = self.rows(value)
-        groups, chunks = -(-rows.shape[0] // 8), -(-width // 16)
-        return rows.as_strided((groups, chunks, 4), (4 * chunks, 4, 1), rows.storage_offset() + rows.numel())
+        memory, offset = self._place(value)
+        rows, width = self.program.values[value]
+        groups, chunks = -(-getattr(self._sizes, rows) // 8), -(-width // 16)
+        begin = offset + self._sizes.numbers(self.program, value)
+        return memory[begin : begin + 4 * groups * chunks].view(groups, chunks, 4)
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
@@ -162,9 +175,15 @@ class Pass:
         return mean, variance
 
 
-def saved_numbers(call: LayerNetworkCall) -> int:
-    """Return how many numbers forward keeps for backward: the moments of batch norms and the values that backward reads."""
-    return moments_size(call) + saved_layout(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call)).size
+def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
+    """Return how many numbers forward keeps for backward: the moments of batch norms and the values that backward reads.
+
+    Args:
+        call: The network and the batch.
+        signs_alone: Whether the values of :func:`signs_alone` have no rows.
+    """
+    program = program_of(call.spec, call.dropout_rate > 0)
+    return moments_size(call) + saved_layout(program, _kept(call), _sizes(call, signs_alone)).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
@@ -173,8 +192,29 @@ def moments_size(call: LayerNetworkCall) -> int:
     return aligned(numbers)
 
 
-def _sizes(call: LayerNetworkCall) -> Sizes:
-    return Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
+def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
+    program = program_of(call.spec, call.dropout_rate > 0)
+    alone = without_rows and not call.options.recompute and uses_tensor_cores(call)
+    return Sizes(call.graph.num_nodes, call.graph.num_bond_rows, signs_alone(program) if alone else frozenset())
+
+
+def uses_tensor_cores(call: LayerNetworkCall) -> bool:
+    """Return whether the project's kernels compute the matrix products: they support the dtype and all widths."""
+    program = program_of(call.spec, call.dropout_rate > 0)
+    return call.graph.x.dtype == torch.float32 and max(value.width for value in program.values) <= MAX_WIDTH
+
+
+@cache
+def signs_alone(program: Program) -> frozenset[int]:
+    """Return the values that no launch on CUDA reads but for their signs, whatever gradients are wanted.
+
+    A product computes each of them, and the end of the layer, a relu without norm, in the same launch. In backward the next product has its
+    gradient in its launch.
+    """
+    backward = backward_of(program, False, False, False, False)
+    back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
+    narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
+    return masked_values(program) & back & narrow
 
 
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:

@@ -26,6 +26,8 @@ class PlainSteps:
         run: The pass.
     """
 
+    signs_alone = False
+
     def __init__(self, run: Pass) -> None:
         self.run = run
 

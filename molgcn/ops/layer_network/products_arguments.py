@@ -38,7 +38,10 @@ _ROWS = Header(
         ("Result", "middle last"),  # middle: with two products only
         ("LayerEnd", "before next"),  # what the rows are taken through first, and the norm that comes next, in backward
         ("const float*", "second next_source"),  # second: what is added, in backward the norm's input; next_source: the next norm's input
-        ("float*", "written left"),  # what is multiplied; the parts that are left
+        ("float*", "written left"),  # what `before` gives; the parts that are left
+        ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
+        ("int", "first_site"),
+        ("float*", "masked"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
         ("int", "num_rows backwards"),  # backwards: whether tiles are computed from the last to the first

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-import torch
-
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
@@ -22,17 +20,13 @@ from molgcn.ops.layer_network.products_macros import (
     shapes_of,
     weights_macros,
 )
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks
+from molgcn.ops.layer_network.products_plan import RowBlocks, in_chunks
+from molgcn.ops.layer_network.program import signed_values
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.weights_plan import weight_blocks
 from molgcn.ops.layer_network.workspace import Workspace
 
 _OPERANDS_THREADS = 256
-
-
-def fits(run: Pass) -> bool:
-    """Return whether the kernels support the dtype and the widths of a pass."""
-    return run.graph.x.dtype == torch.float32 and max(value.width for value in run.program.values) <= MAX_WIDTH
 
 
 class _Operand(NamedTuple):
@@ -46,7 +40,7 @@ class TensorCoreProducts:
     """The matrix products of a pass on tensor cores.
 
     Args:
-        run: The pass, for which :func:`fits` is true.
+        run: The pass, for which :func:`.passes.uses_tensor_cores` is true.
         workspace: The memory and the sums that kernels share.
         ends: The ends of layers of the pass.
     """
@@ -81,14 +75,16 @@ class TensorCoreProducts:
             it.add = run.rows(end.add).address
         if end.dropout is not None:
             it.dropout_site = end.dropout
-        it.out, it.kept = run.rows(end.out).address, run.rows(step.out).address
-        if step.relu:
+        it.out = run.rows(end.out).address
+        if step.out not in run.signs_alone:
+            it.kept = run.rows(step.out).address
+        if step.out in signed_values(run.program):
             it.signs = run.signs(step.out).data_ptr()
         return it
 
     def input_grad(self, launch: GradLaunch) -> None:
         """Compute the gradients of a launch of :class:`InputGrad` steps, from that before the end of a layer if it includes one."""
-        run, (first, before, then, leaves) = self.run, launch
+        run, first, before, mask, then, leaves = self.run, *launch
         assert isinstance(first, InputGrad)
         it, grad, last = self._arguments(first.source.value), run.gradient(first.grad), then or first
         if then is not None:
@@ -96,7 +92,11 @@ class TensorCoreProducts:
         it.last = self._grad_result(last)
         if before is not None:
             it.before, it.second = self._ends.backward(before.step), run.rows(before.step.source).address
-            it.written, grad = grad.address, run.gradient(before.grad)
+            it.written, grad = run.gradient(before.source.out).address, run.gradient(before.grad)
+        if mask is not None:
+            it.masked, it.first_signs = run.gradient(first.grad).address, run.signs(mask.step.source).data_ptr()
+            it.first_site = -1 if mask.step.dropout is None else mask.step.dropout
+            grad = grad if before is not None else run.gradient(mask.grad)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), run.rows(leaves.step.source).address
         plan, macros = grad_product(run, launch, self._gpu)

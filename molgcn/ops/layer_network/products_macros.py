@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import InputGrad, Product, WeightGrads
+from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
+from molgcn.ops.layer_network.program import signed_values
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.weights_plan import Shape, WeightTile, weight_blocks
 from molgcn.ops.message_network import PRECISIONS
@@ -38,14 +39,15 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
         "MIDDLE_RELU": then is not None and first.relu,
         "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
         "MIDDLE_MASK": False,
-        "SIGNS": last.relu and _keeps_signs(run, last),
-        "MIDDLE_SIGNS": then is not None and first.relu and _keeps_signs(run, first),
+        "SIGNS": _keeps_signs(run, last),
+        "MIDDLE_SIGNS": then is not None and _keeps_signs(run, first),
         "MIDDLE_OUT": then is not None and is_read_later(run, first.out),
-        "KEPT": after is not None and is_read_later(run, last.out),
+        "KEPT": after is not None and last.out not in run.signs_alone and is_read_later(run, last.out),
         "WRITTEN": before is not None and is_read_later(run, before.out),
         "MOMENTS": leaves is not None,
         "SUMS": False,
         "BEFORE": 0 if before is None else 1,
+        **_first_macros(None),
         **_before_macros(before),
         **_next_macros(None),
     }
@@ -56,13 +58,13 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
 
 
 def _keeps_signs(run: Pass, step: Linear) -> bool:
-    """Return whether backward reads a value that a launch computes, in the forward pass or again in the backward pass."""
-    return run.is_backward or step.out in run.kept
+    """Return whether backward reads the signs of a value that a launch computes, in the forward pass or again in the backward pass."""
+    return step.out in signed_values(run.program) and (run.is_backward or step.out in run.kept)
 
 
 def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
     """Return how the products of a backward launch are divided, and the macros of product_rows.cu."""
-    first, before, then, leaves = launch
+    first, before, then, leaves = launch.step, launch.before, launch.then, launch.leaves
     assert isinstance(first, InputGrad)
     last = then or first
     macros = {
@@ -81,6 +83,7 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         "MOMENTS": False,
         "SUMS": leaves is not None,
         "BEFORE": 0 if before is None else 2,
+        **_first_macros(launch.mask),
         **_before_macros(None if before is None else before.step),
         **_next_macros(None if leaves is None else leaves.step),
     }
@@ -96,6 +99,11 @@ def _before_macros(end: Finish | None) -> dict[str, bool]:
         "BEFORE_DROPOUT": end is not None and end.dropout is not None,
         "BEFORE_ADD": end is not None and end.add is not None,
     }
+
+
+def _first_macros(mask: FinishGrad | None) -> dict[str, bool]:
+    """Return the macros of the relu and dropout, at the end of a layer without norm, through which gradients are taken."""
+    return {"FIRST_MASK": mask is not None, "FIRST_DROPOUT": mask is not None and mask.step.dropout is not None}
 
 
 def _next_macros(end: Finish | None) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
+MAX_END_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers

@@ -41,6 +41,20 @@ def program_of(spec: LayerNetworkSpec, dropout: bool) -> Program:
     return Program(tuple(builder.values), tuple(builder.steps), tuple(ends), h)
 
 
+@cache
+def masked_values(program: Program) -> frozenset[int]:
+    """Return the products that a relu without norm at the end of a layer reads. Nothing else reads them."""
+    products = {step.out for step in program.steps if isinstance(step, Linear) and step.add is None}
+    ends = (step for step in program.steps if isinstance(step, Finish))
+    return frozenset(step.source for step in ends if step.relu and step.norm is None) & products
+
+
+@cache
+def signed_values(program: Program) -> frozenset[int]:
+    """Return the products whose signs the kernels keep as bits, for the gradients of relu: those before and after a relu."""
+    return masked_values(program).union(step.out for step in program.steps if isinstance(step, Linear) and step.relu)
+
+
 class _Builder:
     """Builds the steps layer by layer."""
 

@@ -16,10 +16,10 @@ from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.launches_cuda import Launch, backward_launches, forward_launches
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.operator import Outputs
-from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.operator import Outputs, register_saved_numbers
+from molgcn.ops.layer_network.passes import Pass, saved_numbers, uses_tensor_cores
 from molgcn.ops.layer_network.products_cublas import CublasProducts
-from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
+from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
@@ -34,9 +34,11 @@ class CudaSteps:
         run: The pass.
     """
 
+    signs_alone = True
+
     def __init__(self, run: Pass) -> None:
         self._run = run
-        workspace, tensor_cores = Workspace(run.graph.x), fits(run)
+        workspace, tensor_cores = Workspace(run.graph.x), uses_tensor_cores(run.call)
         self._sums, ends = workspace.sums, LayerEnds(run, workspace)
         self._rows = RowKernels(run, workspace, ends)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
@@ -113,8 +115,12 @@ def _forward(*args: Any) -> Outputs:
 
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _prepared(LayerNetworkCall.of(*args))
-    check_backward(grad_pooled, saved, saved_numbers(call), call)
+    check_backward(grad_pooled, saved, _saved_numbers(call), call)
     return engine.backward(call, grad_pooled, saved, _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
+
+
+def _saved_numbers(call: LayerNetworkCall) -> int:
+    return saved_numbers(call, signs_alone=_steps_of(call).signs_alone)
 
 
 def _steps_of(call: LayerNetworkCall) -> StepsOf:
@@ -141,5 +147,6 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
+register_saved_numbers("cuda", _saved_numbers)
 torch.library.impl("molgcn::layer_network", "CUDA", _forward)
 torch.library.impl("molgcn::layer_network_backward", "CUDA", _backward)

@@ -35,6 +35,8 @@ class TileSteps:
         run: The pass, for which :func:`molgcn.ops.layer_network.tiles_plan.why_not` is None.
     """
 
+    signs_alone = False
+
     def __init__(self, run: Pass) -> None:
         self._run = run
         self._workspace = Workspace(run.graph.x)

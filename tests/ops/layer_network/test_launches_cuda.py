@@ -17,7 +17,8 @@ PLUS = {"residual": True, "feed_forward": True}
 
 def pass_of(spec: LayerNetworkSpec, *, backward: bool, sizes: list[int] | None = None, training: bool = True) -> Pass:
     call = random_call(spec, sizes=sizes or [5, 9, 1], dtype=torch.float32, training=training)
-    return Pass(call, torch.empty(saved_numbers(call)), backward=backward, grad_x=True, grad_bonds=True)
+    saved = torch.empty(saved_numbers(call, signs_alone=True))
+    return Pass(call, saved, backward=backward, signs_alone=True, grad_x=True, grad_bonds=True)
 
 
 @pytest.mark.parametrize("gpu", [GPU, None], ids=["tensor cores", "cublas"])
@@ -30,14 +31,14 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     assert parts == list(run.program.steps)
     run = pass_of(spec_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
-    parts = [step for launch in grad_launches for step in (launch.before, launch.step, launch.then) if step is not None]
+    parts = [step for launch in grad_launches for step in (launch.before, launch.mask, launch.step, launch.then) if step is not None]
     assert parts == list(run.backward.steps)
 
 
 @pytest.mark.parametrize(
     ("options", "forward", "backward"),
     [
-        ({"message": "gine", "edge_channels": 80, **PLUS}, 3, 4),
+        ({"message": "gine", "edge_channels": 80, **PLUS}, 3, 3),
         ({"message": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
         ({"message": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 2, 2),
     ],

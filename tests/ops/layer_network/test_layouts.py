@@ -11,6 +11,7 @@ from molgcn.data import PackedMolecules
 from molgcn.nn.fused_layers import layer_call
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
+from molgcn.ops.layer_network.passes import signs_alone
 from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
@@ -23,14 +24,15 @@ MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv
 def megabytes(spec: LayerNetworkSpec, *, recompute: bool, tiles: bool) -> float:
     """Return the most memory that the rows of a step take: the first layer's input, what forward keeps, and what one pass needs."""
     program = program_of(spec, dropout=False)
+    sizes = SIZES if recompute or tiles else SIZES._replace(signs_alone=signs_alone(program))
     together = LAYERS_OF_LAUNCH if tiles and not recompute else 1
     backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together, recompute)
-    made = backward_layout(program, backward, SIZES)
+    made = backward_layout(program, backward, sizes)
     if tiles:
         passes = zip(again_passes(program, backward), backward_passes(spec, program, backward, coded=True), strict=True)
-        made = launches_layout(program, backward, SIZES, [again.touched | each.touched for again, each in passes])
-    forward = 0 if tiles else scratch_layout(program, backward.kept, SIZES).size
-    kept = saved_layout(program, backward.kept, SIZES).size + SIZES.numbers(program, 0)
+        made = launches_layout(program, backward, sizes, [again.touched | each.touched for again, each in passes])
+    forward = 0 if tiles else scratch_layout(program, backward.kept, sizes).size
+    kept = saved_layout(program, backward.kept, sizes).size + sizes.numbers(program, 0)
     return 4 * (kept + max(made.size, forward)) / 2**20
 
 
