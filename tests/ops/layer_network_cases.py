@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +12,7 @@ from molgcn.ops.gcn_tile_plan import next_fit
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear
 
 NETWORKS = {
     "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
@@ -107,32 +104,10 @@ def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:
 
 @dataclass
 class Found:
-    """The results of both passes of a network by name; running statistics are present only if the network has them.
-
-    `zeros` names the gradients that are zero but for rounding; see :func:`biases_without_effect`.
-    """
+    """The results of both passes of a network by name; running statistics are present only if the network has them."""
 
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
-    zeros: frozenset[str] = frozenset()
-
-
-def biases_without_effect(program: Program, batch_norms: Collection[str]) -> frozenset[str]:
-    """Return the names of the biases that a norm with the statistics of the batch subtracts again with the mean.
-
-    Args:
-        program: The forward pass.
-        batch_norms: The names of these norms.
-    """
-    read = [value for step in program.steps for value in (step.source, getattr(step, "add", None))]
-    shifted: set[int | None] = {step.source for step in program.steps if isinstance(step, Finish) and step.norm in batch_norms}
-    names = set()
-    for step in reversed(program.steps):
-        linear = isinstance(step, Linear) and not step.relu and step.dropout is None
-        if step.out in shifted and read.count(step.out) == 1 and (linear or isinstance(step, Gather)):
-            names.add(step.bias)
-            shifted.add(getattr(step, "add", None))
-    return frozenset(names - {None})
 
 
 def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) -> Found:
@@ -152,25 +127,20 @@ def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) ->
         has_bonds = call.graph.bonds is not None
         of_x, of_bonds, found = engine.backward(call, grad, out.saved, steps_of, grad_x=True, grad_bonds=has_bonds)
     gradients = dict(zip(call.spec.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
-    norms = call.spec.batch_norms if call.batch_statistics else ()
-    zeros = biases_without_effect(program_of(call.spec, call.dropout_rate > 0), norms)
-    return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients, zeros)
+    return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
 
 
-def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor], zeros: Collection[str] = ()) -> tuple[float, str]:
+def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
     """Return the largest difference and its tensor's name.
 
-    It is relative to the largest element of the tensor, or of all tensors if that element is only rounding. Tensors among `zeros` are
-    compared with zero, relative to all tensors: the difference of two roundings says nothing.
+    It is relative to the largest element of the tensor, or of all tensors if that element is only rounding.
     """
     assert actual.keys() == expected.keys()
     floor = 1e-3 * max((tensor.abs().max().item() for tensor in expected.values() if tensor.numel()), default=0.0) + 1e-3
     found = [(0.0, "nothing")]
     for name, tensor in expected.items():
         assert actual[name].shape == tensor.shape, name
-        if name in zeros:
-            found += [(values[name].abs().max().item() / floor, name) for values in (actual, expected)]
-        elif tensor.numel():
+        if tensor.numel():
             difference = (actual[name].double() - tensor.double()).abs().max().item()
             found.append((difference / max(tensor.abs().max().item(), floor), name))
     return max(found, key=lambda each: (each[0] != each[0], each[0]))
@@ -178,5 +148,4 @@ def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor], zer
 
 def worst_gradient(actual: Found, expected: Found) -> tuple[float, str]:
     """Return the largest difference of two passes' gradients and its tensor's name; see :func:`worst_difference`."""
-    assert actual.zeros == expected.zeros
-    return worst_difference(actual.gradients, expected.gradients, expected.zeros)
+    return worst_difference(actual.gradients, expected.gradients)

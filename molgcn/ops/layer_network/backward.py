@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.program import Program, biases_without_effect
 from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, X
 
 
@@ -121,6 +121,7 @@ def backward_of(
     keep_out: bool,
     layers_together: int = 1,
     recompute: bool = False,
+    batch_norms: tuple[str, ...] = (),
 ) -> Backward:
     """Return the backward pass from the gradient of the last value to the parameters and inputs.
 
@@ -133,9 +134,10 @@ def backward_of(
         layers_together: The number of layers whose weights and biases get their gradients in one step. The layers' own gradients are kept
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
+        batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
-    builder = _Builder(program, wanted, train_eps)
+    builder = _Builder(program, wanted, train_eps, biases_without_effect(program, batch_norms))
     starts = (0, *program.ends[:-1])
     for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
         first = len(builder.steps)
@@ -157,12 +159,12 @@ def backward_of(
 class _Builder:
     """Builds the backward steps one by one."""
 
-    def __init__(self, program: Program, wanted: dict[int, bool], train_eps: bool) -> None:
+    def __init__(self, program: Program, wanted: dict[int, bool], train_eps: bool, left_out: frozenset[str]) -> None:
         self.steps: list[GradStep | Step] = []
         self.gradients = [program.out]
         self.have = {program.out: 0}  # the gradient of each value so far
         self._products: list[Product] = []
-        self._train_eps = train_eps
+        self._train_eps, self._left_out = train_eps, left_out
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
         self._needs = dict(wanted)
@@ -183,7 +185,7 @@ class _Builder:
         if isinstance(step, Gather):
             return self._reverse_gather(step, grad)
         if isinstance(step, Linear):
-            self._products.append(Product(grad, step.source, step.weight, step.bias))
+            self._products.append(Product(grad, step.source, step.weight, None if step.bias in self._left_out else step.bias))
         if isinstance(step, (Linear, Finish)) and step.add is not None and self._needs[step.add]:
             assert step.add not in self.have, "the steps that end a layer or a block come last among the readers of what they add"
             self.have[step.add] = grad
@@ -194,7 +196,7 @@ class _Builder:
             self.steps.append(kind(step, grad, source))  # type: ignore[arg-type]
 
     def _reverse_gather(self, step: Gather, grad: int) -> None:
-        if step.bias is not None:
+        if step.bias is not None and step.bias not in self._left_out:
             self._products.append(Product(grad, None, None, step.bias))
         source = self._produced(step, step.source) if self._needs[step.source] else None
         bonds = self._produced(step, step.bonds) if step.bonds is not None and self._needs[step.bonds] else None

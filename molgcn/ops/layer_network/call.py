@@ -92,6 +92,11 @@ class LayerNetworkCall(NamedTuple):
         return self.options.training and len(self.spec.batch_norms) > 0
 
     @property
+    def norms_of_batch(self) -> tuple[str, ...]:
+        """The names of the norms that use the statistics of the batch."""
+        return tuple(self.spec.batch_norms) if self.options.training else ()
+
+    @property
     def dropout_rate(self) -> float:
         """The probability of dropout, 0 in evaluation."""
         return self.spec.dropout if self.options.training else 0.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from molgcn.ops.fake import register_fake
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.check import check
-from molgcn.ops.layer_network.passes import saved_numbers
+from molgcn.ops.layer_network.passes import gradients_of_parameters, saved_numbers
 from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
@@ -107,10 +107,10 @@ def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds:
 
 
 def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return uninitialised gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted."""
+    """Return memory for the gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted."""
     x, bonds = call.graph.x, call.graph.bonds
     of_bonds = x.new_empty(bonds.shape if grad_bonds and bonds is not None else (0, 0))
-    return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [x.new_empty(shape) for shape in call.spec.parameters.values()]
+    return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [*gradients_of_parameters(call).values()]
 
 
 class _Network(torch.autograd.Function):

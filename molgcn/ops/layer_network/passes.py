@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from molgcn.ops.layer_network.layouts import (
 )
 from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_WIDTH
-from molgcn.ops.layer_network.program import Program, masked_values, program_of
+from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
@@ -147,12 +148,8 @@ class Pass:
 
     @cached_property
     def grad_parameters(self) -> Mapping[str, Tensor]:
-        """The memory for every parameter's gradient, by its name. It is zero for an eps that is not learnt, otherwise uninitialised."""
-        made = {name: self.graph.x.new_empty(shape) for name, shape in self.spec.parameters.items()}
-        if not self.spec.train_eps:
-            fixed = [name for name in made if name.endswith(".eps")]
-            made |= dict(zip(fixed, self.graph.x.new_zeros(len(fixed)).split(1), strict=True)) if fixed else {}
-        return made
+        """The memory for every parameter's gradient, by its name: see :func:`gradients_of_parameters`."""
+        return gradients_of_parameters(self.call)
 
     def moments(self, norm: str) -> Tensor:
         """Return the memory for the mean and 1 / standard deviation of a batch norm's input [2, H], with batch statistics."""
@@ -173,6 +170,21 @@ class Pass:
         """Return the memory for the running mean and variance [H] of a batch norm after this batch."""
         mean, variance = self.new_statistics[:, self.spec.batch_norms.index(norm)]
         return mean, variance
+
+
+def gradients_of_parameters(call: LayerNetworkCall) -> dict[str, Tensor]:
+    """Return memory for every parameter's gradient, by its name.
+
+    It is zero for an eps that is not learnt and for biases that a norm subtracts again, otherwise uninitialised.
+    """
+    spec = call.spec
+    zeros = biases_without_effect(program_of(spec, call.dropout_rate > 0), call.norms_of_batch)
+    shapes = {name: shape for name, shape in spec.parameters.items() if name in zeros or (name.endswith(".eps") and not spec.train_eps)}
+    made = {name: call.graph.x.new_empty(shape) for name, shape in spec.parameters.items() if name not in shapes}
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    parts = call.graph.x.new_zeros(sum(sizes)).split(sizes) if sizes else ()  # one launch
+    found = made | {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return {name: found[name] for name in spec.parameters}
 
 
 def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
@@ -223,7 +235,8 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
     few = call.graph.x.is_cuda and call.graph.num_nodes <= FEW_ATOMS
     on_tiles = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     together = on_tiles if pays(call) else _LAYERS_TOGETHER if few else 1
-    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together, call.options.recompute)
+    pool, recompute = call.spec.pool == "max", call.options.recompute
+    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, pool, together, recompute, call.norms_of_batch)
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:

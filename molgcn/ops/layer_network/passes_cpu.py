@@ -103,7 +103,8 @@ def _builder(kind: Kind, gradients: tuple[int, ...] = ()) -> tuple[Keys, Builder
 
 
 def _backward_builder(kind: Kind, grad_x: bool, grad_bonds: bool) -> tuple[Keys, Builder, Backward]:
-    backward = backward_of(program_of(kind.spec, kind.dropout), grad_x, grad_bonds, kind.spec.train_eps, kind.spec.pool == "max")
+    program, norms = program_of(kind.spec, kind.dropout), tuple(kind.spec.batch_norms) if kind.batch_statistics else ()
+    backward = backward_of(program, grad_x, grad_bonds, kind.spec.train_eps, kind.spec.pool == "max", batch_norms=norms)
     return *_builder(kind, backward.gradients), backward
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -53,6 +54,25 @@ def masked_values(program: Program) -> frozenset[int]:
 def signed_values(program: Program) -> frozenset[int]:
     """Return the products whose signs the kernels keep as bits, for the gradients of relu: those before and after a relu."""
     return masked_values(program).union(step.out for step in program.steps if isinstance(step, Linear) and step.relu)
+
+
+@cache
+def biases_without_effect(program: Program, batch_norms: Sequence[str]) -> frozenset[str]:
+    """Return the names of the biases that a norm with the statistics of the batch subtracts again with the mean.
+
+    Args:
+        program: The forward pass.
+        batch_norms: The names of these norms.
+    """
+    read = [value for step in program.steps for value in (step.source, getattr(step, "add", None))]
+    shifted: set[int | None] = {step.source for step in program.steps if isinstance(step, Finish) and step.norm in batch_norms}
+    names = set[str | None]()
+    for step in reversed(program.steps):
+        linear = isinstance(step, (Gather, Linear)) and not getattr(step, "relu", False)
+        if linear and step.out in shifted and read.count(step.out) == 1:
+            names.add(getattr(step, "bias", None))
+            shifted.add(getattr(step, "add", None))
+    return frozenset(name for name in names if name is not None)
 
 
 class _Builder:
