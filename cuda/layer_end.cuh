@@ -48,6 +48,13 @@ struct Columns {
     int count;
 };
 
+// Returns how many threads side by side have a column when a block's threads have added up parts.
+__device__ __forceinline__ int lanes_of_column(int columns, int threads) {
+    int lanes = 1;
+    while (2 * lanes * columns <= threads && lanes < 32) lanes *= 2;
+    return lanes;
+}
+
 // Adds up parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;
 // use(column, sums) then receives 2 sums of each column and the last one.
 template <class Add, class Use>
@@ -76,15 +83,19 @@ __device__ __forceinline__ void merge_parts(const LayerEnd& it, int first, int c
         for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];
     }
     __syncthreads();
+    const int lanes = lanes_of_column(columns, threads);
 #pragma unroll 1
-    for (int column = threadIdx.x; column < columns; column += threads) {
+    for (int item = threadIdx.x; (item - static_cast<int>(threadIdx.x % 32)) / lanes < columns; item += threads) {  // whole warps continue
+        const int column = item / lanes;
         real sums[3] = {};
-#pragma unroll 2
-        for (int share = 0; share < shares; share++) {
+        for (int share = item % lanes; column < columns && share < shares; share += lanes) {
             const real* left = scratch + 9 * (share * quads + column / 4);
             sums[0] += left[column % 4], sums[1] += left[4 + column % 4], sums[2] += left[8];
         }
-        use(column, sums);
+        for (int mask = 1; mask < lanes; mask *= 2)
+#pragma unroll
+            for (int i = 0; i < 3; i++) sums[i] += shuffle_xor(sums[i], mask);
+        if (item % lanes == 0 && column < columns) use(column, sums);
     }
 }
 
@@ -148,17 +159,17 @@ __device__ __forceinline__ void keep_moments(const LayerEnd& it, int column, con
 struct LoadColumns {
     const LayerEnd& it;
     Columns to;
-    int first;
+    int first, mine_column;
     bool backward, keeps;  // keeps: stores the batch's statistics, or the gradients of weight and bias
     OfColumn mine;
 
     // `columns` is a multiple of four. In backward the moments are known, and `it.parts` are sums.
     __device__ __forceinline__ LoadColumns(const LayerEnd& it, int first, int columns, real* shared, bool backward, bool keeps)
-        : it(it), to{shared, columns}, first(first), backward(backward), keeps(keeps && it.parts != nullptr) {
+        : it(it), to{shared, columns}, first(first), mine_column(threadIdx.x / lanes_of_column(columns, blockDim.x)), backward(backward), keeps(keeps && it.parts != nullptr) {
         if (backward || it.parts == nullptr)
             load_known();
         else
-            mine = OfColumn(it, first + threadIdx.x, keeps);
+            mine = OfColumn(it, first + mine_column, keeps);
     }
     // Merges the parts that the previous kernel left. `stride` is the distance between two rows, `num_rows` their number.
     __device__ __forceinline__ Columns merged(int stride, int num_rows, real* scratch) {
@@ -172,7 +183,7 @@ struct LoadColumns {
         } else if (it.parts != nullptr) {
             merge_moments(it, first, columns, scratch, [&](int i, const ColumnMoments& x) {
                 const real deviation = inverse_deviation(it, x.squares / (x.count > real(0) ? x.count : real(1)));
-                if (i != static_cast<int>(threadIdx.x)) mine = OfColumn(it, first + i, keeps);
+                if (i != mine_column) mine = OfColumn(it, first + i, keeps);
                 put(i, mine, x.mean, deviation);
                 if (keeps && first + i < it.width) keep_moments(it, first + i, mine, x, deviation);
             });

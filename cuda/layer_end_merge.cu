@@ -4,7 +4,7 @@
 #include "layer_end.cuh"
 #include "layer_end_merge_structs.h"  // molgcn/ops/layer_network/layer_ends_cuda.py
 
-extern "C" __global__ void __launch_bounds__(64) layer_end_merge(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(128) layer_end_merge(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     real* scratch = reinterpret_cast<real*>(memory);
     const int first = 4 * blockIdx.x, half = padded_columns(p.from.width);

@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.workspace import Workspace
 
-_MERGE_THREADS = 64
+_MERGE_THREADS = 128
 
 LAYER_END = Header(
     "layer_end_structs.h",
