@@ -84,6 +84,7 @@ class TileSteps:
                 self._products.input_grad(GradLaunch(each))
             self._of_bonds.clear()
             self._products.weight_grads(step)
+            self._workspace.sums.launch()
 
     @cached_property
     def _gathers(self) -> GatherLaunches:
