@@ -34,7 +34,6 @@ def call_of(
         "mlp_norm": True,
         "num_layers": 2,
         "feed_forward": True,
-        "residual": True,
         "dropout": 0.3,
         "train_eps": True,
         **options,
@@ -170,11 +169,14 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     last, kind = then or first, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = _filled(run, run.gradient(given), kind, even=before is not None).double()
-    have = {given: grad}
+    have, sizes = {given: grad}, {}
     if before is not None:
-        grad = have[before.source.out] = _through(run, rows, before, grad, kind)
+        number = before.source.out
+        have[number], sizes[number] = _through(run, rows, before, grad, kind)
+        grad = have[number]
     if mask is not None:
         grad = have[first.grad] = _ended_grad(run, mask.step, grad, _keep_signs(run, mask.step.source, kind))
+        sizes[first.grad] = sizes[number] if before is not None else grad.abs()
     masks = {step.source.value: _keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
     add = have.get(last.source.add)
     if last.source.add is not None and add is None:
@@ -187,7 +189,8 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     for end in (before, mask):
         if end is not None:
             expected = have[end.source.out]
-            yield "rows", _error(run, run.gradient(end.source.out), expected, expected.abs() + 1, kind)
+            yield "rows", _error(run, run.gradient(end.source.out), expected, sizes[end.source.out] + expected.abs(), kind)
+            grad = run.gradient(end.source.out).values[: len(grad)].double()
     for step in (first,) if then is None else (first, then):
         expected, size = _product(grad, run.parameter(step.step.weight))
         if step is last and add is not None:
@@ -200,14 +203,17 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
         yield from _norm_errors(run, rows, leaves, grad)
 
 
-def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
-    """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm."""
+def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Return a gradient taken back through the end of a layer and the size of its terms, in float64, and leave the sums of its norm."""
     source = _filled(run, run.rows(before.step.source), kind, even=True)
     _keep_moments(run, before.step, source)
     rows.leave_sums(before)
     leaf = source.double().requires_grad_()
     with torch.enable_grad():
-        return torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
+        found = torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
+    size = grad.double().abs() / (1 - run.call.dropout_rate) + 1
+    norm = before.step.norm
+    return found, size if norm is None else size * (run.parameter(f"{norm}.weight") * run.moments(norm)[1]).double().abs()
 
 
 def _ended_grad(run: Pass, step: Finish, grad: Tensor, positive: Tensor) -> Tensor:
@@ -239,8 +245,10 @@ def _keep_moments(run: Pass, step: Finish, source: Tensor) -> None:
 
 
 def _keep_signs(run: Pass, value: int, kind: str) -> Tensor:
-    """Fill relu's rows, store where they are positive, as the forward pass does, and return that."""
-    positive = _filled(run, run.rows(value), kind) > 0
+    """Store which numbers of a value are positive, as the forward pass does, fill its rows if it has any, and return that."""
+    width = run.program.values[value].width
+    drawn = torch.randn(_real(run, kind), width, generator=torch.Generator().manual_seed(width)).to(run.saved.device)
+    positive = (drawn if value in run.signs_alone else _filled(run, run.rows(value), kind)) > 0
     signs = run.signs(value)
     groups, chunks = signs.shape[:2]
     places = positive.new_zeros(8 * groups, 16 * chunks)

@@ -81,8 +81,8 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the gradients of a backward pass, and of the values that it computes again.
 
-    Some gradients take the place of rows that their step reads and no later step does, since a thread reads each number before it writes it:
-    that of the input of a layer's end, and the sum of a gather's gradient and an earlier one.
+    A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of a gather's gradient and an
+    earlier one, take the place of rows that their step reads and no later step does.
     """
     waits = [_may_wait(step, following) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]

@@ -26,6 +26,7 @@ def poisoned():
     ("in_channels", "hidden", "real", "padding", "options"),
     [
         (11, 20, 17, 3, {"num_layers": 1, "feed_forward": False, "mlp_norm": False}),
+        (20, 20, 17, 3, {"num_layers": 1, "residual": True}),
         pytest.param(11, 20, 40, 0, {"num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
         pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),

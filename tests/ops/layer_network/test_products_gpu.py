@@ -9,18 +9,28 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (64, 512)]
 
 
+def check(call, of_rows=2e-7):
+    with torch.no_grad():
+        assert worst_forward(call) < 2e-7
+        errors = worst_backward(call)
+    assert errors["rows"] < of_rows
+    assert errors["weights"] < 2e-6
+    assert errors["biases"] < 1e-6
+    assert errors["norms"] < 1e-6
+
+
 @pytest.mark.parametrize("real", [0, 1, 17, 740, 5_000, 20_000])
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_are_as_precise_as_float32(in_channels, hidden, real):
     bonds = {"message": "gine", "edge_channels": 5} if real % 2 else {}
-    call = call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds)
-    with torch.no_grad():
-        assert worst_forward(call) < 2e-7
-        errors = worst_backward(call)
-    assert errors["rows"] < 2e-7
-    assert errors["weights"] < 2e-6
-    assert errors["biases"] < 1e-6
-    assert errors["norms"] < 1e-6
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds))
+
+
+@pytest.mark.parametrize("real", [17, 740, 20_000])
+@pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
+def test_products_of_rows_with_zeros(in_channels, hidden, real):
+    """Gradients go through relu and dropout first, which leave a third of them. Relative to so few terms errors are larger."""
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", residual=True), of_rows=3e-7)
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
