@@ -97,7 +97,8 @@ def _fake(*args: Any) -> Outputs:
     check(call)
     x, hidden = call.graph.x, call.spec.hidden_channels
     statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
-    return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, empty_saved(call))
+    saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
+    return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, saved)
 
 
 @register_fake("molgcn::layer_network_backward")

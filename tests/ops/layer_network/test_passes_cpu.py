@@ -231,7 +231,9 @@ def test_networks_that_see_no_bonds_take_batches_that_have_them(coded):
 
 def test_nothing_is_kept_without_gradients():
     call = call_of(network())
-    pooled, statistics, saved = torch.ops.molgcn.layer_network(*call._replace(options=Options(True, save_for_backward=False)).arguments)
+    arguments = call._replace(options=Options(True, save_for_backward=False)).arguments
+    pooled, statistics, saved = torch.ops.molgcn.layer_network(*arguments)
+    torch.library.opcheck(torch.ops.molgcn.layer_network.default, arguments, test_utils="test_faketensor")
     expected = results(call)
     assert saved.numel() == 0
     assert torch.equal(pooled, expected["pooled"])
