@@ -66,18 +66,18 @@ __device__ __forceinline__ void merge_parts(const LayerEnd& it, int first, int c
         const int quad = item % quads;
         real sums[9] = {};
         const real* from = it.parts + first + 4 * quad;
-        for (int first = item / quads; first < it.num_parts; first += together * shares) {
+        for (int part_number = item / quads; part_number < it.num_parts; part_number += together * shares) {
             Quad part[together][2];
             real rows[together];
 #pragma unroll
             for (int i = 0; i < together; i++)
-                if (first + i * shares < it.num_parts) {
-                    const real* at = from + size_t(first + i * shares) * step;
-                    part[i][0] = load(at), part[i][1] = load(at + padded_columns(it.width)), rows[i] = it.parts[size_t(first + i * shares + 1) * step - 4];
+                if (part_number + i * shares < it.num_parts) {
+                    const real* at = from + size_t(part_number + i * shares) * step;
+                    part[i][0] = load(at), part[i][1] = load(at + padded_columns(it.width)), rows[i] = it.parts[size_t(part_number + i * shares + 1) * step - 4];
                 }
 #pragma unroll
             for (int i = 0; i < together; i++)
-                if (first + i * shares < it.num_parts) add(sums, part[i][0], part[i][1], rows[i]);
+                if (part_number + i * shares < it.num_parts) add(sums, part[i][0], part[i][1], rows[i]);
         }
 #pragma unroll
         for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];

@@ -127,7 +127,7 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
         yield Ref(True, step.source.out), [*sources, Ref(True, step.grad)]
     if isinstance(step, GatherGrad):
         for produced in (step.source, step.bonds):
-            if produced is not None and produced.add is not None:
+            if produced is not None and produced.add not in (None, step.grad):  # neighbours read the gradient of the output
                 yield Ref(True, produced.out), [Ref(True, produced.add)]
 
 
