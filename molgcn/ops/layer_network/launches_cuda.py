@@ -111,7 +111,7 @@ def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
     In large batches a wide middle costs more registers than the launch is worth: 9.8 ms instead of 9.1 for GIN+ of width 80 on an H200.
     """
     widths = Widths(_width(run, source), _width(run, middle), _width(run, out))
-    return fits_pair(widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
+    return fits_pair(run.num_rows(source), widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
 
 
 def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:

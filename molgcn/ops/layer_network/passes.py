@@ -106,15 +106,19 @@ class Pass:
         """Lay out the memory of a backward pass anew for launches that each touch some rows, before any is used. Others get no memory."""
         self._layout = launches_layout(self.program, self.backward, self._sizes, launches)
 
+    def num_rows(self, value: int) -> int:
+        """Return how many rows a value has, including padding."""
+        return int(getattr(self._sizes, self.program.values[value].rows))
+
     def rows(self, value: int) -> Rows:
         """Return the rows of a value of the forward pass."""
-        given, (rows, width) = (self.graph.x, self.graph.bonds), self.program.values[value]
+        given, width = (self.graph.x, self.graph.bonds), self.program.values[value].width
         if not in_memory(self.program, value):
             tensor = given[value]
             assert tensor is not None
             return Rows(tensor, width)
         assert value not in self.signs_alone
-        return _rows(*self._place(value), getattr(self._sizes, rows), width)
+        return _rows(*self._place(value), self.num_rows(value), width)
 
     def _place(self, value: int) -> tuple[Tensor, int]:
         """Return the memory of a value that has any, and the offset of the value in it."""
@@ -128,15 +132,14 @@ class Pass:
         Each number holds 32 bits, as `signs_of` in cuda/product_rows.cu explains.
         """
         memory, offset = self._place(value)
-        rows, width = self.program.values[value]
-        groups, chunks = -(-getattr(self._sizes, rows) // 8), -(-width // 16)
+        groups, chunks = -(-self.num_rows(value) // 8), -(-self.program.values[value].width // 16)
         begin = offset + self._sizes.numbers(self.program, value)
         return memory[begin : begin + 4 * groups * chunks].view(groups, chunks, 4)
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
-        rows, width = self.program.values[self.backward.gradients[number]]
-        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], getattr(self._sizes, rows), width)
+        value = self.backward.gradients[number]
+        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], self.num_rows(value), self.program.values[value].width)
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""

@@ -63,7 +63,7 @@ class TensorCoreProducts:
             it.before, source = self._ends.forward(before), before.source
             it.second = 0 if before.add is None else run.rows(before.add).address
             it.written = run.rows(before.out).address
-        plan, macros = forward_product(run, launch, self._gpu)
+        plan, macros = forward_product(run, launch, self._gpu, again=run.is_backward)
         self._multiply(it, run.rows(source), plan, macros, leaves)
 
     def _result(self, step: Linear, end: Linear | Finish) -> Any:

@@ -20,13 +20,15 @@ from molgcn.ops.message_network import PRECISIONS
 Macros = dict[str, int]
 
 
-def num_rows(run: Pass, value: int) -> int:
-    """Return how many rows a value has, including padding."""
-    return run.graph.num_nodes if run.program.values[value].rows == "atoms" else run.graph.num_bond_rows
+def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tuple[RowBlocks, Macros]:
+    """Return how the products of a forward launch are divided, and the macros of product_rows.cu.
 
-
-def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
-    """Return how the products of a forward launch are divided, and the macros of product_rows.cu."""
+    Args:
+        run: The pass.
+        launch: The launch.
+        gpu: The GPU.
+        again: Whether a backward pass computes the launch again.
+    """
     first, before, then, after, leaves = launch
     assert isinstance(first, Linear)
     last = then or first
@@ -39,8 +41,8 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
         "MIDDLE_RELU": then is not None and first.relu,
         "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
         "MIDDLE_MASK": False,
-        "SIGNS": _keeps_signs(run, last),
-        "MIDDLE_SIGNS": then is not None and _keeps_signs(run, first),
+        "SIGNS": _keeps_signs(run, last, again),
+        "MIDDLE_SIGNS": then is not None and _keeps_signs(run, first, again),
         "MIDDLE_OUT": then is not None and is_read_later(run, first.out),
         "KEPT": after is not None and last.out not in run.signs_alone and is_read_later(run, last.out),
         "WRITTEN": before is not None and is_read_later(run, before.out),
@@ -57,9 +59,9 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu) -> tuple[RowBlocks, Mac
     return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
 
 
-def _keeps_signs(run: Pass, step: Linear) -> bool:
+def _keeps_signs(run: Pass, step: Linear, again: bool) -> bool:
     """Return whether backward reads the signs of a value that a launch computes, in the forward pass or again in the backward pass."""
-    return step.out in signed_values(run.program) and (run.is_backward or step.out in run.kept)
+    return step.out in signed_values(run.program) and (again or step.out in run.kept)
 
 
 def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
@@ -117,7 +119,7 @@ def _divided(run: Pass, path: tuple[int, int | None, int], gpu: Gpu, work: Work,
     values = run.program.values
     most = MOST_PARTS if work.leaves and run.graph.num_nodes <= FEW_ATOMS else None
     widths = Widths(values[source].width, 0 if middle is None else values[middle].width, values[out].width)
-    plan = row_blocks(num_rows(run, source), widths, gpu, work, most)
+    plan = row_blocks(run.num_rows(source), widths, gpu, work, most)
     wanted = {name: int(value) for name, value in macros.items()}
     return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 
@@ -131,7 +133,7 @@ def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) 
     """Return the shapes of products, where `gradients` has the value that each gradient belongs to."""
     values = run.program.values
     return tuple(
-        Shape(num_rows(run, value), values[value].width, 0 if product.source is None else values[product.source].width)
+        Shape(run.num_rows(value), values[value].width, 0 if product.source is None else values[product.source].width)
         for product, value in ((product, gradients[product.grad]) for product in products)
     )
 
@@ -140,13 +142,13 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     """Yield the sources and macros of the products of a forward pass and of its backward pass, to compile them at the same time."""
     for launch in forward_launches(run, gpu).values():
         if isinstance(launch.step, Linear):
-            yield "product_rows.cu", forward_product(run, launch, gpu)[1]
+            yield "product_rows.cu", forward_product(run, launch, gpu, again=False)[1]
     if not run.call.options.save_for_backward:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
     for again in backward.steps:
         if isinstance(again, Linear):
-            yield "product_rows.cu", forward_product(run, Launch(again), gpu)[1]
+            yield "product_rows.cu", forward_product(run, Launch(again), gpu, again=True)[1]
     for grad_launch in backward_launches(run, backward.steps, gpu).values():
         step = grad_launch.step
         if isinstance(step, InputGrad):

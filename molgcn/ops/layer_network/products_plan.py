@@ -148,9 +148,9 @@ def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, mos
     return _resident_blocks(num_rows, widths, gpu, work) or _other_blocks(num_rows, widths, gpu, work, most_blocks)
 
 
-def fits_pair(widths: Widths, gpu: Gpu) -> bool:
-    """Return whether one launch can compute two products: their operands need room in shared memory."""
-    return max(widths) <= _MAX_PAIR_WIDTH and _resident_blocks(1, widths, gpu, Work(2, True, True)) is not None
+def fits_pair(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
+    """Return whether one launch can compute two products of so many rows: their operands need room in shared memory."""
+    return max(widths) <= _MAX_PAIR_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
 
 
 def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> RowBlocks | None:

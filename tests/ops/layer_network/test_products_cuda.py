@@ -90,7 +90,7 @@ def test_compiles_for_every_architecture(arch):
 def test_plans(width, num_rows, limit):
     """Blocks cover all rows and columns, and fit into the smallest shared memory."""
     for other, work, middle in product((11, width), (Work(), Work(2, norm=True, leaves=True)), (0, 80)):
-        if (work.norm and other > 512) or (middle and not fits_pair(Widths(other, middle, width), Gpu(132, limit))):
+        if (work.norm and other > 512) or (middle and not fits_pair(num_rows, Widths(other, middle, width), Gpu(132, limit))):
             continue
         plan = row_blocks(num_rows, Widths(other, middle, width), Gpu(132, limit), work)
         assert plan.shared_bytes <= limit
