@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from pass_values import fill, keep_moments, keep_signs, num_real, relative_error, row_error
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,15 +15,13 @@ from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.part_sums import PartSums
-from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
-
-SPREAD = (1e-12, 1e-4, 1.0, 1.0, 1.0, 1e6)  # sizes of rows
 
 
 def call_of(
@@ -67,12 +66,12 @@ def worst_forward(call: LayerNetworkCall) -> float:
             continue
         rows, products, _ = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
         last, kind = after or then or first, run.program.values[first.out].rows
-        source = _filled(run, run.rows(first.source if before is None else before.source), kind, even=before is not None)
+        source = fill(run, run.rows(first.source if before is None else before.source), kind, even=before is not None)
         residual = None
         if last.add is not None and (before is None or last.add != before.out):
-            residual = _filled(run, run.rows(last.add), kind).double()
+            residual = fill(run, run.rows(last.add), kind).double()
         if before is not None:
-            add = None if before.add is None else _filled(run, run.rows(before.add), kind, even=True).double()
+            add = None if before.add is None else fill(run, run.rows(before.add), kind, even=True).double()
             source = _ended(run, before, source.double(), add)
             rows.leave_moments(before)
             residual = source if last.add == before.out else residual
@@ -82,17 +81,17 @@ def worst_forward(call: LayerNetworkCall) -> float:
         expected, size = _linear(run, first, last if then is None else first, source)
         if then is not None:
             if is_read_later(run, first.out):
-                worst = max(worst, _error(run, run.rows(first.out), expected, size, kind))
+                worst = max(worst, row_error(run, run.rows(first.out), expected, size, kind))
                 expected = run.rows(first.out).values[: len(expected)].double()
             expected, size = _linear(run, then, last, expected)
         if residual is not None:
             expected, size = expected + residual, size + residual.abs()
-        worst = max(worst, _error(run, out, expected, size, kind))
+        worst = max(worst, row_error(run, out, expected, size, kind))
         if before is not None and is_read_later(run, before.out):
-            worst = max(worst, _error(run, run.rows(before.out), source, source.abs() + 1, kind))
+            worst = max(worst, row_error(run, run.rows(before.out), source, source.abs() + 1, kind))
         if leaves is not None:
             rows.finish(leaves, None)
-            _check_statistics(run, leaves.norm, out.values[: _real(run, kind)].double())
+            _check_statistics(run, leaves.norm, out.values[: num_real(run, kind)].double())
     return worst
 
 
@@ -168,28 +167,28 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     first, before, mask, then, leaves = launch
     last, kind = then or first, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
-    grad = _filled(run, run.gradient(given), kind, even=before is not None).double()
+    grad = fill(run, run.gradient(given), kind, even=before is not None).double()
     have, sizes = {given: grad}, {}
     if before is not None:
         number = before.source.out
         have[number], sizes[number] = _through(run, rows, before, grad, kind)
         grad = have[number]
     if mask is not None:
-        grad = have[first.grad] = _ended_grad(run, mask.step, grad, _keep_signs(run, mask.step.source, kind))
+        grad = have[first.grad] = _ended_grad(run, mask.step, grad, keep_signs(run, mask.step.source, kind))
         sizes[first.grad] = sizes[number] if before is not None else grad.abs()
-    masks = {step.source.value: _keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
+    masks = {step.source.value: keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
     add = have.get(last.source.add)
     if last.source.add is not None and add is None:
-        add = _filled(run, run.gradient(last.source.add), kind).double()
+        add = fill(run, run.gradient(last.source.add), kind).double()
     if leaves is not None:
-        _keep_moments(run, leaves.step, _filled(run, run.rows(leaves.step.source), kind, even=True))
+        keep_moments(run, leaves.step, fill(run, run.rows(leaves.step.source), kind, even=True))
     out = run.gradient(last.source.out)
     out.tensor.fill_(torch.nan)
     products.input_grad(launch)
     for end in (before, mask):
         if end is not None:
             expected = have[end.source.out]
-            yield "rows", _error(run, run.gradient(end.source.out), expected, sizes[end.source.out] + expected.abs(), kind)
+            yield "rows", row_error(run, run.gradient(end.source.out), expected, sizes[end.source.out] + expected.abs(), kind)
             grad = run.gradient(end.source.out).values[: len(grad)].double()
     for step in (first,) if then is None else (first, then):
         expected, size = _product(grad, run.parameter(step.step.weight))
@@ -197,7 +196,7 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
             expected, size = expected + add, size + add.abs()
         if step.source.mask is not None:
             expected = expected * masks[step.source.value] / (1 - _rate(run, step.source))
-        yield "rows", _error(run, run.gradient(step.source.out), expected, size, kind)
+        yield "rows", row_error(run, run.gradient(step.source.out), expected, size, kind)
         grad = run.gradient(step.source.out).values[: len(grad)].double()
     if leaves is not None:
         yield from _norm_errors(run, rows, leaves, grad)
@@ -205,8 +204,8 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
 
 def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return a gradient taken back through the end of a layer and the size of its terms, in float64, and leave the sums of its norm."""
-    source = _filled(run, run.rows(before.step.source), kind, even=True)
-    _keep_moments(run, before.step, source)
+    source = fill(run, run.rows(before.step.source), kind, even=True)
+    keep_moments(run, before.step, source)
     rows.leave_sums(before)
     leaf = source.double().requires_grad_()
     with torch.enable_grad():
@@ -234,30 +233,7 @@ def _norm_errors(run: Pass, rows: RowKernels, leaves: FinishGrad, grad: Tensor) 
         out = _ended(run, leaves.step._replace(norm=None), parameters[0] * normal + parameters[1])
         expected = torch.autograd.grad(out, parameters, grad)
     for name, one in zip(names, expected, strict=True):
-        yield "norms", _relative(run.grad_parameters[name], one, grad.norm())
-
-
-def _keep_moments(run: Pass, step: Finish, source: Tensor) -> None:
-    """Store the moments of a norm's input, as the forward pass does."""
-    if step.norm is not None and len(source):
-        variance, mean = torch.var_mean(source.double(), 0, correction=0)
-        run.moments(step.norm).copy_(torch.stack([mean, (variance + run.spec.eps).rsqrt()]))
-
-
-def _keep_signs(run: Pass, value: int, kind: str) -> Tensor:
-    """Store which numbers of a value are positive, as the forward pass does, fill its rows if it has any, and return that."""
-    width = run.program.values[value].width
-    drawn = torch.randn(_real(run, kind), width, generator=torch.Generator().manual_seed(width)).to(run.saved.device)
-    positive = (drawn if value in run.signs_alone else _filled(run, run.rows(value), kind)) > 0
-    signs = run.signs(value)
-    groups, chunks = signs.shape[:2]
-    places = positive.new_zeros(8 * groups, 16 * chunks)
-    places[: len(positive), : positive.shape[1]] = positive
-    lanes = places.view(groups, 8, chunks, 8, 2)[:, [0, 1, 3, 2, 4, 5, 7, 6]]  # of eight rows, a lane has 2 t and 2 t + 1 in this order
-    bits = lanes.view(groups, 4, 2, chunks, 8, 2).permute(0, 3, 2, 5, 4, 1).reshape(groups, chunks, 4, 32)  # 4 g + t of words 2 i + j
-    words = (bits.long() << torch.arange(32, device=bits.device)).sum(-1)
-    signs.view(torch.int32).copy_(torch.where(words < 2**31, words, words - 2**32))
-    return positive
+        yield "norms", relative_error(run.grad_parameters[name], one, grad.norm())
 
 
 def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums, step: WeightGrads) -> Iterator[tuple[str, float]]:
@@ -265,7 +241,7 @@ def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums,
         kind = run.program.values[run.backward.gradients[product.grad]].rows
         for rows in (run.gradient(product.grad), None if product.source is None else run.rows(product.source)):
             if rows is not None:
-                _filled(run, rows, kind)
+                fill(run, rows, kind)
     for product in step.products:
         for name in (product.weight, product.bias):
             if name is not None:
@@ -273,57 +249,26 @@ def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums,
     products.weight_grads(step)
     sums.launch()
     for product in step.products:
-        count = _real(run, run.program.values[run.backward.gradients[product.grad]].rows)
+        count = num_real(run, run.program.values[run.backward.gradients[product.grad]].rows)
         grad = run.gradient(product.grad).values[:count].double()
         if product.weight is not None and product.source is not None:
             x = run.rows(product.source).values[:count].double()
-            yield "weights", _relative(run.grad_parameters[product.weight], grad.T @ x, grad.norm() * x.norm())
+            yield "weights", relative_error(run.grad_parameters[product.weight], grad.T @ x, grad.norm() * x.norm())
         if product.bias is not None:
-            yield "biases", _relative(run.grad_parameters[product.bias], grad.sum(0), grad.norm())
+            yield "biases", relative_error(run.grad_parameters[product.bias], grad.sum(0), grad.norm())
 
 
 def _saved(call: LayerNetworkCall) -> Tensor:
     return call.graph.x.new_full((saved_numbers(call, signs_alone=True),), torch.nan)
 
 
-def _real(run: Pass, kind: str) -> int:
-    atoms = int(run.graph.ptr[-1])
-    return atoms if kind == "atoms" else int(run.graph.rowptr[atoms])
-
-
 def _rate(run: Pass, produced: Produced) -> float:
     return run.call.dropout_rate if produced.mask is not None and produced.mask.dropout is not None else 0.0
-
-
-def _filled(run: Pass, rows: Rows, kind: str, *, even: bool = False) -> Tensor:
-    """Fill rows with numbers of all magnitudes, or if `even` of one, and padding with NaN, and return the real rows."""
-    count = _real(run, kind)
-    generator = torch.Generator().manual_seed(rows.width + count)
-    numbers = torch.randn(count, rows.width, generator=generator)
-    sizes = torch.ones(()) if even else torch.tensor(SPREAD)[torch.randint(len(SPREAD), (count, 1), generator=generator)]
-    rows.tensor.zero_()
-    rows.tensor[count:] = torch.nan
-    rows.values[:count] = (numbers * sizes).to(rows.tensor.device)
-    return rows.values[:count].clone()
 
 
 def _product(rows: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the product and, for each of its elements, the sum of its terms' absolute values."""
     return rows.double() @ matrix.double(), rows.double().abs() @ matrix.double().abs()
-
-
-def _relative(found: Tensor, expected: Tensor, scale: Tensor) -> float:
-    """Return the error relative to the expected value, or to a millionth of `scale` where that cancels out."""
-    return float((found.double() - expected).norm() / (expected.norm() + 1e-6 * scale + 1e-30))
-
-
-def _error(run: Pass, out: Rows, expected: Tensor, size: Tensor, kind: str) -> float:
-    """Return the largest error of a row relative to `size`."""
-    count = _real(run, kind)
-    assert not out.tensor[count:].any(), "padding is zeros"
-    assert not out.tensor[:, out.width :].any(), "columns between width and stride are zeros"
-    errors = (out.values[:count].double() - expected).norm(dim=1) / size.norm(dim=1)
-    return float(errors.amax()) if count else 0.0
 
 
 def _check_statistics(run: Pass, norm: str, rows: Tensor) -> None:
