@@ -14,7 +14,7 @@ constexpr int depth = width < 64 ? 64 : width;             // columns of a block
 constexpr int stride = depth % 32 == 0 ? depth + 16 : depth;  // two rows side by side use all banks
 constexpr int warps = WARP_ROWS * WARP_COLUMNS;
 constexpr int threads = 32 * warps;
-constexpr int row_groups = 2 * ROW_TILES, rows = 8 * row_groups * WARP_ROWS;
+constexpr int rows = 16 * ROW_TILES * WARP_ROWS;
 constexpr int kinds = NORM == NORM_NONE ? 1 : NORM == NORM_STATISTICS ? 2 : 3;  // column sums of backward (gcn_layer_backward.cu)
 constexpr bool statistics = NORM == NORM_STATISTICS;
 constexpr int teams = threads / lanes;

@@ -1,8 +1,11 @@
 // The product of rows and a weight on the tensor cores, for kernels that hold `stride` floats of each row in shared memory.
 //
-// Macros: PRECISION, WARP_COLUMNS, COLUMN_TILES (of a warp). `row_groups` is a warp's number of eight rows.
+// Macros: PRECISION, WARP_COLUMNS, COLUMN_TILES (of a warp), and its number of rows as ROW_GROUPS (of eight) or ROW_TILES (of 16).
 #pragma once
 #include "quads.cuh"
+#ifndef ROW_GROUPS
+#define ROW_GROUPS (2 * ROW_TILES)
+#endif
 
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
@@ -10,7 +13,7 @@
 template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false>
 struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
-    static constexpr int groups = row_groups;             // of eight atoms
+    static constexpr int groups = ROW_GROUPS;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
     float sum[COLUMNS][groups][4];
     float4 w[ahead][COLUMNS][2];  // halves, and what they leave
@@ -21,7 +24,7 @@ struct ProductOf {
     __device__ ProductOf() {
         const int warp = threadIdx.x / 32;
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-        row = warp / WARP_COLUMNS * 8 * row_groups, column = warp % WARP_COLUMNS * COLUMNS;
+        row = warp / WARP_COLUMNS * 8 * ROW_GROUPS, column = warp % WARP_COLUMNS * COLUMNS;
     }
     // Returns the atom in column n of eight. Even and odd rows are then read from different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
