@@ -168,14 +168,11 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     last, kind = then or first, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = fill(run, run.gradient(given), kind, even=before is not None).double()
-    have, sizes = {given: grad}, {}
+    have = {given: grad}
     if before is not None:
-        number = before.source.out
-        have[number], sizes[number] = _through(run, rows, before, grad, kind)
-        grad = have[number]
+        grad = have[before.source.out] = _through(run, rows, before, grad, kind)
     if mask is not None:
         grad = have[first.grad] = _ended_grad(run, mask.step, grad, keep_signs(run, mask.step.source, kind))
-        sizes[first.grad] = sizes[number] if before is not None else grad.abs()
     masks = {step.source.value: keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
     add = have.get(last.source.add)
     if last.source.add is not None and add is None:
@@ -188,7 +185,7 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     for end in (before, mask):
         if end is not None:
             expected = have[end.source.out]
-            yield "rows", row_error(run, run.gradient(end.source.out), expected, sizes[end.source.out] + expected.abs(), kind)
+            yield "rows", row_error(run, run.gradient(end.source.out), expected, expected.abs() + 1, kind)
             grad = run.gradient(end.source.out).values[: len(grad)].double()
     for step in (first,) if then is None else (first, then):
         expected, size = _product(grad, run.parameter(step.step.weight))
@@ -202,17 +199,14 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
         yield from _norm_errors(run, rows, leaves, grad)
 
 
-def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return a gradient taken back through the end of a layer and the size of its terms, in float64, and leave the sums of its norm."""
+def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
+    """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm."""
     source = fill(run, run.rows(before.step.source), kind, even=True)
     keep_moments(run, before.step, source)
     rows.leave_sums(before)
     leaf = source.double().requires_grad_()
     with torch.enable_grad():
-        found = torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
-    size = grad.double().abs() / (1 - run.call.dropout_rate) + 1
-    norm = before.step.norm
-    return found, size if norm is None else size * (run.parameter(f"{norm}.weight") * run.moments(norm)[1]).double().abs()
+        return torch.autograd.grad(_ended(run, before.step, leaf), leaf, grad.double())[0]
 
 
 def _ended_grad(run: Pass, step: Finish, grad: Tensor, positive: Tensor) -> Tensor:

@@ -23,8 +23,7 @@ def check(call, of_rows=2e-7):
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_are_as_precise_as_float32(in_channels, hidden, real):
     bonds = {"message": "gine", "edge_channels": 5} if real % 2 else {}
-    of_rows = 2.1e-7 if real == 20_000 else 2e-7  # the largest of more rows
-    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds), of_rows)
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds))
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])
