@@ -7,19 +7,6 @@
 
 constexpr int threads = 256, each = 4, elements = threads * each, warps = threads / 32;
 
-// Returns the tensor of this block: the last one whose first block is not after this block.
-__device__ __forceinline__ const Entry& my_tensor(const Parameters& p) {
-    int index = 0, beyond = p.num_tensors;
-    while (beyond - index > 1) {
-        const int middle = (index + beyond) / 2;
-        if (p.tensors[middle].first_block <= static_cast<int>(blockIdx.x))
-            index = middle;
-        else
-            beyond = middle;
-    }
-    return p.tensors[index];
-}
-
 // Adds up a number of every thread in a fixed order; thread 0 gets the sum.
 __device__ __forceinline__ double block_sum(double x, double* sums) {
     for (int mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
@@ -33,7 +20,7 @@ __device__ __forceinline__ double block_sum(double x, double* sums) {
 // Counts the step, and writes the sum of the squares of each block's gradients.
 extern "C" __global__ void __launch_bounds__(threads) adam_begin(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    const Entry& it = my_tensor(p);
+    const Entry& it = entry_of_block(p.tensors, p.num_tensors);
     const int first = (blockIdx.x - it.first_block) * elements + threadIdx.x;
     wait_for_previous();
     if (first == 0) *it.step += 1.0f;
@@ -55,7 +42,7 @@ struct Factors {
 extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     Factors& shared = *reinterpret_cast<Factors*>(memory + warps * sizeof(double));
-    const Entry& it = my_tensor(p);
+    const Entry& it = entry_of_block(p.tensors, p.num_tensors);
     const Group& group = p.groups[it.group];
     double squares = 0.0;
     if (p.max_norm > 0.0f) {

@@ -237,3 +237,17 @@ __device__ __forceinline__ float over_four_lanes(float x) {
     x += shuffle_xor(x, 1);
     return x + shuffle_xor(x, 2);
 }
+
+// Returns the entry that a block belongs to: the last of `count` whose first block is not after this block.
+template <class Entry>
+__device__ __forceinline__ const Entry& entry_of_block(const Entry* entries, int count) {
+    int index = 0, beyond = count;
+    while (beyond - index > 1) {
+        const int middle = (index + beyond) / 2;
+        if (entries[middle].first_block <= static_cast<int>(blockIdx.x))
+            index = middle;
+        else
+            beyond = middle;
+    }
+    return entries[index];
+}

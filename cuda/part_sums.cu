@@ -6,23 +6,10 @@
 
 constexpr int together = 8;  // parts that are under way
 
-// Returns the sum that a block belongs to.
-__device__ __forceinline__ const Sum& sum_of(const Parameters& p) {
-    int first = 0, end = p.num_sums;
-    while (end - first > 1) {
-        const int middle = (first + end) / 2;
-        if (p.sums[middle].first_block <= static_cast<int>(blockIdx.x))
-            first = middle;
-        else
-            end = middle;
-    }
-    return p.sums[first];
-}
-
 extern "C" __global__ void __launch_bounds__(256) part_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     real* shared = reinterpret_cast<real*>(memory);  // [shares][numbers of the block]
-    const Sum& it = sum_of(p);
+    const Sum& it = entry_of_block(p.sums, p.num_sums);
     const int side_by_side = blockDim.x / it.shares, share = threadIdx.x / side_by_side;
     const int number = (blockIdx.x - it.first_block) * side_by_side + threadIdx.x % side_by_side;
     wait_for_previous();

@@ -6,24 +6,11 @@
 
 constexpr int threads = 256, warps = threads / 32;
 
-// Returns the weight whose columns this block takes: the last one whose first block is not after this block.
-__device__ __forceinline__ const Weight& my_weight(const Parameters& p) {
-    int index = 0, beyond = p.num_weights;
-    while (beyond - index > 1) {
-        const int middle = (index + beyond) / 2;
-        if (p.weights[middle].first_block <= static_cast<int>(blockIdx.x))
-            index = middle;
-        else
-            beyond = middle;
-    }
-    return p.weights[index];
-}
-
 // In each 16 x 16 block lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3.
 extern "C" __global__ void __launch_bounds__(threads) product_operands(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: the largest of a column's numbers
-    const Weight& it = my_weight(p);
+    const Weight& it = entry_of_block(p.weights, p.num_weights);
     const int chunk = blockIdx.x - it.first_block, count = (it.rows + 15) / 16;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = 2 * (lane / 4);
     const auto load = [&](int k, int j, int e) {
