@@ -18,65 +18,80 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, int layer, i
 extern "C" __global__ void __launch_bounds__(512) head_layers_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     const Memory memory{p, reinterpret_cast<float*>(shared)};
+    const Thread mine(p);
     const auto start = [&](const Chunk<false>& chunk, float* to) {
         const int width = p.planes[chunk.layer].width, outs = p.planes[chunk.layer + 1].width, first = 4 * chunk.first;
         const float* weight = p.layers[chunk.layer].weight + first;
         copy_rows(to, 4 * chunk.quads, weight, width, min(4 * chunk.quads, width - first), outs, 4 * quads_of(outs));
     };
+    start(Chunk<false>::begin(p), memory.chunk(0));  // weights are older than the previous kernel
     wait_for_previous();
     const float factor = loss_scale(p.sums, p.grad_loss);
     float* sums = p.parts == nullptr ? nullptr : p.parts + static_cast<long long>(blockIdx.x) * p.part_size;
-    each_rows(p, [&](const Rows& rows) {
-        const bool begins = rows.first == blockIdx.x * p.rows;
+    each_rows(p, [&](const Rows& rows, bool begins) {
+        if (!begins) start(Chunk<false>::begin(p), memory.chunk(0));
 #pragma unroll 1
         for (int i = 0; i < PLANES; i++) memory.copy_plane(i, rows);
         each_chunk<false>(memory, start, [&](const Chunk<false>& chunk, const float* weights) {
-            const int number = chunk.layer;
+            const int number = chunk.layer, stride = 4 * chunk.quads;
             const Plane &in = p.planes[number], &out = p.planes[number + 1];
-            float *states = memory.plane(number), *derivatives = memory.plane(number + 1);
-            if (chunk.first == 0) {
-                const Operand<false> left{derivatives, out.stride, quads_of(out.width)}, right{states, in.stride, quads_of(in.width + 1)};
-                product(left, right, p.rows / 4, [&](int i, int j, const float(&sum)[4][4]) {
+            const float *of_out = memory.gradient(number + 1) + mine.row * out.stride, *states = memory.plane(number) + mine.row * in.stride;
+            float* of_in = memory.gradient(number) + mine.row * in.stride;
+#pragma unroll 1
+            for (int quad = mine.team; quad < chunk.quads; quad += mine.teams) {
+                const int column = 4 * (chunk.first + quad);
+                float4 sum = nothing();
+                const float* w = weights + 4 * quad;
+#pragma unroll 4
+                for (int step = 0; step < quads_of(out.width); step++) {
+                    const float4 g = *reinterpret_cast<const float4*>(of_out + 4 * step);
 #pragma unroll
-                    for (int m = 0; m < 4; m++) {
-                        const int row = left.vector(i, m);
-                        if (row >= out.width) break;
-                        float4 x = nothing();
-                        add(x, factor, make_float4(sum[m][0], sum[m][1], sum[m][2], sum[m][3]));
-                        if (sums == nullptr) {
-                            write_gradient(p, number, row, j, x);
-                        } else {
-                            float4& all = four(sums + p.layers[number].part + 4 * (row * right.quads + j));
-                            if (!begins) add(x, all);
-                            all = x;
-                        }
-                    }
-                });
-                __syncthreads();  // derivatives are about to replace the states
-            }
-            const Operand<true> left{derivatives, out.stride, p.rows / 4};
-            const Operand<false> right{weights, 4 * chunk.quads, chunk.quads};
-            product(left, right, quads_of(out.width), [&](int i, int j, const float(&sum)[4][4]) {
-#pragma unroll
-                for (int m = 0; m < 4; m++) {
-                    const int row = left.vector(i, m), column = 4 * chunk.first + right.vector(j, 0);
-                    const bool there = row < rows.count;
-                    if (number > 0) {
-#pragma unroll
-                        for (int n = 0; n < 4; n++) {
-                            float& x = states[row * in.stride + column + n];
-                            if (column + n < in.width) x = there && !(x <= 0.0f) ? sum[m][n] : 0.0f;  // keeps NaN, as torch.relu
-                        }
-                    } else if (there) {
-                        float* to = p.grad_x + static_cast<long long>(rows.first + row) * in.width + column;
-                        if (in.width % 4 == 0)
-                            four(to) = make_float4(factor * sum[m][0], factor * sum[m][1], factor * sum[m][2], factor * sum[m][3]);
-                        else
-                            for (int n = 0; n < min(4, in.width - column); n++) to[n] = factor * sum[m][n];
-                    }
+                    for (int e = 0; e < 4; e++) add(sum, at(g, e), *reinterpret_cast<const float4*>(w + (4 * step + e) * stride));
                 }
-            });
+                if (number > 0) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        if (column + e >= in.width || states[column + e] <= 0.0f) at(sum, e) = 0.0f;  // keeps NaN, as torch.relu
+                    four(of_in + column) = sum;
+                } else if (mine.row < rows.count) {
+                    float* to = p.grad_x + static_cast<long long>(rows.first + mine.row) * in.width + column;
+                    const float4 x = make_float4(factor * sum.x, factor * sum.y, factor * sum.z, factor * sum.w);
+                    if (in.width % 4 == 0)
+                        four(to) = x;
+                    else
+                        for (int e = 0; e < min(4, in.width - column); e++) to[e] = at(x, e);
+                }
+            }
         });
+#pragma unroll 1
+        for (int tile = threadIdx.x; tile < p.num_tiles; tile += blockDim.x) {
+            int number = LAYERS - 1;
+            while (tile < p.layers[number].first_tile) number--;
+            const Plane &in = p.planes[number], &out = p.planes[number + 1];
+            const int across = quads_of(in.width + 1), i = (tile - p.layers[number].first_tile) / across, j = (tile - p.layers[number].first_tile) % across;
+            const float *g = memory.gradient(number + 1) + 4 * i, *x = memory.plane(number) + 4 * j;
+            float4 sum[4] = {};
+#pragma unroll 4
+            for (int row = 0; row < p.rows; row++) {
+                const float4 left = *reinterpret_cast<const float4*>(g + row * out.stride), right = *reinterpret_cast<const float4*>(x + row * in.stride);
+#pragma unroll
+                for (int m = 0; m < 4; m++) add(sum[m], at(left, m), right);
+            }
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                const int row = 4 * i + m;
+                if (row >= out.width) break;
+                float4 all = nothing();
+                add(all, factor, sum[m]);
+                if (sums == nullptr) {
+                    write_gradient(p, number, row, j, all);
+                } else {
+                    float4& of_block = four(sums + p.layers[number].part + 4 * (row * across + j));
+                    if (!begins) add(all, of_block);
+                    of_block = all;
+                }
+            }
+        }
     });
 }
 

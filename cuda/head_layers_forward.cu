@@ -1,39 +1,56 @@
 // The forward pass of a head with hidden layers, and the loss of its predictions over targets that are not missing (NaN).
 #include "head_layers.cuh"
 
+constexpr int at_once = 4;  // outputs of a team
+
 extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     const Memory memory{p, reinterpret_cast<float*>(shared)};
+    const Thread mine(p);
     double total = 0.0, known = 0.0;
     const auto start = [&](const Chunk<true>& chunk, float* to) {
         const Layer& layer = p.layers[chunk.layer];
         const Plane& in = p.planes[chunk.layer];
         const int first = 4 * chunk.first, all = 4 * chunk.quads, rows = min(all, p.planes[chunk.layer + 1].width - first);
         copy_rows(to, in.stride, layer.weight + first * in.width, in.width, in.width, rows, all);
-        copy_last(to, in.stride, layer.bias + first, 1, in.width, rows, all);
+        copy_last(to, in.stride, layer.bias + first, in.width, rows, all);
     };
+    start(Chunk<true>::begin(p), memory.chunk(0));  // weights are older than the previous kernel
     wait_for_previous();
-    each_rows(p, [&](const Rows& rows) {
+    each_rows(p, [&](const Rows& rows, bool begins) {
+        if (!begins) start(Chunk<true>::begin(p), memory.chunk(0));
         memory.copy_plane(0, rows);
 #pragma unroll 1
-        for (int i = 1; i < LAYERS; i++) memory.copy_ones(i, rows);
+        for (int i = 1; i < LAYERS; i++) memory.write_ones(i);
         each_chunk<true>(memory, start, [&](const Chunk<true>& chunk, const float* weights) {
             const Plane &in = p.planes[chunk.layer], &out = p.planes[chunk.layer + 1];
-            float* to = memory.plane(chunk.layer + 1);
-            const Operand<true> left{memory.plane(chunk.layer), in.stride, p.rows / 4}, right{weights, in.stride, chunk.quads};
-            product(left, right, quads_of(in.width + 1), [&](int i, int j, const float(&sum)[4][4]) {
+            const int outs = min(4 * chunk.quads, out.width - 4 * chunk.first), steps = quads_of(in.width + 1), stride = in.stride;
+            const bool last = chunk.layer == LAYERS - 1;
+            const float* x = memory.plane(chunk.layer) + mine.row * stride;
+            float* to = memory.plane(chunk.layer + 1) + mine.row * out.stride + 4 * chunk.first;
+            float* kept = out.rows + static_cast<long long>(rows.first + mine.row) * out.width + 4 * chunk.first;
+            const bool keeps = !last && mine.row < rows.count;
+#pragma unroll 1
+            for (int first = at_once * mine.team; first < outs; first += at_once * mine.teams) {
+                float sum[at_once] = {};
+                const float* w = weights + first * stride;
+#pragma unroll 4
+                for (int step = 0; step < steps; step++) {
+                    const float4 a = *reinterpret_cast<const float4*>(x + 4 * step);
 #pragma unroll
-                for (int m = 0; m < 4; m++)
+                    for (int i = 0; i < at_once; i++) {
+                        const float4 b = *reinterpret_cast<const float4*>(w + i * stride + 4 * step);
 #pragma unroll
-                    for (int n = 0; n < 4; n++) {
-                        const int row = left.vector(i, m), column = 4 * chunk.first + right.vector(j, n);
-                        if (column >= out.width) continue;
-                        const bool there = row < rows.count, last = chunk.layer == LAYERS - 1;
-                        const float state = last ? sum[m][n] : there ? relu(sum[m][n]) : 0.0f;
-                        to[row * out.stride + column] = state;
-                        if (there && !last) out.rows[static_cast<long long>(rows.first + row) * out.width + column] = state;
+                        for (int e = 0; e < 4; e++) sum[i] = fmaf(at(a, e), at(b, e), sum[i]);
                     }
-            });
+                }
+#pragma unroll
+                for (int i = 0; i < at_once; i++) {
+                    const float state = last ? sum[i] : relu(sum[i]);
+                    if (first + i < outs) to[first + i] = state;
+                    if (first + i < outs && keeps) kept[first + i] = state;
+                }
+            }
         });
         __syncthreads();
         const Plane& out = p.planes[LAYERS];

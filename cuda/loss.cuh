@@ -26,15 +26,18 @@ __device__ __forceinline__ void write_loss(double total, double known, double* s
     sums[0] = total, sums[1] = known;
     *loss = static_cast<float>(total / (known < 1.0 ? 1.0 : known));
 }
-// Adds both sums up over a block, in a fixed order, at thread 0. `shared` has two doubles for each thread.
+// Adds both sums up over a block of whole warps, in a fixed order, at thread 0. `shared` has two doubles for each warp.
 __device__ __forceinline__ void sum_over_block(double* shared, double& total, double& known) {
-    double *totals = shared, *counts = shared + blockDim.x;
-    totals[threadIdx.x] = total, counts[threadIdx.x] = known;
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) totals[threadIdx.x] += totals[threadIdx.x + half], counts[threadIdx.x] += counts[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) total = totals[0], known = counts[0];
+    const auto sum_over_warp = [&] {
+        for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask), known += shuffle_xor(known, mask);
+    };
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    sum_over_warp();
+    if (lane == 0) shared[threadIdx.x / 16] = total, shared[threadIdx.x / 16 + 1] = known;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    total = lane < warps ? shared[2 * lane] : 0.0, known = lane < warps ? shared[2 * lane + 1] : 0.0;
+    sum_over_warp();
 }
 // Returns the factor of every derivative: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const double* sums, const float* grad_loss) {

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.head_layers_plan import HeadPlan, plan_head, quads
+from molgcn.ops.head_layers_plan import THREADS, HeadPlan, plan_head, quads
 
 _SUM_QUADS, _SUM_LANES = 32, 8  # a block that adds up parts has so many quads, and threads that share each
 
@@ -22,12 +22,12 @@ HEADER = Header(
     "head_layers_structs.h",
     Plane=[
         ("float*", "rows"),  # [num_graphs, width]: the input of the head or of a layer, or the derivatives
-        ("int", "width stride begin"),  # begin: of a row of all planes
+        ("int", "width stride begin gradient_begin"),  # where a row begins among those of all planes, and the row of its gradient
     ],
     Layer=[
         ("const float*", "weight bias"),  # [outputs, inputs], [outputs]
         ("float*", "grad_weight grad_bias"),
-        ("int", "chunk part"),  # quads of a chunk; number of the part
+        ("int", "chunk part first_tile"),  # quads of a chunk; where its gradients are in a part; its first tile of 4 x 4 gradients
     ],
     Parameters=[
         ("Plane", "planes[PLANES]"),
@@ -37,7 +37,7 @@ HEADER = Header(
         ("float*", "loss"),  # the mean over known targets, 0 without any
         ("const float*", "grad_loss"),
         ("float*", "grad_x parts"),  # [num_graphs, width], [num_parts, part_size]: the gradients' sums, null with one block
-        ("int", "num_graphs rows num_columns chunk_size num_parts part_size kind"),
+        ("int", "num_graphs rows num_columns chunk_size num_tiles num_parts part_size kind"),
         ("float", "delta"),
     ],
 )
@@ -78,7 +78,7 @@ def launch_forward(
     parameters = fill(_parameters(plan, planes, weights), tensors | {"kind": kind, "delta": delta})
     for layer, bias, chunk in zip(parameters.layers, biases, plan.forward_chunks, strict=True):
         layer.bias, layer.chunk = bias.data_ptr(), chunk
-    _kernel("forward", "head_layers_forward", weights).launch(plan.blocks, plan.threads, plan.shared, parameters, overlap=True)
+    _kernel("forward", "head_layers_forward", weights).launch(plan.blocks, THREADS, plan.shared, parameters, overlap=True)
 
 
 def launch_backward(
@@ -103,12 +103,15 @@ def launch_backward(
     for layer, weight, chunk, of_weight, of_bias in zip(
         parameters.layers, weights, plan.backward_chunks, grad_weights, grad_biases, strict=True
     ):
-        layer.grad_weight, layer.grad_bias, layer.chunk, layer.part = of_weight.data_ptr(), of_bias.data_ptr(), chunk, part_size
-        part_size += weight.shape[0] * 4 * quads(weight.shape[1] + 1)
+        layer.grad_weight, layer.grad_bias, layer.chunk = of_weight.data_ptr(), of_bias.data_ptr(), chunk
+        layer.part, layer.first_tile = part_size, parameters.num_tiles
+        outs, across = weight.shape[0], quads(weight.shape[1] + 1)
+        part_size += outs * 4 * across
+        parameters.num_tiles += quads(outs) * across
     if not plan.is_whole:
         parts = planes[0].new_empty(plan.blocks * part_size)
         fill(parameters, {"parts": parts, "num_parts": plan.blocks, "part_size": part_size})
-    _kernel("backward", "head_layers_backward", weights).launch(plan.blocks, plan.threads, plan.shared, parameters, overlap=True)
+    _kernel("backward", "head_layers_backward", weights).launch(plan.blocks, THREADS, plan.shared, parameters, overlap=True)
     if not plan.is_whole:
         blocks = -(-part_size // (4 * _SUM_QUADS))
         threads = _SUM_LANES * _SUM_QUADS
@@ -123,11 +126,12 @@ def _kernel(direction: str, name: str, weights: list[Tensor]) -> Kernel:
 def _parameters(plan: HeadPlan, planes: Sequence[Tensor], weights: list[Tensor]) -> Any:
     _, macros = source("forward", len(weights))
     parameters: Any = HEADER.ctype("Parameters", **macros)(
-        num_graphs=planes[0].shape[0], rows=plan.rows, num_columns=sum(plan.strides), chunk_size=plan.chunk_size
+        num_graphs=planes[0].shape[0], rows=plan.rows, num_columns=plan.num_columns, chunk_size=plan.chunk_size
     )
-    begins = accumulate(plan.strides, initial=0)
-    for it, plane, stride, begin in zip(parameters.planes, planes, plan.strides, begins, strict=False):
-        it.rows, it.width, it.stride, it.begin = plane.data_ptr(), plane.shape[1], stride, begin
+    *begins, _ = accumulate((*plan.strides, *plan.strides[1:-1]), initial=0)
+    gradients = [0, *begins[len(planes) :], begins[len(planes) - 1]]  # the last plane has the derivatives
+    for it, plane, stride, begin, gradient in zip(parameters.planes, planes, plan.strides, begins[: len(planes)], gradients, strict=True):
+        it.rows, it.width, it.stride, it.begin, it.gradient_begin = plane.data_ptr(), plane.shape[1], stride, begin, gradient
     for layer, weight in zip(parameters.layers, weights, strict=True):
         layer.weight = weight.data_ptr()
     return parameters

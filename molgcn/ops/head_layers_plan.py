@@ -11,28 +11,24 @@ from molgcn.cuda_runtime.launch import Gpu
 MAX_LAYERS = 8
 MAX_HIDDEN_WEIGHTS = 2**14  # weights and biases of the hidden layers; with more PyTorch is as fast
 MAX_MULTIPLICATIONS = 2**27  # multiplications in the hidden layers; with more PyTorch is as fast
-THREADS = 512  # threads of a block, or half as many
-_FEW_WEIGHTS = 2**13  # up to this many, blocks wait rather than multiply, and half as many threads are faster
+THREADS = 512  # threads of a block
 _MOST_ROWS, _FEWEST_ROWS = 32, 16  # molecules of a block, if there are as many; with fewer, weights are read too often
 _SMALLEST_CHUNK = 2**12  # numbers; with fewer, a chunk is not worth its barrier
-_ONE_BLOCK = 2**18  # up to this many multiplications one block is as fast as several and a second launch
 
 
 class HeadPlan(NamedTuple):
     """How a head is divided. A block takes some molecules through all layers, and a chunk of a layer's weights at a time.
 
     Attributes:
-        threads: The number of threads of a block.
         rows: The number of molecules that a block takes at a time, a multiple of four.
         blocks: The number of blocks. Each goes through the molecules in several steps if there are many.
         is_whole: Whether one block takes all molecules at once.
-        strides: The length of a molecule's row in each plane of shared memory.
+        strides: The length of a molecule's row in each plane of shared memory. In backward hidden states have a second plane, of gradients.
         chunk_size: The length of the memory of a chunk.
         forward_chunks: The number of quads of outputs of each layer's chunks in the forward pass.
         backward_chunks: The number of quads of inputs of each layer's chunks in the backward pass.
     """
 
-    threads: int
     rows: int
     blocks: int
     is_whole: bool
@@ -43,13 +39,22 @@ class HeadPlan(NamedTuple):
 
     @property
     def shared(self) -> int:
-        """The shared memory of a block in bytes. In the end it holds two doubles for each thread."""
-        return max(4 * (self.rows * sum(self.strides) + 2 * self.chunk_size), 16 * self.threads)
+        """The shared memory of a block in bytes. In the end it holds two doubles for each warp."""
+        return max(4 * (self.rows * self.num_columns + 2 * self.chunk_size), 16 * THREADS // 32)
+
+    @property
+    def num_columns(self) -> int:
+        """The length of a molecule's rows in all planes."""
+        return _columns_of_planes(self.strides)
 
 
 def quads(width: int) -> int:
     """Return how many groups of four numbers a row takes."""
     return -(-width // 4)
+
+
+def _columns_of_planes(strides: Sequence[int]) -> int:
+    return sum(strides) + sum(strides[1:-1])
 
 
 def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | None:
@@ -65,18 +70,17 @@ def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | No
         num_graphs: The number of molecules.
         gpu: The properties of the GPU.
     """
-    *hidden, last = [(wide + 1) * narrow for wide, narrow in pairwise(widths)]
-    num_hidden, num_weights = sum(hidden), sum(hidden) + last
+    *hidden, _ = [(wide + 1) * narrow for wide, narrow in pairwise(widths)]
+    num_hidden = sum(hidden)
     if num_hidden > MAX_HIDDEN_WEIGHTS or num_graphs * num_hidden > MAX_MULTIPLICATIONS:
         return None
     if len(widths) - 1 > MAX_LAYERS or min(widths) == 0:
         return None
     strides = [4 * (quads(width + 1) | 1) for width in widths]  # of an odd number of quads: no bank conflicts
-    columns, memory = sum(strides), gpu.shared_limit // 4
+    columns, memory = _columns_of_planes(strides), gpu.shared_limit // 4
     of_outputs, of_inputs = [4 * stride for stride in strides[:-1]], [16 * quads(width) for width in widths[1:]]  # memory of a quad
     fitting = (memory - 2 * max(_SMALLEST_CHUNK, *of_outputs, *of_inputs)) // columns // 4 * 4
-    one_block = num_graphs <= _MOST_ROWS and num_graphs * num_weights <= _ONE_BLOCK
-    wanted = min(max(4, 4 * quads(-(-num_graphs // (1 if one_block else gpu.num_multiprocessors)))), _MOST_ROWS)
+    wanted = min(max(4, 4 * quads(-(-num_graphs // gpu.num_multiprocessors))), _MOST_ROWS)
     if fitting < min(wanted, _FEWEST_ROWS):
         return None
     rows = min(wanted, fitting)
@@ -84,6 +88,5 @@ def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | No
     forward = [min(quads(width), room // size) for width, size in zip(widths[1:], of_outputs, strict=True)]
     backward = [min(quads(width), room // size) for width, size in zip(widths[:-1], of_inputs, strict=True)]
     chunk_size = max(number * size for number, size in zip(forward + backward, of_outputs + of_inputs, strict=True))
-    tiles, threads = max(1, -(-num_graphs // rows)), THREADS // 2 if num_weights <= _FEW_WEIGHTS else THREADS
-    most_blocks = gpu.num_multiprocessors * THREADS // threads
-    return HeadPlan(threads, rows, min(tiles, most_blocks), tiles == 1, strides, chunk_size, forward, backward)
+    tiles = max(1, -(-num_graphs // rows))
+    return HeadPlan(rows, min(tiles, gpu.num_multiprocessors), tiles == 1, strides, chunk_size, forward, backward)

@@ -19,6 +19,7 @@ from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients
 
 THREADS = 512  # threads of a block with a linear layer
 _PLAIN_THREADS = 1024  # threads of the only block without a linear layer
+_SUMS_BYTES = 512  # two doubles for each of up to 32 warps
 _COLUMNS = 4
 _TARGETS = 8  # the number of targets that are summed at a time if there are several
 _ONE_BLOCK = 512  # up to this many molecules, one block is faster than two launches
@@ -90,7 +91,7 @@ def _launch_last_forward(tensors: dict[str, Tensor], kind: int, delta: float) ->
     tensors["partial"] = tensors["x"].new_empty(2 * blocks, dtype=torch.double)
     parameters = _parameters(tensors, num_targets, kind=kind, delta=delta)
     name = "linear_loss_forward" if linear else "masked_loss_forward"
-    _kernel(name, tensors["x"], num_targets).launch(blocks, threads, 16 * threads, parameters, overlap=linear)
+    _kernel(name, tensors["x"], num_targets).launch(blocks, threads, _SUMS_BYTES, parameters, overlap=linear)
     if blocks > 1:
         _launch_sums(tensors, blocks)
 
@@ -99,7 +100,7 @@ def _launch_sums(tensors: dict[str, Tensor], blocks: int) -> None:
     """Add up the `partial` sums of blocks, and compute the loss."""
     sums = {name: tensors[name] for name in ("partial", "sums", "loss")}
     parameters = fill(HEADER.ctype()(num_partial=blocks), sums)
-    _kernel("linear_loss_sums", tensors["sums"], 1).launch(1, 256, 16 * 256, parameters, overlap=True)
+    _kernel("linear_loss_sums", tensors["sums"], 1).launch(1, 256, _SUMS_BYTES, parameters, overlap=True)
 
 
 def backward(
@@ -167,7 +168,7 @@ def launch_ends(x: Tensor, weight: Tensor, derivatives: Tensor, terms: Tensor, s
     tensors = {"x": x, "weight": weight, "derivatives": derivatives, "partial": terms, "sums": sums, "loss": value}
     tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
     parameters = _parameters(tensors, weight.shape[0], num_partial=len(terms))
-    _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 16 * THREADS, parameters, overlap=True)
+    _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 4 * THREADS, parameters, overlap=True)
 
 
 torch.library.impl("molgcn::head_loss", "CUDA", forward)
