@@ -44,33 +44,42 @@ extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_c
     Factors& shared = *reinterpret_cast<Factors*>(memory + warps * sizeof(double));
     const Entry& it = entry_of_block(p.tensors, p.num_tensors);
     const Group& group = p.groups[it.group];
+    const int first = (blockIdx.x - it.first_block) * elements + threadIdx.x;
+    float parameters[each], gradients[each], means[each], squares_of[each];  // loaded before the factors are known
+#pragma unroll
+    for (int k = 0; k < each; k++) {
+        const int i = first + k * threads;
+        if (i < it.size) parameters[k] = it.parameter[i], gradients[k] = it.gradient[i], means[k] = it.mean[i], squares_of[k] = it.square[i];
+    }
     double squares = 0.0;
     if (p.max_norm > 0.0f) {
         for (int block = threadIdx.x; block < static_cast<int>(gridDim.x); block += threads) squares += p.squares[block];
         squares = block_sum(squares, reinterpret_cast<double*>(memory));
     }
+    const auto correction = [&](double beta) { return 1.0 - pow(beta, static_cast<double>(*it.step)); };
     if (threadIdx.x == 0) {
-        const double step = *it.step, correction = 1.0 - pow(group.beta1, step);
         shared.rate = group.rate_address == nullptr ? group.rate : *group.rate_address;
-        shared.step_size = static_cast<float>(shared.rate / correction);
-        shared.root_correction = static_cast<float>(sqrt(1.0 - pow(group.beta2, step)));
+        shared.step_size = static_cast<float>(shared.rate / correction(group.beta1));
         const float factor = p.max_norm / (static_cast<float>(sqrt(squares)) + 1e-6f);
         shared.clip = p.max_norm > 0.0f && !(factor >= 1.0f) ? factor : 1.0f;  // NaN stays
+    } else if (threadIdx.x == 32) {  // another warp, at the same time
+        shared.root_correction = static_cast<float>(sqrt(correction(group.beta2)));
     }
     __syncthreads();
     const Factors factors = shared;
     const float new_share = static_cast<float>(1.0 - group.beta1), old_share = static_cast<float>(group.beta2);
     const float new_square = static_cast<float>(1.0 - group.beta2);
+#pragma unroll
     for (int k = 0; k < each; k++) {
-        const int i = (blockIdx.x - it.first_block) * elements + k * threads + threadIdx.x;
+        const int i = first + k * threads;
         if (i >= it.size) break;
-        float parameter = it.parameter[i], gradient = it.gradient[i] * factors.clip;
+        float parameter = parameters[k], gradient = gradients[k] * factors.clip;
         if (group.decoupled != 0)
             parameter -= factors.rate * group.weight_decay * parameter;
         else
             gradient = fmaf(group.weight_decay, parameter, gradient);
-        const float mean = fmaf(new_share, gradient - it.mean[i], it.mean[i]);
-        const float square = fmaf(old_share, it.square[i], new_square * gradient * gradient);
+        const float mean = fmaf(new_share, gradient - means[k], means[k]);
+        const float square = fmaf(old_share, squares_of[k], new_square * gradient * gradient);
         it.mean[i] = mean, it.square[i] = square;
         it.parameter[i] = parameter - factors.step_size * mean / (sqrtf(square) / factors.root_correction + group.eps);
     }
