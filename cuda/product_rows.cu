@@ -1,5 +1,6 @@
 // Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. Before,
-// the rows may be taken through the end of a layer (product_source.cuh). For a norm that comes next, a part is left (product_parts.cuh).
+// the rows may be taken through the end of a layer (product_source.cuh), and in small batches be summed along the bonds (product_gather.cuh).
+// For a norm that comes next, a part is left (product_parts.cuh).
 // With MIDDLE, two such products follow each other, and the rows between them stay in shared memory.
 //
 // A group of warps brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches it
@@ -7,7 +8,7 @@
 // they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
 //
 // Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
-// Macros of what precedes the products: BEFORE and others of product_source.cuh; then FIRST_MASK (in backward, numbers are zeros where
+// Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in backward, numbers are zeros where
 // `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
 // Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
 // Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
@@ -157,11 +158,15 @@ __device__ __forceinline__ void write_padding(const Parameters& p, int thread, i
     write_zeros(thread, p.last.out, out_stride, first, end);
     if (KEPT) write_zeros(thread, p.last.kept, out_stride, first, end);
     if (WRITTEN) write_zeros(thread, p.written, Source::in_memory, first, end);
+    if (GATHERED) write_zeros(thread, p.gathered, Source::in_memory, first, end);
     if (FIRST_MASK) write_zeros(thread, p.masked, Source::in_memory, first, end);
     if (MIDDLE_OUT) write_zeros(thread, p.middle.out, Middle::in_memory, first, end);
 }
 
 #include "product_parts.cuh"
+#if GATHER
+#include "product_gather.cuh"
+#endif
 
 // Asks for the rows that a tile needs after its products, which take longer than the rows take to come to the cache.
 __device__ __forceinline__ void prefetch_rows(int thread, const float* from, int row_stride, int first, int count) {
@@ -220,8 +225,14 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #if MOMENTS || SUMS
     Part part(p, product);
 #endif
+#if GATHER
+    Incoming bonds = bonds_of(p, thread, first, num_rows);
+#endif
     wait_for_previous();
-    if (is_there()) copy_rows(p, thread, tiles, first, left());
+    const auto copy_next = [&](float* tile) {
+        if (!GATHER && is_there()) copy_rows(p, thread, tile, first, left());
+    };
+    copy_next(tiles);
 #if BEFORE && BEFORE_NORM
     const Columns columns = loaded.merged(in_columns, num_rows, scratch);
 #else
@@ -234,16 +245,23 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         const int begin = first, count = left();
         if (ROW_GROUPS > 2) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
         wait_for_copies();
+#if GATHER
+        gather_rows(p, columns, thread, tile, begin, count, num_rows, bonds);
+        sync();
+#endif
         convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
             const size_t at = size_t(begin + row) * Source::in_memory + column;
-            if (BEFORE != BEFORE_NOTHING)
+            if (!GATHER && BEFORE != BEFORE_NOTHING)
                 x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
-            if (WRITTEN) four(p.written + at) = x;
+            if (!GATHER && WRITTEN) four(p.written + at) = x;
             if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x);
         });
         sync();  // also waits until all are done with the tile before
         first += step;
-        if (!RESIDENT && is_there()) copy_rows(p, thread, tiles + (current ^ 1) * source_numbers, first, left());
+        if (!RESIDENT) copy_next(tiles + (current ^ 1) * source_numbers);
+#if GATHER
+        bonds = bonds_of(p, thread, first, num_rows);
+#endif
         if constexpr (MIDDLE > 0) {
             before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
             before.zero();
@@ -262,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         product.multiply(tile);
         if (RESIDENT) {
             sync();
-            if (is_there()) copy_rows(p, thread, tiles, first, left());
+            copy_next(tiles);
         } else if (is_there()) {
             start();
         }

@@ -2,7 +2,7 @@
 // halves.
 //
 // Macros: BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM, BEFORE_RELU,
-// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of).
+// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh).
 #pragma once
 #include "halves.cuh"
 
@@ -23,7 +23,7 @@ struct TileOf {
     static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
 using Source = TileOf<IN>;
-constexpr bool two_sources = BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD);  // the second: the norm's input, or what is added
+constexpr bool two_sources = !GATHER && (BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD));  // the second: the norm's input, or what is added
 
 // Starts to copy rows into a tile as they are. The thread that copies a number converts it later; `thread` is its number in its group.
 __device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float* tile, int first, int count) {

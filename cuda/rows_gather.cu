@@ -1,13 +1,9 @@
 // The sum along an atom's bonds: o = (1 + eps) h + aggr(w relu(h_j + e)) + b. Each thread has four columns of an atom and pulls.
 //
 // Macros: ENDS (the end of the layer before is applied to rows as they are read), LEAVES (the moments of o for the next norm are left).
-#include "rows_gather.cuh"
+#include "rows.cuh"
+#include "gather.cuh"
 #include "rows_parts.cuh"
-
-struct Message {
-    Quad h, bond;
-    real scale;
-};
 
 extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_gather(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
@@ -51,19 +47,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
         if (writes) store(p, p.written, atom, quad, h);
         const real scale = gcn ? p.scale[atom] : real(1);
         const Incoming next(p, p.code, atom + step, num_atoms);  // loaded while this atom's rows are under way
-        Quad sum;
-        bool none = true;
-        bonds.each_bond(p, p.code, loaded, load_message, [&](const Message& it, int source, int) {
-            if (AGGR == AGGR_GCN_LOOPS && source == atom) return;
-            Quad x = it.h;
-            if (BONDS) x = each([&](int e) { return x.e[e] + it.bond.e[e] < real(0) ? real(0) : x.e[e] + it.bond.e[e]; });
-            if (AGGR == AGGR_MAX)
-                sum = each([&](int e) { return none || x.e[e] > sum.e[e] || x.e[e] != x.e[e] ? x.e[e] : sum.e[e]; });
-            else
-                add(sum, scale * it.scale, x);
-            none = false;
-        });
-        if (AGGR == AGGR_MEAN && !none) sum = each([&](int e) { return sum.e[e] / static_cast<real>(bonds.end - bonds.begin); });
+        Quad sum = sum_of_messages(p, p.code, bonds, loaded, load_message, atom, scale);
         if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, h);
         if (p.bias != nullptr) add(sum, load_vector(p, p.bias, quad));
         store(p, p.out, atom, quad, sum);

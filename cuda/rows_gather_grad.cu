@@ -10,7 +10,8 @@
 //
 // Macros: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows), LEAVES (the sums for the norm of the
 // step before are left).
-#include "rows_gather.cuh"
+#include "rows.cuh"
+#include "gather.cuh"
 #include "rows_parts.cuh"
 
 struct Term {

@@ -2,7 +2,8 @@
 //
 // Macro: AGGR (of the gathers).
 #define BONDS 0
-#include "rows_gather.cuh"
+#include "rows.cuh"
+#include "gather.cuh"
 
 __device__ __forceinline__ real inverse_root_degree(const Parameters& p, int atom) {
     const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1), loops = AGGR == AGGR_GCN_LOOPS;

@@ -19,7 +19,7 @@ from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
@@ -61,12 +61,13 @@ def worst_forward(call: LayerNetworkCall) -> float:
     run = Pass(call, _saved(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
-        first, before, then, after, leaves = launch
+        first, before, gather, then, after, leaves = launch
         if not isinstance(first, Linear):
             continue
         rows, products, _ = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
         last, kind = after or then or first, run.program.values[first.out].rows
-        source = fill(run, run.rows(first.source if before is None else before.source), kind, even=before is not None)
+        reads = before or gather or first
+        source = fill(run, run.rows(reads.source), kind, even=before is not None)
         residual = None
         if last.add is not None and (before is None or last.add != before.out):
             residual = fill(run, run.rows(last.add), kind).double()
@@ -75,9 +76,16 @@ def worst_forward(call: LayerNetworkCall) -> float:
             source = _ended(run, before, source.double(), add)
             rows.leave_moments(before)
             residual = source if last.add == before.out else residual
+        ended = source
+        if gather is not None:
+            bonds = None if gather.bonds is None else fill(run, run.rows(gather.bonds), "bonds").double()
+            source, terms = _gathered(run, gather, source.double(), bonds)
         out = run.rows(last.out)
         out.tensor.fill_(torch.nan)
         products.linear(launch)
+        if gather is not None and is_read_later(run, gather.out):
+            worst = max(worst, row_error(run, run.rows(gather.out), source, terms, kind))
+            source = run.rows(gather.out).values[: len(source)]
         expected, size = _linear(run, first, last if then is None else first, source)
         if then is not None:
             if is_read_later(run, first.out):
@@ -88,11 +96,25 @@ def worst_forward(call: LayerNetworkCall) -> float:
             expected, size = expected + residual, size + residual.abs()
         worst = max(worst, row_error(run, out, expected, size, kind))
         if before is not None and is_read_later(run, before.out):
-            worst = max(worst, row_error(run, run.rows(before.out), source, source.abs() + 1, kind))
+            worst = max(worst, row_error(run, run.rows(before.out), ended, ended.abs() + 1, kind))
         if leaves is not None:
             rows.finish(leaves, None)
             _check_statistics(run, leaves.norm, out.values[: num_real(run, kind)].double())
     return worst
+
+
+def _gathered(run: Pass, step: Gather, source: Tensor, bonds: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the sums along the bonds, and the sums of their terms' absolute values, in float64."""
+    atoms = torch.arange(len(source), device=source.device)
+    to_atom = atoms.repeat_interleave(run.graph.rowptr.diff()[: len(source)])
+    message = source[run.graph.col[: len(to_atom)].long()]
+    message = message if bonds is None else (message + bonds).relu()
+    if step.eps is not None:
+        to_atom, message = torch.cat([to_atom, atoms]), torch.cat([message, (1 + run.parameter(step.eps).double()) * source])
+    if step.aggr == "mean":
+        message = message / torch.bincount(to_atom, minlength=len(source))[to_atom, None]
+    zeros = torch.zeros_like(source)
+    return zeros.index_add(0, to_atom, message), zeros.index_add(0, to_atom, message.abs())
 
 
 def _linear(run: Pass, step: Linear, end: Linear | Finish, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,9 +12,7 @@ from typing import NamedTuple
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step, Value
-
-AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear, Step, Value
 
 
 class Op(IntEnum):

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeGuard
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass
-from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_pair
+from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
 from molgcn.ops.layer_network.program import masked_values
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 
@@ -19,6 +19,7 @@ class Launch(NamedTuple):
     Attributes:
         step: The step that it computes.
         before: The end of a layer that it first applies to the rows that the step reads, or None.
+        gather: The :class:`Gather` step whose result `step` multiplies, if it computes that too; or None. `before` then comes before it.
         then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
         after: The end of a layer without norm that it applies to the last product, or None.
         leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
@@ -26,6 +27,7 @@ class Launch(NamedTuple):
 
     step: Step
     before: Finish | None = None
+    gather: Gather | None = None
     then: Linear | None = None
     after: Finish | None = None
     leaves: Finish | None = None
@@ -82,6 +84,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
             return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
         return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= MAX_END_WIDTH
+    if isinstance(step, Gather):
+        return isinstance(following, Linear) and gpu is not None and _gathers(run, gpu, step, following)
     if not isinstance(step, Linear) or step.add is not None or gpu is None:
         return False
     if isinstance(following, Linear):
@@ -95,14 +99,24 @@ def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_
     first, last = steps[0], steps[-1]
     before = first if len(steps) > 1 and isinstance(first, Finish) else None
     step, *rest = steps[1:] if before is not None else steps
+    gather = step if isinstance(step, Gather) and rest else None
+    if gather is not None:
+        step, *rest = rest
     then = next((other for other in rest if isinstance(other, Linear)), None)
     after = next((other for other in rest if isinstance(other, Finish)), None)
     leaves = following if uses_batch(following, run) and following.source == last.out and _leaves(run, step, tensor_cores) else None
-    return Launch(step, before, then, after, leaves)
+    return Launch(step, before, gather, then, after, leaves)
 
 
 def _width(run: Pass, value: int) -> int:
     return run.program.values[value].width
+
+
+def _gathers(run: Pass, gpu: Gpu, gather: Gather, product: Linear) -> bool:
+    """Return whether the launch of a product can compute the gather before it. In large batches too few loads would be under way."""
+    simple = not gather.aggr.startswith("gcn") and gather.bias is None
+    widths = Widths(_width(run, gather.out), 0, _width(run, product.out))
+    return simple and run.graph.num_nodes <= FEW_ATOMS and fits_shared(run.num_rows(gather.out), widths, gpu)
 
 
 def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
@@ -111,7 +125,7 @@ def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
     In large batches a wide middle costs more registers than the launch is worth: 9.8 ms instead of 9.1 for GIN+ of width 80 on an H200.
     """
     widths = Widths(_width(run, source), _width(run, middle), _width(run, out))
-    return fits_pair(run.num_rows(source), widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
+    return fits_shared(run.num_rows(source), widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
 
 
 def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:

@@ -42,6 +42,9 @@ _ROWS = Header(
         ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
         ("int", "first_site"),
         ("float*", "masked"),
+        ("const int*", "rowptr col code"),  # of a gather: the BondGraph; code may be null
+        ("const float*", "bond_rows eps"),  # each may be null
+        ("float*", "gathered"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
         ("int", "num_rows backwards"),  # backwards: whether tiles are computed from the last to the first

@@ -22,7 +22,7 @@ from molgcn.ops.layer_network.products_macros import (
 )
 from molgcn.ops.layer_network.products_plan import RowBlocks, in_chunks
 from molgcn.ops.layer_network.program import signed_values
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear
 from molgcn.ops.layer_network.weights_plan import weight_blocks
 from molgcn.ops.layer_network.workspace import Workspace
 
@@ -53,9 +53,12 @@ class TensorCoreProducts:
 
     def linear(self, launch: Launch) -> None:
         """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
-        run, (first, before, then, after, leaves) = self.run, launch
+        run, (first, before, gather, then, after, leaves) = self.run, launch
         assert isinstance(first, Linear)
         it, source, last = self._arguments(first.source), first.source, then or first
+        if gather is not None:
+            self._set_gather(it, gather)
+            source = gather.source
         if then is not None:
             it.middle = self._result(first, first)
         it.last = self._result(last, after or last)
@@ -65,6 +68,16 @@ class TensorCoreProducts:
             it.written = run.rows(before.out).address
         plan, macros = forward_product(run, launch, self._gpu, again=run.is_backward)
         self._multiply(it, run.rows(source), plan, macros, leaves)
+
+    def _set_gather(self, it: Any, gather: Gather) -> None:
+        """Set the arguments of a gather whose result is multiplied."""
+        run, graph = self.run, self.run.graph
+        it.rowptr, it.col = graph.rowptr.data_ptr(), graph.col.data_ptr()
+        if gather.bonds is not None:
+            it.code, it.bond_rows = 0 if graph.code is None else graph.code.data_ptr(), run.rows(gather.bonds).address
+        if gather.eps is not None:
+            it.eps = run.parameter(gather.eps).data_ptr()
+        it.gathered = run.rows(gather.out).address
 
     def _result(self, step: Linear, end: Linear | Finish) -> Any:
         """Return the arguments of a step's product, which is followed by what comes with `end`."""

@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.program import signed_values
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.weights_plan import Shape, WeightTile, weight_blocks
 from molgcn.ops.message_network import PRECISIONS
 
@@ -29,7 +29,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         gpu: The GPU.
         again: Whether a backward pass computes the launch again.
     """
-    first, before, then, after, leaves = launch
+    first, before, gather, then, after, leaves = launch
     assert isinstance(first, Linear)
     last = then or first
     ends = (last,) if after is None else (last, after)
@@ -51,11 +51,11 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         "BEFORE": 0 if before is None else 1,
         **_first_macros(None),
         **_before_macros(before),
+        **_gather_macros(run, gather),
         **_next_macros(None),
     }
-    work = Work(
-        2 if before is not None and before.add is not None else 1, before is not None and before.norm is not None, leaves is not None
-    )
+    sources = 2 if gather is None and before is not None and before.add is not None else 1
+    work = Work(sources, before is not None and before.norm is not None, leaves is not None)
     return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
 
 
@@ -87,6 +87,7 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         "BEFORE": 0 if before is None else 2,
         **_first_macros(launch.mask),
         **_before_macros(None if before is None else before.step),
+        **_gather_macros(run, None),
         **_next_macros(None if leaves is None else leaves.step),
     }
     work = Work(1 if before is None else 2, before is not None and before.step.norm is not None, leaves is not None)
@@ -101,6 +102,14 @@ def _before_macros(end: Finish | None) -> dict[str, bool]:
         "BEFORE_DROPOUT": end is not None and end.dropout is not None,
         "BEFORE_ADD": end is not None and end.add is not None,
     }
+
+
+def _gather_macros(run: Pass, gather: Gather | None) -> dict[str, int]:
+    """Return the macros of a gather whose result is multiplied."""
+    if gather is None:
+        return {"GATHER": 0, "AGGR": 0, "BONDS": 0, "GATHERED": 0}
+    bonds, gathered = gather.bonds is not None, is_read_later(run, gather.out)
+    return {"GATHER": 1, "AGGR": AGGREGATIONS.index(gather.aggr), "BONDS": bonds, "GATHERED": gathered}
 
 
 def _first_macros(mask: FinishGrad | None) -> dict[str, bool]:

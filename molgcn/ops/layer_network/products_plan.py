@@ -15,7 +15,7 @@ MAX_END_WIDTH = 512  # the most columns of rows that a product first takes throu
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
-_MAX_PAIR_WIDTH = 192  # the most columns of two products in one launch
+_MAX_SHARED_WIDTH = 192  # the most columns of a launch that needs its operands in shared memory
 
 
 def in_chunks(width: int) -> int:
@@ -148,9 +148,9 @@ def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, mos
     return _resident_blocks(num_rows, widths, gpu, work) or _other_blocks(num_rows, widths, gpu, work, most_blocks)
 
 
-def fits_pair(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
-    """Return whether one launch can compute two products of so many rows: their operands need room in shared memory."""
-    return max(widths) <= _MAX_PAIR_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
+def fits_shared(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
+    """Return whether a launch has room for its operands in shared memory, as one of two products, or of a gather and products, needs."""
+    return max(widths) <= _MAX_SHARED_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
 
 
 def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> RowBlocks | None:

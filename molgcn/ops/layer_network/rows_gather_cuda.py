@@ -11,9 +11,8 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, teams_of
-from molgcn.ops.layer_network.steps import Gather
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
-AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
 _BLOCKS = 4  # forward blocks per multiprocessor
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums

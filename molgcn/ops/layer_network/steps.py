@@ -8,6 +8,10 @@ X, BONDS = 0, 1
 """The numbers of the values that are a network's inputs: the atoms' rows and the bonds' rows."""
 
 
+AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
+"""The aggregations of :class:`Gather`; kernels know them by their index."""
+
+
 class Value(NamedTuple):
     """The rows that a step reads or computes.
 

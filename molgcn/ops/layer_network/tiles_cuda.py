@@ -15,10 +15,10 @@ from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
-from molgcn.ops.layer_network.rows_gather_cuda import AGGREGATIONS, GatherLaunches
+from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.spec import POOLS
-from molgcn.ops.layer_network.steps import Gather, Linear, Step, X
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Step, X
 from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
 from molgcn.ops.layer_network.tiles_plan import TilePlan
 from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass

@@ -10,7 +10,7 @@ from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100, RTX
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits_pair, row_blocks
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits_shared, row_blocks
 from molgcn.ops.layer_network.weights_plan import Shape, weight_blocks
 
 BONDS = {"message": "gine", "edge_channels": 5}
@@ -90,7 +90,7 @@ def test_compiles_for_every_architecture(arch):
 def test_plans(width, num_rows, limit):
     """Blocks cover all rows and columns, and fit into the smallest shared memory."""
     for other, work, middle in product((11, width), (Work(), Work(2, norm=True, leaves=True)), (0, 80)):
-        if (work.norm and other > 512) or (middle and not fits_pair(num_rows, Widths(other, middle, width), Gpu(132, limit))):
+        if (work.norm and other > 512) or (middle and not fits_shared(num_rows, Widths(other, middle, width), Gpu(132, limit))):
             continue
         plan = row_blocks(num_rows, Widths(other, middle, width), Gpu(132, limit), work)
         assert plan.shared_bytes <= limit
