@@ -14,6 +14,8 @@
 #include "gather.cuh"
 #include "rows_parts.cuh"
 
+constexpr int threads = TABLE && LEAVES ? 512 : 256;  // fewer parts of both for the next launch
+
 struct Term {
     Quad grad, other;  // the bond's row, or the largest of atom i's neighbours
     real weight;
@@ -38,7 +40,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     return each([&](int e) { return grad.e[e] / count.e[e]; });
 }
 
-extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, DOUBLE ? 512 / threads : LEAVES ? 768 / threads : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);

@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
-from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass
+from molgcn.ops.layer_network.memory import FEW_ATOMS
+from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
 from molgcn.ops.layer_network.program import masked_values
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step

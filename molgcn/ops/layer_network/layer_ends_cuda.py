@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.layer_network.memory import stride_of
+from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
-from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass
+from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.workspace import Workspace
 

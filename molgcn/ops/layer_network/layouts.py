@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
-from molgcn.ops.layer_network.memory import Layout, lay_out, side_by_side, spans, stride_of
+from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Step, X
 
@@ -72,7 +72,8 @@ def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the values of a forward pass that are not saved."""
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
-    waits = [isinstance(step, (Finish, Gather, Linear)) and following.source == step.out for step, following in pairwise(program.steps)]
+    waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
+    waits = [isinstance(step, waiting) and following.source == step.out for step, following in pairwise(program.steps)]
     touched = _until_launched([{*_values(*_touched(step))} for step in program.steps], waits)
     return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(program.out)))
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 ALIGNMENT = 64  # numbers: 256 bytes of float32
+FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 
 
 Key = TypeVar("Key", bound=Hashable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_PARTS = 160  # the most parts that a launch leaves in a batch of few atoms
+MOST_PARTS = 256  # the most parts that a launch leaves in a batch of few atoms
 
 
 def part_numbers(width: int) -> int:

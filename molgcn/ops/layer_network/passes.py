@@ -21,13 +21,12 @@ from molgcn.ops.layer_network.layouts import (
     saved_layout,
     scratch_layout,
 )
-from molgcn.ops.layer_network.memory import aligned, side_by_side, stride_of
+from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
-FEW_ATOMS = 8192  # up to this many atoms in a batch, a GPU spends more time on launches than on computing
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
 
 

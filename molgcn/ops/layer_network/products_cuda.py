@@ -10,7 +10,8 @@ from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, Rows
+from molgcn.ops.layer_network.memory import FEW_ATOMS
+from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, ROWS_RESULT, WEIGHTS
 from molgcn.ops.layer_network.products_macros import (
     Macros,

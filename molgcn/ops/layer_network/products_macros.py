@@ -8,8 +8,9 @@ from typing import Any
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
-from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, backward_steps
+from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.program import signed_values

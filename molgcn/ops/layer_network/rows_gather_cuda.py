@@ -14,6 +14,7 @@ from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, teams_o
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 _BLOCKS = 4  # forward blocks per multiprocessor
+_PART_THREADS = 512  # threads of a backward block that leaves parts of a norm's sums and of those over distinct bonds
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
@@ -84,7 +85,7 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        teams = teams_of(grad.stride)
+        teams = teams_of(grad.stride, _PART_THREADS if table and leaves is not None else THREADS)
         reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}

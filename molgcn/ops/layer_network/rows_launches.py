@@ -13,9 +13,10 @@ from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.backward import Produced
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
+from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
 from molgcn.ops.layer_network.part_sums import Sum
-from molgcn.ops.layer_network.passes import FEW_ATOMS, Pass, Rows
+from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256

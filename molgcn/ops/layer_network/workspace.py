@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.part_sums import PartSums
-from molgcn.ops.layer_network.passes import FEW_ATOMS
 
 
 class Workspace:

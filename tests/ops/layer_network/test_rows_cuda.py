@@ -139,7 +139,7 @@ SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_n
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_every_file_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch, "rows_")):
-        for network in ("gin", "gine", "sage", "sage, max"):
+        for network in ("gin", "gine", "gcn_edge", "sage", "sage, max"):
             call = random_call(spec_of(network, num_layers=1), dtype=torch.float32, sizes=[5, 3], training=network != "gin")
             emulated(call)
     assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
