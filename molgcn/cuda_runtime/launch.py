@@ -170,6 +170,7 @@ class Gpu(NamedTuple):
         num_barriers: The number of named barriers of a block. The first one is `__syncthreads`'.
         gradient_bytes: The most memory, in bytes, for layer gradients that backward keeps until it computes several layers' weight
             gradients in one launch.
+        has_warpgroups: Whether four warps can multiply matrices together, asynchronously (`wgmma`, which only Hopper has).
     """
 
     num_multiprocessors: int
@@ -178,13 +179,17 @@ class Gpu(NamedTuple):
     cache_bytes: int = 0
     num_barriers: int = 16
     gradient_bytes: int = 2**29
+    has_warpgroups: bool = False
 
 
 @cache
 def _gpu(device: torch.device) -> Gpu:
     properties = torch.cuda.get_device_properties(device)
     shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
-    return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size)
+    has_warpgroups = (properties.major, properties.minor) == (9, 0)
+    return Gpu(
+        properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size, has_warpgroups=has_warpgroups
+    )
 
 
 MIN_CAPABILITY = 8  # the first compute capability whose tensor cores multiply TF32 and bfloat16

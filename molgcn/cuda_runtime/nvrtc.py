@@ -54,7 +54,8 @@ def compile_source(source: str, defines: Mapping[str, int], arch: str, folder: P
     from cuda.bindings import nvrtc
 
     folder = folder or resource("cuda")
-    options = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={folder}"]
+    own = "a" if defines.get("WARPGROUPS") else ""  # the instructions that no other architecture has
+    options = [f"--gpu-architecture={arch}{own}", "--std=c++17", f"--include-path={folder}"]
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
     if defines.get("LARGE_MOLECULES"):
         options.append("--split-compile=0")  # the code for large molecules is a function of its own, compiled on another core
