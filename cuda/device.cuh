@@ -1,5 +1,5 @@
-// What the kernels need of the machine: matrix products, barriers and memory ordering. This is the only file with PTX. Under emulation
-// (tests/cuda) the emulator defines the same names, so that everything else also compiles as plain C++.
+// What the kernels need of the machine: matrix products, barriers and memory ordering. Only this file and warpgroup.cuh have PTX. Under
+// emulation (tests/cuda) the emulator defines the same names, so that everything else also compiles as plain C++.
 #pragma once
 
 #ifdef MOLGCN_EMULATOR
