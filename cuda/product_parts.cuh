@@ -39,7 +39,7 @@ struct Part {  // a lane's sums over a block's rows
     int count = 0;
 
     __device__ __forceinline__ Part(const Parameters&, const Last&) {}
-    __device__ __forceinline__ void add(const Parameters&, const Last& product, int, int more) {
+    __device__ __forceinline__ void add(const Parameters&, const Last& product, const float*, int, int more) {
         if (count == 0) {  // the origin: the column's first number, which is near the mean and the same in all lanes that share the column
 #pragma unroll
             for (int i = 0; i < COLUMN_TILES * 2; i++)
@@ -76,7 +76,10 @@ struct Part {
     NormSums all[COLUMN_TILES][2];
     Column columns[COLUMN_TILES][2];
 
-    __device__ __forceinline__ Part(const Parameters& p, const Last& product) {  // the norm's moments are known since the forward pass
+    __device__ __forceinline__ Part(const Parameters& p, const Last& product) {
+        if (!WARPGROUPS) load(p, product);  // the norm's moments are known since the forward pass
+    }
+    __device__ __forceinline__ void load(const Parameters& p, const Last& product) {
 #pragma unroll
         for (int i = 0; i < COLUMN_TILES * 2; i++) {
             const int column = min(16 * (product.column + i / 2) + 2 * product.g + i % 2, OUT - 1);
@@ -84,7 +87,9 @@ struct Part {
             columns[i / 2][i % 2] = {__ldg(p.next.moments + column), deviation, deviation * __ldg(p.next.weight + column), __ldg(p.next.bias + column)};
         }
     }
-    __device__ __forceinline__ void add(const Parameters& p, const Last& product, int first, int count) {
+    // `following`: the tile's rows of the norm's input, if `follows`.
+    __device__ __forceinline__ void add(const Parameters& p, const Last& product, const float* following, int first, int count) {
+        if (WARPGROUPS) load(p, product);  // again, so that they take no registers meanwhile
 #pragma unroll
         for (int c = 0; c < COLUMN_TILES; c++) {
             const int column = 16 * (product.column + c) + 2 * product.g;
@@ -92,14 +97,18 @@ struct Part {
             int row[2];
             const float* source[2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), source[i] = p.next_source + size_t(first + row[i]) * out_stride + column;
+            for (int i = 0; i < 2; i++) {
+                row[i] = Product::atom(2 * product.t + i);
+                source[i] = (follows ? following + row[i] * out_stride : p.next_source + size_t(first + row[i]) * out_stride) + column;
+            }
 #pragma unroll
             for (int m = 0; m < Product::groups; m++) {
                 const Kept kept = NEXT_DROPOUT ? Kept(p, product.g, product.t, first, m, column, p.next.dropout_site) : Kept();
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     if (8 * m + row[i] >= count || column >= out_stride) continue;
-                    const float2 x = __ldg(reinterpret_cast<const float2*>(source[i] + 8 * m * out_stride));
+                    const float2* at = reinterpret_cast<const float2*>(source[i] + 8 * m * out_stride);
+                    const float2 x = follows ? *at : __ldg(at);
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         float g = product.sum[c][m][2 * j + i];

@@ -6,15 +6,16 @@
 // A group of warps brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches it
 // goes through many tiles of rows. Where there is room, the operands of the weights are RESIDENT in shared memory, for all groups of a block;
 // they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
+// With WARPGROUPS the halves of a tile are kept apart from the rows as they come (warpgroup_product.cuh).
 //
 // Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
-// Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in backward, numbers are zeros where
-// `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
+// Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in
+// backward, numbers are zeros where `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
 // Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
 // Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
 // MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
 // Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_GROUPS (of eight rows), COLUMN_TILES, MIDDLE_TILES, RESIDENT,
-// MIN_BLOCKS (on a multiprocessor).
+// WARPGROUPS, MIN_BLOCKS (on a multiprocessor).
 #define DOUBLE 0
 #include "layer_end.cuh"
 #include "matrix.cuh"
@@ -34,110 +35,15 @@ constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_
 #include "halves_product.cuh"
 
 using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT>;
+#if WARPGROUPS
+#include "bulk_rows.cuh"
+#include "warpgroup_product.cuh"
+using Last = WarpgroupProductOf<COLUMN_TILES, chunks>;
+#else
 using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT>;
+#endif
 
-struct AfterMiddle {
-    static constexpr int columns = MIDDLE;
-    static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
-    static constexpr bool signs = MIDDLE_SIGNS;
-};
-struct AfterLast {
-    static constexpr int columns = OUT;
-    static constexpr bool relu = RELU, dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
-};
-
-// Which columns of a quad dropout keeps, in two rows: a lane's and its neighbour's. Each of the two lanes draws for one row.
-struct Kept {
-    uint32 mine, other;
-    bool odd;
-
-    __device__ __forceinline__ Kept() {}
-    __device__ __forceinline__ Kept(const Parameters& p, int g, int t, int first, int m, int column, int site) : odd(g & 1) {
-        const int row = 8 * m + Product::atom(2 * t + odd);
-        mine = drawn(p, first + row, column / 4, site);
-        other = bits(shuffle_xor(number(mine), 4));
-    }
-    // Returns whether dropout keeps column j of a lane's two in row i of the two.
-    __device__ __forceinline__ bool operator()(int i, int j) const { return ((i == odd) ? mine : other) >> (2 * odd + j) & 1; }
-};
-
-// Returns the four words with the signs of eight rows and 16 columns: bit `lane` of word 2 i + j belongs to row i and column j of the lane's.
-__device__ __forceinline__ float4& signs_of(float* signs, int chunks, int row, int chunk) {
-    return four(signs + 4 * (size_t(row / 8) * chunks + chunk));
-}
-
-// Returns four numbers of a row of gradients, from `column` on, taken back through dropout and relu.
-__device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int column, float4 x) {
-    const int place = Product::atom(row % 8), lane = 4 * (column % 16 / 2) + place / 2;  // the lane with the first two of the columns
-    const float4& all = signs_of(const_cast<float*>(p.first_signs), Source::chunks, row, column / 16);
-    const float2 words = __ldg(reinterpret_cast<const float2*>(&all) + place % 2);
-    const uint32 kept = FIRST_DROPOUT ? drawn(p, row, column / 4, p.first_site) : 0;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        if (FIRST_DROPOUT) at(x, e) = kept >> e & 1 ? at(x, e) * p.dropout_scale : 0.0f;
-        if (!(bits(e % 2 == 0 ? words.x : words.y) >> (lane + 4 * (e / 2)) & 1)) at(x, e) = 0.0f;
-    }
-    return x;
-}
-
-// Applies what follows a product to the `count` rows from `first` on, and calls put(row of the tile, column, two numbers). product.sum then
-// holds what is written. `vectors`: the scales of the weight's columns, and the bias.
-template <class After, int COLUMNS, int CHUNKS, int STRIDE, class Put>
-__device__ __forceinline__ void finish(
-    const Parameters& p, const Result& it, ProductOf<COLUMNS, CHUNKS, STRIDE, RESIDENT>& product, const float* vectors, const float* row_scales,
-    int first, int count, Put put) {
-    constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
-#pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-        if (product.column + c >= all_chunks) continue;
-        const int column = 16 * (product.column + c) + 2 * product.g;
-        const float2 scale = *reinterpret_cast<const float2*>(vectors + column), bias = *reinterpret_cast<const float2*>(vectors + 16 * all_chunks + column);
-        const bool inside = column < in_memory;
-        size_t offset[2];  // of a lane's two rows among every eight
-        int row[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), offset[i] = size_t(first + row[i]) * in_memory + column;
-        const auto is_there = [&](int m, int i) { return 8 * m + row[i] < count && inside; };
-        float2 more[Product::groups][2];  // asked for together
-        float4 signs[Product::groups];
-#pragma unroll
-        for (int m = 0; m < Product::groups; m++) {
-            if (After::mask && 8 * m < count) signs[m] = __ldg(&signs_of(it.signs, all_chunks, first + 8 * m, product.column + c));
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                if (After::add && is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
-                    more[m][i] = *reinterpret_cast<const float2*>(it.add + offset[i] + 8 * m * in_memory);
-        }
-#pragma unroll
-        for (int m = 0; m < Product::groups; m++) {
-            const Kept kept = After::dropout ? Kept(p, product.g, product.t, first, m, column, it.dropout_site) : Kept();
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const bool there = is_there(m, i);
-                const float down = row_scales[8 * m + row[i]];
-                float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias.x), fmaf(product.sum[c][m][2 + i], down * scale.y, bias.y)};
-                if (After::kept && there) two(it.kept + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (After::relu) v[j] = relu(v[j]);
-                    if (After::dropout) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
-                }
-                if (After::signs)
-#pragma unroll
-                    for (int j = 0; j < 2; j++) at(signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
-                if (After::add && there) v[0] += more[m][i].x, v[1] += more[m][i].y;
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (After::mask && there) v[j] = bits(at(signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
-                }
-                if (After::out && there) two(it.out + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
-                if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
-                product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
-            }
-            if (After::signs && product.lane == 0 && 8 * m < count) signs_of(it.signs, all_chunks, first + 8 * m, product.column + c) = signs[m];
-        }
-    }
-}
+#include "product_finish.cuh"
 
 // Brings a result's scales and bias into `vectors`, and a weight's operands, if they are RESIDENT, into `operands`. Returns the operands.
 template <class After>
@@ -175,22 +81,24 @@ __device__ __forceinline__ void prefetch_rows(int thread, const float* from, int
     for (int i = 32 * thread; i < count * row_stride; i += 32 * threads) prefetch(begin + i);  // a line of the cache each
 }
 __device__ __forceinline__ void prefetch_what_follows(const Parameters& p, int thread, int first, int count) {
-    if (ADD && !(WRITTEN && p.last.add == p.written)) prefetch_rows(thread, p.last.add, out_stride, first, count);
-    if (SUMS) prefetch_rows(thread, p.next_source, out_stride, first, count);
+    if (ADD && !adds_what_follows && !(WRITTEN && p.last.add == p.written)) prefetch_rows(thread, p.last.add, out_stride, first, count);
+    if (SUMS && !follows) prefetch_rows(thread, p.next_source, out_stride, first, count);
 }
 
 constexpr bool has_norm = BEFORE != BEFORE_NOTHING && BEFORE_NORM, leaves = MOMENTS || SUMS;
 constexpr int in_columns = Source::in_memory, source_numbers = (two_sources ? 2 : 1) * Source::numbers;
+constexpr int scratch_numbers = has_norm ? (merge_numbers(GROUPS * threads, in_columns) + 3) / 4 * 4 : 0;
 constexpr int first_operands = 256 * Source::chunks * Middle::chunks, last_operands = 256 * chunks * out_chunks;
 constexpr int middle_numbers = MIDDLE > 0 ? Middle::numbers : 0;
 
 // The shared memory of a block in numbers: `RowBlocks.shared_bytes` in molgcn/ops/layer_network/products_plan.py.
 struct Shared {
     static constexpr int vectors = 0, of_norm = vectors + 2 * (Middle::width + out_width), scratch = of_norm + (has_norm ? 6 * in_columns : 0);
-    static constexpr int parts = scratch + (has_norm ? (merge_numbers(GROUPS * threads, in_columns) + 3) / 4 * 4 : 0);
+    static constexpr int parts = scratch + (WARPGROUPS ? 0 : scratch_numbers);
     static constexpr int operands = parts + (leaves ? GROUPS * part_numbers(OUT) : 0), groups = operands + (RESIDENT ? first_operands + last_operands : 0);
     static constexpr int scales = 2 * rows;  // of a group: in each of two tiles, or of what is multiplied first and last; then the tiles
     static constexpr int group = scales + (source_numbers > middle_numbers ? source_numbers : middle_numbers);
+    // With WARPGROUPS the halves come next, where the scratch lies before there are any, and then Arriving.
 };
 
 extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {
@@ -198,7 +106,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     float* shared = reinterpret_cast<float*>(memory);
     const int group = threadIdx.x / threads, thread = threadIdx.x % threads;
     float *scales = shared + Shared::groups + group * Shared::group, *tiles = scales + Shared::scales;
-    float *of_norm = shared + Shared::of_norm, *scratch = shared + Shared::scratch, *parts = shared + Shared::parts + group * part_numbers(OUT);
+    float *halves = tiles + source_numbers, *scratch = WARPGROUPS ? halves : shared + Shared::scratch;
+    float *of_norm = shared + Shared::of_norm, *parts = shared + Shared::parts + group * part_numbers(OUT);
     float *middle_vectors = shared, *last_vectors = shared + 2 * Middle::width, *operands = shared + Shared::operands;
     const auto sync = [&] {
         if (GROUPS == 1)
@@ -216,9 +125,16 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     const auto left = [&] { return min(rows, num_rows - first); };
     First before;
     Last product;
+#if WARPGROUPS
+    const auto start = [&] { product.start(last_weight, out_chunks); };
+    const Arriving arriving(halves + (Last::numbers > scratch_numbers ? Last::numbers : scratch_numbers));
+    arriving.start(thread);
+    const bool adds_written = adds_what_follows && WRITTEN && p.last.add == p.written;
+#else
     before.row = product.row = 0;  // every group has a tile of its own
     const auto start = [&] { product.start(last_weight, 0, chunks, chunks, out_chunks); };
-    if (!RESIDENT) start();
+#endif
+    if (!RESIDENT && !WARPGROUPS) start();
 #if BEFORE && BEFORE_NORM
     LoadColumns loaded(p.before, 0, in_columns, of_norm, BEFORE == BEFORE_GRAD, blockIdx.x == 0);
 #endif
@@ -229,10 +145,15 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     Incoming bonds = bonds_of(p, thread, first, num_rows);
 #endif
     wait_for_previous();
-    const auto copy_next = [&](float* tile) {
-        if (!GATHER && is_there()) copy_rows(p, thread, tile, first, left());
+    const auto copy = [&](float* to) {
+        if (GATHER || !is_there()) return;
+#if WARPGROUPS
+        arriving.copy_tile(p, thread, to, first, left());
+#else
+        copy_rows(p, thread, to, first, left());
+#endif
     };
-    copy_next(tiles);
+    copy(tiles);
 #if BEFORE && BEFORE_NORM
     const Columns columns = loaded.merged(in_columns, num_rows, scratch);
 #else
@@ -241,24 +162,41 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     wait_for_copies();
     __syncthreads();  // the weights are there
     for (int current = 0; is_there(); current ^= 1) {
-        float *tile = tiles + (RESIDENT ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
+        float *tile = tiles + (RESIDENT || WARPGROUPS ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
         const int begin = first, count = left();
         if (ROW_GROUPS > 2) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
+        const auto take = [&](int row, int column, float4& x) {
+            const size_t at = size_t(begin + row) * Source::in_memory + column;
+            if (!GATHER && BEFORE != BEFORE_NOTHING)
+                x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
+            if (!GATHER && WRITTEN) four(p.written + at) = x;
+#if WARPGROUPS
+            if (adds_written) four(arriving.following + row * Source::in_memory + column) = x;
+            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x, arriving.signs, begin);
+#else
+            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x, const_cast<float*>(p.first_signs), 0);
+#endif
+        };
+        const auto in_place = [&](int stride) { return [=](int row, int column, const float4& x) { four(tile + row * stride + column) = x; }; };
+#if WARPGROUPS
+        sync();  // waits until all are done with the tile before
+        if (follows && !adds_written) arriving.copy_what_follows(SUMS ? p.next_source : p.last.add, thread, begin, count, out_stride);
+        wait_for_phase(arriving.counts, current);
+        const auto put = [&](int row, int column, const float4& x) { Last::put(halves, row, column, x); };
+        convert_rows<Source>(thread, tile, row_scales, count, take, put);
+        start();  // not earlier, since the operands take registers
+        show_to_products();
+#else
         wait_for_copies();
 #if GATHER
         gather_rows(p, columns, thread, tile, begin, count, num_rows, bonds);
         sync();
 #endif
-        convert_rows<Source>(thread, tile, row_scales, count, [&](int row, int column, float4& x) {
-            const size_t at = size_t(begin + row) * Source::in_memory + column;
-            if (!GATHER && BEFORE != BEFORE_NOTHING)
-                x = through_end(p, columns, begin + row, column, x, two_sources ? four(tile + Source::numbers + row * Source::stride + column) : nothing());
-            if (!GATHER && WRITTEN) four(p.written + at) = x;
-            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x);
-        });
+        convert_rows<Source>(thread, tile, row_scales, count, take, in_place(Source::stride));
+#endif
         sync();  // also waits until all are done with the tile before
         first += step;
-        if (!RESIDENT) copy_next(tiles + (current ^ 1) * source_numbers);
+        if (!RESIDENT) copy(WARPGROUPS ? tiles : tiles + (current ^ 1) * source_numbers);
 #if GATHER
         bonds = bonds_of(p, thread, first, num_rows);
 #endif
@@ -267,26 +205,30 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
             before.zero();
             before.multiply(tile);
             sync();  // what follows is written over the tile
-            finish<AfterMiddle>(p, p.middle, before, middle_vectors, row_scales, begin, count, [&](int row, int column, const float2& x) {
-                two(tile + row * Middle::stride + column) = x;
-            });
+            const auto put = [&](int row, int column, const float2& x) { two(tile + row * Middle::stride + column) = x; };
+            finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, put);
             row_scales = scales + rows;
             sync();
-            convert_rows<Middle>(thread, tile, row_scales, count, [](int, int, float4&) {});
+            convert_rows<Middle>(thread, tile, row_scales, count, [](int, int, float4&) {}, in_place(Middle::stride));
             sync();
         }
         if (RESIDENT) start();
         product.zero();
-        product.multiply(tile);
+        product.multiply(WARPGROUPS ? halves : tile);
         if (RESIDENT) {
             sync();
-            copy_next(tiles);
-        } else if (is_there()) {
+            copy(tiles);
+        } else if (!WARPGROUPS && is_there()) {
             start();
         }
-        finish<AfterLast>(p, p.last, product, last_vectors, row_scales, begin, count, [](int, int, const float2&) {});
+        const float* following = nullptr;
+#if WARPGROUPS
+        if (follows && !adds_written) wait_for_phase(arriving.counts + 1, current);
+        following = arriving.following;
+#endif
+        finish<AfterLast, COLUMN_TILES>(p, p.last, product, last_vectors, row_scales, following, begin, count, [](int, int, const float2&) {});
 #if MOMENTS || SUMS
-        part.add(p, product, begin, count);
+        part.add(p, product, following, begin, count);
 #endif
         if (count < rows) write_padding(p, thread, num_rows, min(begin + rows, p.num_rows));
     }

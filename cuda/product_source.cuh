@@ -14,16 +14,19 @@
 template <int COLUMNS>
 struct TileOf {
     static constexpr int chunks = (COLUMNS + 15) / 16, width = 16 * chunks;
-    static constexpr int stride = width % 32 == 0 ? width + 16 : width;  // two rows side by side use all banks
-    static constexpr int in_memory = (COLUMNS + 3) / 4 * 4;              // numbers from row to row in global memory
+    static constexpr int in_memory = (COLUMNS + 3) / 4 * 4;  // numbers from row to row in global memory
+    // Two rows side by side use all banks, or a tile comes in one piece.
+    static constexpr int stride = WARPGROUPS ? in_memory : width % 32 == 0 ? width + 16 : width;
     static constexpr int numbers = rows * stride;
     static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
     static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
-    static constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that have a row
+    static constexpr int lanes = WARPGROUPS ? 8 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
     static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
 using Source = TileOf<IN>;
 constexpr bool two_sources = !GATHER && (BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD));  // the second: the norm's input, or what is added
+// With WARPGROUPS, whether what is read after the products has room in shared memory: the next norm's input, or else what is added.
+constexpr bool follows = WARPGROUPS && !two_sources && (SUMS || ADD);
 
 // Starts to copy rows into a tile as they are. The thread that copies a number converts it later; `thread` is its number in its group.
 __device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float* tile, int first, int count) {
@@ -64,32 +67,35 @@ __device__ __forceinline__ float4 through_end(const Parameters& p, const Columns
     return out;
 }
 
-// Converts a tile's rows to halves, each row with its scale; writes zeros from `count` on. take(row, column, x) may change four numbers
-// first.
-template <class Tile, class Take>
-__device__ __forceinline__ void convert_rows(int thread, float* tile, float* row_scales, int count, Take take) {
+// Converts a tile's rows to halves, each row with its scale; gives zeros from `count` on. take(row, column, x) may change four numbers
+// first, and put(row, column, x) gets them as `operand` returns them.
+template <class Tile, class Take, class Put>
+__device__ __forceinline__ void convert_rows(int thread, const float* tile, float* row_scales, int count, Take take, Put put) {
     constexpr int lanes = Tile::lanes, lane_quads = Tile::lane_quads;
     const int lane = thread % lanes;
     for (int row = thread / lanes; row < rows; row += Tile::teams) {  // all lanes of a warp continue together: a warp has whole teams
-        float* begin = tile + row * Tile::stride;
+        const float* begin = tile + row * Tile::stride;
         float4 x[lane_quads];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < lane_quads; i++) {
-            const int column = 4 * (lane + i * lanes);
-            const bool there = row < count && column < Tile::in_memory;
-            x[i] = there ? four(begin + column) : nothing();
-            if (there) take(row, column, x[i]);
+        for (int i = 0; WARPGROUPS && i < lane_quads; i++) x[i] = nothing();
+        if (!WARPGROUPS || row < count)  // one branch, so that long rows are read and changed without waiting for each four numbers
 #pragma unroll
-            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(x[i], e)));
-        }
+            for (int i = 0; i < lane_quads; i++) {
+                const int column = 4 * (lane + i * lanes);
+                const bool there = (WARPGROUPS || row < count) && column < Tile::in_memory;
+                x[i] = there ? *reinterpret_cast<const float4*>(begin + column) : nothing();
+                if (there) take(row, column, x[i]);
+#pragma unroll
+                for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(x[i], e)));
+            }
 #pragma unroll
         for (int mask = lanes / 2; mask > 0; mask >>= 1) most = fmaxf(most, shuffle_xor(most, mask));
         const Scale scale(bits(most));
 #pragma unroll
         for (int i = 0; i < lane_quads; i++) {
             const int column = 4 * (lane + i * lanes);
-            if (column < Tile::width) four(begin + column) = operand(x[i], scale.up);
+            if (column < Tile::width) put(row, column, operand(x[i], scale.up));
         }
         if (lane == 0) row_scales[row] = scale.down;
     }

@@ -56,7 +56,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         **_next_macros(None),
     }
     sources = 2 if gather is None and before is not None and before.add is not None else 1
-    work = Work(sources, before is not None and before.norm is not None, leaves is not None)
+    work = Work(sources, before is not None and before.norm is not None, leaves is not None, bool(macros["ADD"]), gather is not None)
     return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
 
 
@@ -91,7 +91,8 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         **_gather_macros(run, None),
         **_next_macros(None if leaves is None else leaves.step),
     }
-    work = Work(1 if before is None else 2, before is not None and before.step.norm is not None, leaves is not None)
+    norm, follows = before is not None and before.step.norm is not None, leaves is not None or last.source.add is not None
+    work = Work(1 if before is None else 2, norm, leaves is not None, follows)
     return _divided(run, (first.step.out, None if then is None else first.source.value, last.source.value), gpu, work, macros)
 
 

@@ -16,6 +16,9 @@ _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
 _MAX_SHARED_WIDTH = 192  # the most columns of a launch that needs its operands in shared memory
+_MIN_WARPGROUP_CHUNKS, _MAX_WARPGROUP_CHUNKS = 11, 20  # of columns: with fewer, and with more, other divisions are as fast
+_WARPGROUP_ROW_GROUPS = (10, 8, 7, 6, 4, 2)  # the sizes of tiles that cuda/warpgroup.cuh has products for
+_MOST_WARPGROUP_BYTES = 195 * 1024  # with more shared memory a block leaves the kernel that follows little of the L1 cache
 
 
 def in_chunks(width: int) -> int:
@@ -50,11 +53,15 @@ class Work(NamedTuple):
         sources: The number of arrays that it reads of each row, 2 where a row is first combined with another.
         norm: Whether a norm is applied to the rows first.
         leaves: Whether a part of moments or sums is left for the next norm.
+        follows: Whether other rows are read after the products: what is added, or the next norm's input in backward.
+        gathers: Whether the rows are first summed along the bonds.
     """
 
     sources: int = 1
     norm: bool = False
     leaves: bool = False
+    follows: bool = False
+    gathers: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class RowBlocks:
         num_blocks: The number of blocks. Each goes through several tiles if there are many.
         widths: The numbers of columns.
         work: What the launch does beside the products.
+        warpgroups: Whether each four warps multiply together, asynchronously, from halves that are kept apart from the rows.
     """
 
     row_groups: int
@@ -84,6 +92,7 @@ class RowBlocks:
     num_blocks: int
     widths: Widths
     work: Work
+    warpgroups: bool = False
 
     @property
     def rows(self) -> int:
@@ -100,13 +109,19 @@ class RowBlocks:
         """The shared memory of a block in bytes: `Shared` in cuda/product_rows.cu."""
         widths, work, columns = self.widths, self.work, stride_of(self.widths.source)
         vectors = 32 * (in_chunks(widths.middle) + in_chunks(widths.out))
-        norm = 6 * columns + -(-merge_numbers(self.threads, columns) // 4) * 4 if work.norm else 0
+        norm, scratch = (6 * columns, -(-merge_numbers(self.threads, columns) // 4) * 4) if work.norm else (0, 0)
         parts = self.groups * part_numbers(widths.out) if work.leaves else 0
+        if self.warpgroups:
+            chunks = in_chunks(widths.source)
+            halves = self.row_groups * (128 * chunks + 16 * (chunks // 2))
+            source = self.rows * columns * work.sources
+            arriving = 4 + 4 * self.row_groups * chunks + self.rows * (stride_of(widths.out) if work.follows and work.sources == 1 else 0)
+            return 4 * (vectors + norm + parts + 2 * self.rows + source + max(scratch, halves) + arriving)
         buffers = 1 if self.resident or self.num_blocks == self.num_tiles else 2
         source = self.rows * _stride(widths.source) * work.sources * buffers
         middle = self.rows * _stride(widths.middle) if widths.middle else 0
         operands = widths.operand_numbers if self.resident else 0
-        return 4 * (vectors + norm + parts + operands + self.groups * (2 * self.rows + max(source, middle)))
+        return 4 * (vectors + norm + scratch + parts + operands + self.groups * (2 * self.rows + max(source, middle)))
 
     @property
     def defines(self) -> dict[str, int]:
@@ -121,6 +136,7 @@ class RowBlocks:
             "WARP_COLUMNS": self.warps,
             "GROUPS": self.groups,
             "RESIDENT": int(self.resident),
+            "WARPGROUPS": int(self.warpgroups),
             "MIN_BLOCKS": self.min_blocks,
         }
 
@@ -145,7 +161,11 @@ def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, mos
         work: What the launch does beside the products.
         most_blocks: The most blocks, or None.
     """
-    return _resident_blocks(num_rows, widths, gpu, work) or _other_blocks(num_rows, widths, gpu, work, most_blocks)
+    return (
+        _warpgroup_blocks(num_rows, widths, gpu, work, most_blocks)
+        or _resident_blocks(num_rows, widths, gpu, work)
+        or _other_blocks(num_rows, widths, gpu, work, most_blocks)
+    )
 
 
 def fits_shared(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
@@ -169,6 +189,24 @@ def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> Row
             if plan.shared_bytes <= gpu.shared_limit and (row_groups == 4 or num_tiles <= groups * num_blocks):
                 return plan
     return None
+
+
+def _warpgroup_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_blocks: int | None) -> RowBlocks | None:
+    """Return the division of one wide product that groups of four warps compute together, or None for others.
+
+    Measured on an H100, a tile takes as long as its rows and about ten more. So what counts most is that all blocks have equally many.
+    """
+    chunks = in_chunks(widths.out)
+    if not gpu.has_warpgroups or widths.middle or work.gathers or not _MIN_WARPGROUP_CHUNKS <= chunks <= _MAX_WARPGROUP_CHUNKS:
+        return None
+    plans, warps = [], 4 * -(-chunks // 4)
+    for row_groups in _WARPGROUP_ROW_GROUPS:
+        num_tiles = max(1, -(-num_rows // (8 * row_groups)))
+        num_blocks = min(num_tiles, gpu.num_multiprocessors, most_blocks or num_tiles)
+        plan = RowBlocks(row_groups, 1, warps, 1, False, 1, num_tiles, num_blocks, widths, work, warpgroups=True)
+        if plan.shared_bytes <= min(gpu.shared_limit, _MOST_WARPGROUP_BYTES):
+            plans.append(plan)
+    return min(plans, key=lambda plan: -(-plan.num_tiles // plan.num_blocks) * (plan.rows + 10), default=None)
 
 
 def _other_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_blocks: int | None) -> RowBlocks:
