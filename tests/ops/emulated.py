@@ -167,7 +167,7 @@ class Compiler(Launcher):
         self._compiled: set[tuple] = set()
 
     def gpu(self, device: object) -> Gpu:
-        return Gpu(1, H100, has_clusters=int(self._arch.removeprefix("sm_")) >= 90)
+        return Gpu(1, H100, has_clusters=int(self._arch.removeprefix("sm_")) >= 90, has_warpgroups=self._arch == "sm_90")
 
     def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
         key = (source, *sorted(defines.items()))

@@ -6,7 +6,7 @@ from products_cases import call_of, worst_backward, worst_forward
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
-WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (64, 512)]
+WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (208, 304), (64, 512)]
 
 
 def check(call, of_rows=2e-7):

@@ -1,0 +1,82 @@
+"""Products by Hopper's asynchronous instructions are as right in emulation as the others, and are chosen for wide rows."""
+
+import pytest
+import torch
+from emulated import Compiler, gpu_memory
+from products_cases import call_of, launch_all, worst_backward, worst_forward
+from stack_cases import H100
+
+from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, row_blocks
+
+HOPPER = Gpu(1, H100, has_clusters=True, has_warpgroups=True)
+BONDS = {"message": "gine", "edge_channels": 5}
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    with torch.no_grad(), gpu_memory():
+        yield
+
+
+def uses_warpgroups(emulate):
+    return {bool(macros["WARPGROUPS"]) for source, macros in emulate.used if source == "product_rows.cu" and 160 < macros["OUT"] <= 320}
+
+
+@pytest.mark.parametrize(
+    ("in_channels", "hidden", "real", "padding", "options"),
+    [
+        (11, 208, 40, 3, {"num_layers": 1, "feed_forward": False}),
+        pytest.param(208, 208, 200, 9, {"num_layers": 1, "residual": True}, marks=pytest.mark.slow),
+        pytest.param(300, 300, 90, 0, {"residual": True, "feed_forward": False, **BONDS}, marks=pytest.mark.slow),
+        pytest.param(11, 208, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
+    ],
+)
+def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, padding, options):
+    emulate.properties = HOPPER
+    call = call_of(in_channels, hidden, real, padding, **options)
+    assert worst_forward(call) < 2e-7
+    errors = worst_backward(call)
+    assert errors["rows"] < 2e-7
+    assert errors["norms"] < 1e-6
+    assert uses_warpgroups(emulate) == {True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
+    emulate.properties = HOPPER
+    assert 1e-5 < worst_forward(call_of(11, 208, 40, precision=precision, num_layers=1)) < bound
+    assert uses_warpgroups(emulate) == {True}
+
+
+@pytest.mark.slow
+def test_barriers_order_all_accesses_to_shared_memory(emulate):
+    emulate.properties, emulate.find_races = HOPPER, True
+    launch_all(call_of(11, 208, 180, num_layers=1, residual=True))
+    assert uses_warpgroups(emulate) == {True}
+
+
+def test_wide_products_compile():
+    with launching_by(compiler := Compiler("sm_90", only="product_rows")):
+        launch_all(call_of(11, 300, 5, num_layers=1, feed_forward=False))
+    assert compiler.sources == {"product_rows.cu"}
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 740, 5_000, 95_000])
+@pytest.mark.parametrize("width", [161, 172, 208, 300, 320])
+def test_plans(width, num_rows):
+    for work in (Work(), Work(2, norm=True, leaves=True)):
+        plan = row_blocks(num_rows, Widths(width, 0, width), HOPPER._replace(num_multiprocessors=132), work)
+        assert plan.shared_bytes <= H100
+        assert plan.rows * plan.num_tiles >= num_rows
+        assert plan.warpgroups
+        assert plan.warps % 4 == 0
+        assert 16 * plan.warps * plan.column_tiles >= width
+
+
+@pytest.mark.parametrize(("width", "middle"), [(64, 0), (80, 80), (160, 0), (321, 0), (MAX_WIDTH, 0)])
+def test_other_products_stay_as_they_are(width, middle):
+    """Narrow products, pairs, and those that are too wide are computed as on other GPUs."""
+    widths, gpu = Widths(width, middle, width), HOPPER._replace(num_multiprocessors=132)
+    assert row_blocks(95_000, widths, gpu) == row_blocks(95_000, widths, gpu._replace(has_warpgroups=False))
