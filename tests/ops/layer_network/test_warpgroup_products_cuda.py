@@ -80,3 +80,10 @@ def test_other_products_stay_as_they_are(width, middle):
     """Narrow products, pairs, and those that are too wide are computed as on other GPUs."""
     widths, gpu = Widths(width, middle, width), HOPPER._replace(num_multiprocessors=132)
     assert row_blocks(95_000, widths, gpu) == row_blocks(95_000, widths, gpu._replace(has_warpgroups=False))
+
+
+def test_products_of_sums_along_bonds_keep_their_operands_in_shared_memory():
+    """A gather writes into the tile where a thread converts it later, which warpgroups do not have."""
+    plan = row_blocks(740, Widths(172, 0, 172), HOPPER._replace(num_multiprocessors=132), Work(gathers=True))
+    assert plan.resident
+    assert not plan.warpgroups
