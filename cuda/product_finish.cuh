@@ -1,6 +1,7 @@
 // What product_rows.cu does with the result of a product: bias, relu, dropout, an addition, a mask, and the signs that backward reads.
 //
-// Macros: RELU, DROPOUT, ADD, MASK, KEPT, SIGNS, and those of the product before the last, as product_rows.cu explains them.
+// Macros: RELU, DROPOUT, ADD, MASK, KEPT, SIGNS, those of the product before the last, FIRST_DROPOUT and WARPGROUPS, as product_rows.cu
+// explains them.
 #pragma once
 
 struct AfterMiddle {

@@ -1,7 +1,7 @@
 // The rows that product_rows.cu multiplies, as sums along the bonds of rows that may first be taken through the end of a layer. A thread has
 // four columns of an atom and pulls.
 //
-// Macros: AGGR, BONDS, GATHERED (whether the sums are written too).
+// Macros: AGGR, BONDS, GATHERED (whether the sums are written too); BEFORE, BEFORE_ADD, WRITTEN (of the end of a layer before).
 #pragma once
 #include "gather.cuh"
 

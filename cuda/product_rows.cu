@@ -98,7 +98,7 @@ struct Shared {
     static constexpr int operands = parts + (leaves ? GROUPS * part_numbers(OUT) : 0), groups = operands + (RESIDENT ? first_operands + last_operands : 0);
     static constexpr int scales = 2 * rows;  // of a group: in each of two tiles, or of what is multiplied first and last; then the tiles
     static constexpr int group = scales + (source_numbers > middle_numbers ? source_numbers : middle_numbers);
-    // With WARPGROUPS the halves come next, where the scratch lies before there are any, and then Arriving.
+    // With WARPGROUPS the halves follow, then Arriving. Until there are halves, their place is the scratch.
 };
 
 extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) product_rows(const __grid_constant__ Parameters p) {

@@ -2,7 +2,8 @@
 // halves.
 //
 // Macros: BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM, BEFORE_RELU,
-// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh).
+// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh); WARPGROUPS, SUMS and
+// ADD, as product_rows.cu explains them.
 #pragma once
 #include "halves.cuh"
 

@@ -8,13 +8,11 @@
 //
 // Blocks leave the gradients of distinct bonds and of eps in parts (part_sums.cu).
 //
-// Macros: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows), LEAVES (the sums for the norm of the
+// Macros: THREADS (of a block), TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows), LEAVES (the sums for the norm of the
 // step before are left).
 #include "rows.cuh"
 #include "gather.cuh"
 #include "rows_parts.cuh"
-
-constexpr int threads = TABLE && LEAVES ? 512 : 256;  // fewer parts of both for the next launch
 
 struct Term {
     Quad grad, other;  // the bond's row, or the largest of atom i's neighbours
@@ -40,7 +38,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     return each([&](int e) { return grad.e[e] / count.e[e]; });
 }
 
-extern "C" __global__ void __launch_bounds__(threads, DOUBLE ? 512 / threads : LEAVES ? 768 / threads : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 768 : 1024) / THREADS) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);

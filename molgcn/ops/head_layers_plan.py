@@ -62,8 +62,8 @@ def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | No
 
     They are PyTorch's in three cases. It is as fast beyond :data:`MAX_HIDDEN_WEIGHTS` and :data:`MAX_MULTIPLICATIONS`: kernels take layers
     of 80, 40 and 20 columns for up to 33,000 molecules, layers of 128 and 64 for 16,000, and none of 300 and 150. Kernels know up to
-    :data:`MAX_LAYERS` layers. And the states of 16 molecules must leave shared memory for weights, which limits the sum of all widths to
-    about 2,500 on an H100 (227 KB).
+    :data:`MAX_LAYERS` layers. And the states of 16 molecules, with the gradients of hidden ones, must leave shared memory for
+    weights, which limits the sum of all widths, those of hidden layers twice, to about 2,400 on an H100 (227 KB).
 
     Args:
         widths: The widths of the head's input, its hidden layers and its output.

@@ -1,4 +1,5 @@
-// Asynchronous products of cuda/warpgroup.cuh, which are done at once: each warp of the four takes its part. Part of emulator.h.
+// Asynchronous products and copies of cuda/warpgroup.cuh, which are done at once: each warp of the four takes its part. So a missing fence or
+// wait shows on a GPU only.
 #pragma once
 
 struct HalvesMatrix {

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Finish
+from molgcn.ops.layer_network.steps import Finish, Gather
 
 SPREAD = (1e-12, 1e-4, 1.0, 1.0, 1.0, 1e6)  # sizes of rows
 
@@ -50,6 +50,20 @@ def keep_signs(run: Pass, value: int, kind: str) -> Tensor:
     words = (bits.long() << torch.arange(32, device=bits.device)).sum(-1)
     signs.view(torch.int32).copy_(torch.where(words < 2**31, words, words - 2**32))
     return positive
+
+
+def gathered(run: Pass, step: Gather, source: Tensor, bonds: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the sums along the bonds, and the sums of their terms' absolute values, in float64."""
+    atoms = torch.arange(len(source), device=source.device)
+    to_atom = atoms.repeat_interleave(run.graph.rowptr.diff()[: len(source)])
+    message = source[run.graph.col[: len(to_atom)].long()]
+    message = message if bonds is None else (message + bonds).relu()
+    if step.eps is not None:
+        to_atom, message = torch.cat([to_atom, atoms]), torch.cat([message, (1 + run.parameter(step.eps).double()) * source])
+    if step.aggr == "mean":
+        message = message / torch.bincount(to_atom, minlength=len(source))[to_atom, None]
+    zeros = torch.zeros_like(source)
+    return zeros.index_add(0, to_atom, message), zeros.index_add(0, to_atom, message.abs())
 
 
 def row_error(run: Pass, out: Rows, expected: Tensor, size: Tensor, kind: str) -> float:

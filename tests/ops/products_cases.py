@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from pass_values import fill, keep_moments, keep_signs, num_real, relative_error, row_error
+from pass_values import fill, gathered, keep_moments, keep_signs, num_real, relative_error, row_error
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,7 +19,7 @@ from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear
+from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
@@ -79,7 +79,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
         ended = source
         if gather is not None:
             bonds = None if gather.bonds is None else fill(run, run.rows(gather.bonds), "bonds").double()
-            source, terms = _gathered(run, gather, source.double(), bonds)
+            source, terms = gathered(run, gather, source.double(), bonds)
         out = run.rows(last.out)
         out.tensor.fill_(torch.nan)
         products.linear(launch)
@@ -101,20 +101,6 @@ def worst_forward(call: LayerNetworkCall) -> float:
             rows.finish(leaves, None)
             _check_statistics(run, leaves.norm, out.values[: num_real(run, kind)].double())
     return worst
-
-
-def _gathered(run: Pass, step: Gather, source: Tensor, bonds: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the sums along the bonds, and the sums of their terms' absolute values, in float64."""
-    atoms = torch.arange(len(source), device=source.device)
-    to_atom = atoms.repeat_interleave(run.graph.rowptr.diff()[: len(source)])
-    message = source[run.graph.col[: len(to_atom)].long()]
-    message = message if bonds is None else (message + bonds).relu()
-    if step.eps is not None:
-        to_atom, message = torch.cat([to_atom, atoms]), torch.cat([message, (1 + run.parameter(step.eps).double()) * source])
-    if step.aggr == "mean":
-        message = message / torch.bincount(to_atom, minlength=len(source))[to_atom, None]
-    zeros = torch.zeros_like(source)
-    return zeros.index_add(0, to_atom, message), zeros.index_add(0, to_atom, message.abs())
 
 
 def _linear(run: Pass, step: Linear, end: Linear | Finish, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
         return {ref: size + self._signs(program, ref.number) if ref.number in signed else size for ref, size in numbers.items()}
 
     def _signs(self, program: Program, value: int) -> int:
-        """Return the size of the signs of a value's rows, as `signs_of` in cuda/product_rows.cu finds them."""
+        """Return the size of the signs of a value's rows, as `signs_of` in cuda/product_finish.cuh finds them."""
         rows, width = program.values[value]
         return -(-getattr(self, rows) // 8) * -(-width // 16) * 4
 

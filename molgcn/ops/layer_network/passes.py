@@ -128,7 +128,7 @@ class Pass:
     def signs(self, value: int) -> Tensor:
         """Return the memory behind a value's rows in which a product keeps where they are positive, [ceil(rows / 8), ceil(width / 16), 4].
 
-        Each number holds 32 bits, as `signs_of` in cuda/product_rows.cu explains.
+        Each number holds 32 bits, as `signs_of` in cuda/product_finish.cuh explains.
         """
         memory, offset = self._place(value)
         groups, chunks = -(-self.num_rows(value) // 8), -(-self.program.values[value].width // 16)

@@ -29,7 +29,7 @@ _ROWS = Header(
         ("const float*", "fragments scales"),  # the operands of the weight
         ("const float*", "bias add"),  # each may be null
         ("float*", "out kept"),  # kept: the product and its bias alone
-        ("float*", "signs"),  # of the result, or in backward of the value whose gradient it is; see `signs_of` in product_rows.cu
+        ("float*", "signs"),  # of the result, or in backward of the value whose gradient it is; see `signs_of` in product_finish.cuh
         ("int", "dropout_site"),
         ("float", "mask_scale"),
     ],

@@ -178,7 +178,7 @@ class TensorCoreProducts:
         function = kernel("product_rows.cu", "product_rows", macros, self._device, prefetch)
         overlap = not self._just_prepared  # the kernel reads operands before it waits for the previous launch
         function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
-        self._just_prepared = False
+        self._just_prepared, self._workspace.overlaps = False, True
         if leaves is not None:
             self._ends.left(leaves)
 

@@ -10,11 +10,12 @@ from torch import Tensor
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
+from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, teams_of
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 _BLOCKS = 4  # forward blocks per multiprocessor
-_PART_THREADS = 512  # threads of a backward block that leaves parts of a norm's sums and of those over distinct bonds
+_TABLE_THREADS = 512  # threads of a backward block that sums over distinct bonds in a small batch: fewer blocks leave parts
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
@@ -85,7 +86,7 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        teams = teams_of(grad.stride, _PART_THREADS if table and leaves is not None else THREADS)
+        teams = teams_of(grad.stride, _TABLE_THREADS if table and num_atoms <= FEW_ATOMS else THREADS)
         reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -117,6 +118,7 @@ class GatherLaunches:
         defines = {
             **_defines(forward.aggr),
             "BONDS": int(forward.bonds is not None),
+            "THREADS": teams.threads,
             "TABLE": int(table),
             "LEAVES": int(leaves is not None),
         }

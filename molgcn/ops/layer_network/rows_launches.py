@@ -186,7 +186,7 @@ class RowLaunches:
 
     def wait(self) -> None:
         """Let the next kernel start only when the previous ones have ended, since it reads their results before it waits itself."""
-        self._overlap = False
+        self._workspace.overlaps = False
 
     def launch(
         self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
@@ -196,5 +196,5 @@ class RowLaunches:
             return
         it.backwards = self._workspace.next_backwards(it.num_atoms, either_way=file in _EITHER_WAY)
         function = kernel(file, name, {**self._defines, **(defines or {})}, self._device)
-        function.launch(grid, block, shared, it, overlap=self._overlap)
-        self._overlap = True
+        function.launch(grid, block, shared, it, overlap=self._workspace.overlaps)
+        self._workspace.overlaps = True

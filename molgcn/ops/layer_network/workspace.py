@@ -19,10 +19,12 @@ class Workspace:
 
     Attributes:
         sums: The sums whose parts kernels have left.
+        overlaps: Whether the next kernel on rows may start before the previous kernel has ended.
     """
 
     def __init__(self, like: Tensor) -> None:
         self.sums = PartSums(like)
+        self.overlaps = False
         self._like = like
         self._backwards = False
         self._kept: list[Tensor] = []

@@ -89,7 +89,7 @@ def test_compiles_for_every_architecture(arch):
 @pytest.mark.parametrize("width", [1, 16, 70, 80, 160, 172, 300, 600, MAX_WIDTH])
 def test_plans(width, num_rows, limit):
     """Blocks cover all rows and columns, and fit into the smallest shared memory."""
-    for other, work, middle in product((11, width), (Work(), Work(2, norm=True, leaves=True)), (0, 80)):
+    for other, work, middle in product((11, width), (Work(), Work(gathers=True), Work(2, norm=True, leaves=True)), (0, 80)):
         if (work.norm and other > 512) or (middle and not fits_shared(num_rows, Widths(other, middle, width), Gpu(132, limit))):
             continue
         plan = row_blocks(num_rows, Widths(other, middle, width), Gpu(132, limit), work)

@@ -9,6 +9,7 @@ from layer_network_cases import NETWORKS, Found, padded, passes, random_call, sp
 from molgcn.cuda_runtime.launch import launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 
@@ -65,11 +66,18 @@ def test_values_computed_again_in_float32(emulate):
     assert worst_gradient(actual, expected) < (1e-4,)
 
 
+def test_parts_of_bonds_that_layers_share_are_added_up_once(emulate):
+    spec = LayerNetworkSpec(message="gine", in_channels=8, hidden_channels=8, num_layers=3, edge_channels=8, norm="batch")
+    emulated(random_call(spec, dtype=torch.float32, sizes=[40, 90]))
+    assert [source for source, _ in emulate.used].count("part_sums.cu") == 1
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_float32(emulate, network):
-    call = random_call(spec_of(network, 20), dtype=torch.float32)
-    actual, expected = emulated(call), passes(random_call(spec_of(network, 20)), PlainSteps)
+def test_float32(emulate, network, training):
+    call = random_call(spec_of(network, 20), dtype=torch.float32, training=training)
+    actual, expected = emulated(call), passes(random_call(spec_of(network, 20), training=training), PlainSteps)
     assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
     assert worst_gradient(actual, expected) < (2e-4,)
 

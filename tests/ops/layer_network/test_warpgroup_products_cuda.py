@@ -2,11 +2,14 @@
 
 import pytest
 import torch
-from emulated import Compiler, gpu_memory
+from emulated import gpu_memory
 from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100
 
-from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.products_macros import prefetch_kernels
 from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, row_blocks
 
 HOPPER = Gpu(1, H100, has_clusters=True, has_warpgroups=True)
@@ -57,16 +60,19 @@ def test_barriers_order_all_accesses_to_shared_memory(emulate):
     assert uses_warpgroups(emulate) == {True}
 
 
-def test_wide_products_compile():
-    with launching_by(compiler := Compiler("sm_90", only="product_rows")):
-        launch_all(call_of(11, 300, 5, num_layers=1, feed_forward=False))
-    assert compiler.sources == {"product_rows.cu"}
+@pytest.mark.parametrize("row_groups", [2, 4, 6, 7, 8, 10])
+def test_every_size_of_tile_compiles(emulate, row_groups):
+    emulate.properties = HOPPER
+    call = call_of(300, 300, 40, num_layers=1, feed_forward=False)
+    run = Pass(call, call.graph.x.new_empty(saved_numbers(call)), backward=False, signs_alone=False)
+    macros = next(macros for _, macros in prefetch_kernels(run, HOPPER) if macros.get("WARPGROUPS"))
+    assert compile_source("product_rows.cu", {**macros, "ROW_GROUPS": row_groups}, "sm_90").startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 740, 5_000, 95_000])
 @pytest.mark.parametrize("width", [161, 172, 208, 300, 320])
 def test_plans(width, num_rows):
-    for work in (Work(), Work(2, norm=True, leaves=True)):
+    for work in (Work(), Work(leaves=True, follows=True), Work(2, norm=True, leaves=True, follows=True)):
         plan = row_blocks(num_rows, Widths(width, 0, width), HOPPER._replace(num_multiprocessors=132), work)
         assert plan.shared_bytes <= H100
         assert plan.rows * plan.num_tiles >= num_rows
