@@ -8,6 +8,20 @@ struct Count {  // of bytes: phase, whether it expects some, and how many
         if (expects && bytes == 0) phase++, expects = 0;
     }
 };
+// A copy under way. It arrives when a thread waits for its bytes; who does not wait reads NaN.
+struct Copy {
+    void* to;
+    const void* from;
+    std::uint32_t bytes;
+    Count* count;
+};
+inline std::vector<Copy> copies;
+template <class Take>
+void take_copies(const void* count, Take take) {
+    for (const Copy& copy : copies)
+        if (copy.count == count) take(copy);
+    copies.erase(std::remove_if(copies.begin(), copies.end(), [count](const Copy& copy) { return copy.count == count; }), copies.end());
+}
 inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
 inline void cluster_arrive() {
     emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
@@ -26,7 +40,10 @@ T* at_peer(T* at, int rank) {
     const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared.data();
     return reinterpret_cast<T*>(emulator::all_blocks[blockIdx.x - cluster_rank() + rank].shared.data() + offset);
 }
-inline void start_counting(uint64* count) { *reinterpret_cast<Count*>(count) = {0, 0, 0}; }
+inline void start_counting(uint64* count) {
+    *reinterpret_cast<Count*>(count) = {0, 0, 0};
+    take_copies(count, [](const Copy&) {});  // of another launch
+}
 inline void expect(uint64* count, uint32 bytes) {
     Count& it = *reinterpret_cast<Count*>(count);
     if (it.expects) emulator::fail("a phase expects bytes twice");
@@ -45,13 +62,16 @@ void store_to_peer(float* at, int rank, const T& x, uint64* count) {
     it.turn();
 }
 inline void wait_for_phase(uint64* count, int phase) {
+    take_copies(count, [](const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); });
     while (reinterpret_cast<Count*>(count)->phase % 2 == phase) emulator::yield();
 }
 inline void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
     if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16) emulator::fail("misaligned copy");
     for (int rank = 0; rank < size; rank++) {
-        std::memcpy(at_peer(static_cast<unsigned char*>(to), rank), from, bytes);
+        void* there = at_peer(static_cast<unsigned char*>(to), rank);
+        std::memset(there, 0xff, bytes);
         Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
+        copies.push_back({there, from, bytes, &it});
         it.bytes -= bytes;
         it.turn();
     }

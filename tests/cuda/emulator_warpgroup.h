@@ -1,5 +1,5 @@
-// Asynchronous products and copies of cuda/warpgroup.cuh, which are done at once: each warp of the four takes its part. So a missing fence or
-// wait shows on a GPU only.
+// Asynchronous products of cuda/warpgroup.cuh, which are done at once: each warp of the four takes its part. So a missing fence, or a missing
+// wait for products, shows on a GPU only.
 #pragma once
 
 struct HalvesMatrix {
