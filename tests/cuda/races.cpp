@@ -123,6 +123,7 @@ void races_leave(int barrier) {
 }
 // To be called after each launch: its pairs of instructions, at most so many; how many there are.
 int races_found(Place* pairs, int most) {
+    std::vector<Block>().swap(blocks);  // each kernel is a library of its own, and many are loaded
     shared = nullptr;  // this memory may be used for something else now
     const int count = found.size();
     for (const auto& [first, second] : found)
