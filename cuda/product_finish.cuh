@@ -6,7 +6,7 @@
 
 struct AfterMiddle {
     static constexpr int columns = MIDDLE;
-    static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
+    static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
     static constexpr bool signs = MIDDLE_SIGNS;
 };
 struct AfterLast {

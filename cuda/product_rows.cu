@@ -1,17 +1,18 @@
 // Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. Before,
 // the rows may be taken through the end of a layer (product_source.cuh), and in small batches be summed along the bonds (product_gather.cuh).
 // For a norm that comes next, a part is left (product_parts.cuh).
-// With MIDDLE, two such products follow each other, and the rows between them stay in shared memory.
+// With MIDDLE there are two such products. The second multiplies the result of the first, which stays in shared memory, or with BESIDE the same
+// rows as the first.
 //
 // A group of warps brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches it
 // goes through many tiles of rows. Where there is room, the operands of the weights are RESIDENT in shared memory, for all groups of a block;
 // they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
 // With WARPGROUPS the halves of a tile are kept apart from the rows as they come (warpgroup_product.cuh).
 //
-// Macros: IN, MIDDLE (0 with one product), OUT (columns), PRECISION.
+// Macros: IN, MIDDLE (of the first of two products, 0 with one), OUT (columns), BESIDE, PRECISION.
 // Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in
 // backward, numbers are zeros where `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
-// Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_MASK.
+// Macros of what follows the products: RELU, DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_ADD, MIDDLE_MASK.
 // Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
 // MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
 // Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_GROUPS (of eight rows), COLUMN_TILES, MIDDLE_TILES, RESIDENT,
@@ -27,8 +28,11 @@ constexpr int row_groups = ROW_GROUPS, rows = 8 * row_groups, threads = 32 * WAR
 
 #include "product_source.cuh"
 
+static_assert(!BESIDE || RESIDENT, "with operands in the L2 cache two products beside each other are slower than two launches");
+
+constexpr bool chain = MIDDLE > 0 && !BESIDE;  // of two products, the second of which multiplies the result of the first
 using Middle = TileOf<MIDDLE>;
-using Multiplied = TileOf<MIDDLE == 0 ? IN : MIDDLE>;  // by the last matrix
+using Multiplied = TileOf<chain ? MIDDLE : IN, chain ? 1 : ARRAYS>;  // by the last matrix
 constexpr int chunks = Multiplied::chunks, stride = Multiplied::stride;
 constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_width = 16 * out_chunks;
 
@@ -82,6 +86,7 @@ __device__ __forceinline__ void prefetch_rows(int thread, const float* from, int
 }
 __device__ __forceinline__ void prefetch_what_follows(const Parameters& p, int thread, int first, int count) {
     if (ADD && !adds_what_follows && !(WRITTEN && p.last.add == p.written)) prefetch_rows(thread, p.last.add, out_stride, first, count);
+    if (MIDDLE_ADD) prefetch_rows(thread, p.middle.add, Middle::in_memory, first, count);
     if (SUMS && !follows) prefetch_rows(thread, p.next_source, out_stride, first, count);
 }
 
@@ -89,7 +94,7 @@ constexpr bool has_norm = BEFORE != BEFORE_NOTHING && BEFORE_NORM, leaves = MOME
 constexpr int in_columns = Source::in_memory, source_numbers = (two_sources ? 2 : 1) * Source::numbers;
 constexpr int scratch_numbers = has_norm ? (merge_numbers(GROUPS * threads, in_columns) + 3) / 4 * 4 : 0;
 constexpr int first_operands = 256 * Source::chunks * Middle::chunks, last_operands = 256 * chunks * out_chunks;
-constexpr int middle_numbers = MIDDLE > 0 ? Middle::numbers : 0;
+constexpr int between_numbers = chain ? Middle::numbers : 0;
 
 // The shared memory of a block in numbers: `RowBlocks.shared_bytes` in molgcn/ops/layer_network/products_plan.py.
 struct Shared {
@@ -97,7 +102,7 @@ struct Shared {
     static constexpr int parts = scratch + (WARPGROUPS ? 0 : scratch_numbers);
     static constexpr int operands = parts + (leaves ? GROUPS * part_numbers(OUT) : 0), groups = operands + (RESIDENT ? first_operands + last_operands : 0);
     static constexpr int scales = 2 * rows;  // of a group: in each of two tiles, or of what is multiplied first and last; then the tiles
-    static constexpr int group = scales + (source_numbers > middle_numbers ? source_numbers : middle_numbers);
+    static constexpr int group = scales + (source_numbers > between_numbers ? source_numbers : between_numbers);
     // With WARPGROUPS the halves follow, then Arriving. Until there are halves, their place is the scratch.
 };
 
@@ -134,6 +139,11 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     before.row = product.row = 0;  // every group has a tile of its own
     const auto start = [&] { product.start(last_weight, 0, chunks, chunks, out_chunks); };
 #endif
+    const auto multiply_first = [&](const float* tile) {
+        before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
+        before.zero();
+        before.multiply(tile);
+    };
     if (!RESIDENT && !WARPGROUPS) start();
 #if BEFORE && BEFORE_NORM
     LoadColumns loaded(p.before, 0, in_columns, of_norm, BEFORE == BEFORE_GRAD, blockIdx.x == 0);
@@ -162,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
     wait_for_copies();
     __syncthreads();  // the weights are there
     for (int current = 0; is_there(); current ^= 1) {
-        float *tile = tiles + (RESIDENT || WARPGROUPS ? 0 : current * source_numbers), *row_scales = scales + (MIDDLE > 0 ? 0 : current * rows);
+        float *tile = tiles + (RESIDENT || WARPGROUPS ? 0 : current * source_numbers), *row_scales = scales + (chain ? 0 : current * rows);
         const int begin = first, count = left();
         if (ROW_GROUPS > 2) prefetch_what_follows(p, thread, begin, count);  // in small batches the cache has them
         const auto take = [&](int row, int column, float4& x) {
@@ -200,10 +210,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #if GATHER
         bonds = bonds_of(p, thread, first, num_rows);
 #endif
-        if constexpr (MIDDLE > 0) {
-            before.start(first_weight, 0, Source::chunks, Source::chunks, Middle::chunks);
-            before.zero();
-            before.multiply(tile);
+        if constexpr (chain) {
+            multiply_first(tile);
             sync();  // what follows is written over the tile
             const auto put = [&](int row, int column, const float2& x) { two(tile + row * Middle::stride + column) = x; };
             finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, put);
@@ -212,6 +220,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
             convert_rows<Middle>(thread, tile, row_scales, count, [](int, int, float4&) {}, in_place(Middle::stride));
             sync();
         }
+        if constexpr (BESIDE) multiply_first(tile);
         if (RESIDENT) start();
         product.zero();
         product.multiply(WARPGROUPS ? halves : tile);
@@ -226,7 +235,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         if (follows && !adds_written) wait_for_phase(arriving.counts + 1, current);
         following = arriving.following;
 #endif
-        finish<AfterLast, COLUMN_TILES>(p, p.last, product, last_vectors, row_scales, following, begin, count, [](int, int, const float2&) {});
+        const auto nowhere = [](int, int, const float2&) {};
+        if constexpr (BESIDE) finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, nowhere);
+        finish<AfterLast, COLUMN_TILES>(p, p.last, product, last_vectors, row_scales, following, begin, count, nowhere);
 #if MOMENTS || SUMS
         part.add(p, product, following, begin, count);
 #endif

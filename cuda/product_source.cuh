@@ -1,9 +1,13 @@
 // The rows that product_rows.cu multiplies: brought into shared memory, taken through the end of a layer if wanted, and converted to
 // halves.
 //
-// Macros: BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM, BEFORE_RELU,
-// BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh); WARPGROUPS, SUMS and
-// ADD, as product_rows.cu explains them.
+// With two ARRAYS, a row is one of `x` and one of `second`, 16 columns of each in turn, and so are the operands of two weights: the sum of two
+// products is then one product. Sums of tensor cores grow as evenly as in others even if one of the two rows is much larger, which is what
+// `larger_by` corrects.
+//
+// Macros: ARRAYS (1 or 2); BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM,
+// BEFORE_RELU, BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh);
+// WARPGROUPS, SUMS and ADD, as product_rows.cu explains them.
 #pragma once
 #include "halves.cuh"
 
@@ -11,20 +15,23 @@
 #define BEFORE_END 1
 #define BEFORE_GRAD 2
 
-// Rows of COLUMNS numbers as they lie in shared memory.
-template <int COLUMNS>
+// Rows of COLUMNS numbers, from each of some arrays, as they lie in shared memory.
+template <int COLUMNS, int OF_ARRAYS = 1>
 struct TileOf {
-    static constexpr int chunks = (COLUMNS + 15) / 16, width = 16 * chunks;
+    static constexpr int chunks = OF_ARRAYS * ((COLUMNS + 15) / 16), width = 16 * chunks;
     static constexpr int in_memory = (COLUMNS + 3) / 4 * 4;  // numbers from row to row in global memory
     // Two rows side by side use all banks, or a tile comes in one piece.
     static constexpr int stride = WARPGROUPS ? in_memory : width % 32 == 0 ? width + 16 : width;
     static constexpr int numbers = rows * stride;
+    // Returns where a column lies in its array. From `in_memory` on there is nothing, and numbers are zeros.
+    static __device__ constexpr int in_array(int column) { return OF_ARRAYS == 1 ? column : column / 32 * 16 + column % 16; }
     static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
     static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
     static constexpr int lanes = WARPGROUPS ? 8 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
     static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
-using Source = TileOf<IN>;
+using Source = TileOf<IN, ARRAYS>;
+static_assert(ARRAYS == 1 || (BEFORE == BEFORE_NOTHING && !GATHER && !FIRST_MASK && !WARPGROUPS), "two rows are multiplied as they are");
 constexpr bool two_sources = !GATHER && (BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD));  // the second: the norm's input, or what is added
 // With WARPGROUPS, whether what is read after the products has room in shared memory: the next norm's input, or else what is added.
 constexpr bool follows = WARPGROUPS && !two_sources && (SUMS || ADD);
@@ -36,8 +43,9 @@ __device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float
 #pragma unroll
         for (int i = 0; i < Source::lane_quads; i++) {
             const int column = 4 * (thread % Source::lanes + i * Source::lanes);
-            if (column >= Source::in_memory) continue;
-            copy16(tile + row * Source::stride + column, p.x + from + column, true);
+            if (Source::in_array(column) >= Source::in_memory) continue;
+            const float* x = ARRAYS > 1 && column / 16 % 2 ? p.second : p.x;
+            copy16(tile + row * Source::stride + column, x + from + Source::in_array(column), true);
             if (two_sources) copy16(tile + Source::numbers + row * Source::stride + column, p.second + from + column, true);
         }
     }
@@ -84,7 +92,7 @@ __device__ __forceinline__ void convert_rows(int thread, const float* tile, floa
 #pragma unroll
             for (int i = 0; i < lane_quads; i++) {
                 const int column = 4 * (lane + i * lanes);
-                const bool there = (WARPGROUPS || row < count) && column < Tile::in_memory;
+                const bool there = (WARPGROUPS || row < count) && Tile::in_array(column) < Tile::in_memory;
                 x[i] = there ? *reinterpret_cast<const float4*>(begin + column) : nothing();
                 if (there) take(row, column, x[i]);
 #pragma unroll

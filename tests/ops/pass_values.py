@@ -17,10 +17,10 @@ def num_real(run: Pass, kind: str) -> int:
     return atoms if kind == "atoms" else int(run.graph.rowptr[atoms])
 
 
-def fill(run: Pass, rows: Rows, kind: str, *, even: bool = False) -> Tensor:
+def fill(run: Pass, rows: Rows, kind: str, *, even: bool = False, seed: int = 0) -> Tensor:
     """Fill rows with numbers of all magnitudes, or if `even` of one, and padding with NaN, and return the real rows."""
     count = num_real(run, kind)
-    generator = torch.Generator().manual_seed(rows.width + count)
+    generator = torch.Generator().manual_seed(rows.width + count + seed)
     numbers = torch.randn(count, rows.width, generator=generator)
     sizes = torch.ones(()) if even else torch.tensor(SPREAD)[torch.randint(len(SPREAD), (count, 1), generator=generator)]
     rows.tensor.zero_()

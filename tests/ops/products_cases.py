@@ -61,15 +61,18 @@ def worst_forward(call: LayerNetworkCall) -> float:
     run = Pass(call, _saved(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
-        first, before, gather, then, after, leaves = launch
+        first, before, gather, then, after, leaves, beside = launch
         if not isinstance(first, Linear):
             continue
         rows, products, _ = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
-        last, kind = after or then or first, run.program.values[first.out].rows
+        last, kind = after or beside or then or first, run.program.values[first.out].rows
         reads = before or gather or first
         source = fill(run, run.rows(reads.source), kind, even=before is not None)
         residual = None
-        if last.add is not None and (before is None or last.add != before.out):
+        other = None if beside is None else fill(run, run.rows(beside.source), kind, seed=1)
+        if other is not None and beside is not None and last.add == beside.source:
+            residual = other.double()
+        elif last.add not in (None, first.out) and (before is None or last.add != before.out):
             residual = fill(run, run.rows(last.add), kind).double()
         if before is not None:
             add = None if before.add is None else fill(run, run.rows(before.add), kind, even=True).double()
@@ -86,7 +89,14 @@ def worst_forward(call: LayerNetworkCall) -> float:
         if gather is not None and is_read_later(run, gather.out):
             worst = max(worst, row_error(run, run.rows(gather.out), source, terms, kind))
             source = run.rows(gather.out).values[: len(source)]
-        expected, size = _linear(run, first, last if then is None else first, source)
+        if beside is None or other is None:
+            expected, size = _linear(run, first, last if then is None else first, source)
+        else:
+            both = (_biased(run, first, source), _biased(run, beside, other))
+            expected, size = (one + more for one, more in zip(*both, strict=True))
+            if after is not None and is_read_later(run, beside.out):
+                worst = max(worst, row_error(run, run.rows(beside.out), expected, size, kind))
+            expected = _followed(run, last, expected)
         if then is not None:
             if is_read_later(run, first.out):
                 worst = max(worst, row_error(run, run.rows(first.out), expected, size, kind))
@@ -105,15 +115,26 @@ def worst_forward(call: LayerNetworkCall) -> float:
 
 def _linear(run: Pass, step: Linear, end: Linear | Finish, source: Tensor) -> tuple[Tensor, Tensor]:
     """Return a step's product with what follows it but an addition, and the sums of its terms' absolute values."""
+    expected, size = _biased(run, step, source)
+    return _followed(run, end, expected), size
+
+
+def _biased(run: Pass, step: Linear, source: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a step's product with its bias, and the sums of the terms' absolute values."""
     expected, size = _product(source, run.parameter(step.weight).T)
     if step.bias is not None:
         bias = run.parameter(step.bias).double()
         expected, size = expected + bias, size + bias.abs()
-    expected = expected.relu() if end.relu else expected
+    return expected, size
+
+
+def _followed(run: Pass, end: Linear | Finish, rows: Tensor) -> Tensor:
+    """Return rows after relu and dropout, where a step has them."""
+    rows = rows.relu() if end.relu else rows
     if end.dropout is not None:
         rate = run.call.dropout_rate
-        expected = expected * keep_mask(run.call.seed, end.dropout, *expected.shape, rate) / (1 - rate)
-    return expected, size
+        rows = rows * keep_mask(run.call.seed, end.dropout, *rows.shape, rate) / (1 - rate)
+    return rows
 
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
@@ -172,8 +193,8 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
 
 
 def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
-    first, before, mask, then, leaves = launch
-    last, kind = then or first, run.program.values[first.source.value].rows
+    first, before, mask, then, leaves, beside = launch
+    last, kind = launch.last, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = fill(run, run.gradient(given), kind, even=before is not None).double()
     have = {given: grad}
@@ -182,27 +203,32 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     if mask is not None:
         grad = have[first.grad] = _ended_grad(run, mask.step, grad, keep_signs(run, mask.step.source, kind))
     masks = {step.source.value: keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
-    add = have.get(last.source.add)
-    if last.source.add is not None and add is None:
-        add = fill(run, run.gradient(last.source.add), kind).double()
+    for number in (first.source.add, last.source.add):
+        if number is not None and number not in have:
+            have[number] = fill(run, run.gradient(number), kind).double()
+    adds = {step.source.out: have.get(step.source.add) for step in (first, last)}  # before anything is written
     if leaves is not None:
         keep_moments(run, leaves.step, fill(run, run.rows(leaves.step.source), kind, even=True))
-    out = run.gradient(last.source.out)
-    out.tensor.fill_(torch.nan)
+    for step in (first, last):
+        if last is then and step is first:
+            continue
+        run.gradient(step.source.out).tensor.fill_(torch.nan)
     products.input_grad(launch)
     for end in (before, mask):
         if end is not None:
             expected = have[end.source.out]
             yield "rows", row_error(run, run.gradient(end.source.out), expected, expected.abs() + 1, kind)
             grad = run.gradient(end.source.out).values[: len(grad)].double()
-    for step in (first,) if then is None else (first, then):
+    for step in dict.fromkeys((first, last)):
         expected, size = _product(grad, run.parameter(step.step.weight))
-        if step is last and add is not None:
+        add = adds[step.source.out]
+        if add is not None:
             expected, size = expected + add, size + add.abs()
         if step.source.mask is not None:
             expected = expected * masks[step.source.value] / (1 - _rate(run, step.source))
         yield "rows", row_error(run, run.gradient(step.source.out), expected, size, kind)
-        grad = run.gradient(step.source.out).values[: len(grad)].double()
+        if beside is None or step is beside:
+            grad = run.gradient(step.source.out).values[: len(grad)].double()
     if leaves is not None:
         yield from _norm_errors(run, rows, leaves, grad)
 

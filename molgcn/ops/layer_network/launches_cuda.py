@@ -24,6 +24,7 @@ class Launch(NamedTuple):
         then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
         after: The end of a layer without norm that it applies to the last product, or None.
         leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
+        beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
     """
 
     step: Step
@@ -32,6 +33,12 @@ class Launch(NamedTuple):
     then: Linear | None = None
     after: Finish | None = None
     leaves: Finish | None = None
+    beside: Linear | None = None
+
+    @property
+    def last(self) -> Step:
+        """The step whose result the launch writes last, before the end of a layer."""
+        return self.beside or self.then or self.step
 
 
 class GradLaunch(NamedTuple):
@@ -43,6 +50,7 @@ class GradLaunch(NamedTuple):
         mask: The gradient of a layer's end without norm, a relu and perhaps dropout, through which it takes the rows then; or None.
         then: The next :class:`InputGrad` step, if it multiplies the result of `step` in the same launch, or None.
         leaves: The step whose norm's gradient is next, and for which it leaves the sums of the result's columns; or None.
+        beside: The next :class:`InputGrad` step, if it multiplies the same gradient as `step` in the same launch, or None.
     """
 
     step: GradStep
@@ -50,6 +58,12 @@ class GradLaunch(NamedTuple):
     mask: FinishGrad | None = None
     then: InputGrad | None = None
     leaves: FinishGrad | None = None
+    beside: InputGrad | None = None
+
+    @property
+    def last(self) -> GradStep:
+        """The step whose result the launch writes last."""
+        return self.beside or self.then or self.step
 
 
 def uses_batch(step: Step | None, run: Pass) -> TypeGuard[Finish]:
@@ -69,7 +83,7 @@ def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
     steps = run.program.steps
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         together.append(step)
-        if following is not None and following.source == step.out and _joins(run, together, following, gpu):
+        if following is not None and _joins(run, together, following, gpu):
             continue
         launches[step] = _launch(run, together, following, gpu is not None)
         together = []
@@ -77,8 +91,12 @@ def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
 
 
 def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None) -> bool:
-    """Return whether the following step, which reads what steps of a launch compute, can be in the same launch."""
+    """Return whether the following step can be in the same launch as the steps before it, whose result it then reads."""
     step = together[-1]
+    if step.out in run.summed:
+        return gpu is not None
+    if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
+        return False
     if isinstance(step, Finish):
         if len(together) > 1 or step.norm not in run.spec.batch_norms:
             return False
@@ -87,7 +105,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= MAX_END_WIDTH
     if isinstance(step, Gather):
         return isinstance(following, Linear) and gpu is not None and _gathers(run, gpu, step, following)
-    if not isinstance(step, Linear) or step.add is not None or gpu is None:
+    if not isinstance(step, Linear) or not (step.add is None or step.add in run.summed) or gpu is None:
         return False
     if isinstance(following, Linear):
         one = not any(isinstance(other, Linear) for other in together[:-1])
@@ -103,10 +121,11 @@ def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_
     gather = step if isinstance(step, Gather) and rest else None
     if gather is not None:
         step, *rest = rest
-    then = next((other for other in rest if isinstance(other, Linear)), None)
+    second = next((other for other in rest if isinstance(other, Linear)), None)
+    beside = second if step.out in run.summed else None
     after = next((other for other in rest if isinstance(other, Finish)), None)
     leaves = following if uses_batch(following, run) and following.source == last.out and _leaves(run, step, tensor_cores) else None
-    return Launch(step, before, gather, then, after, leaves)
+    return Launch(step, before, gather, None if beside is not None else second, after, leaves, beside)
 
 
 def _width(run: Pass, value: int) -> int:
@@ -149,10 +168,27 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
         ends = [other for other in together if isinstance(other, FinishGrad)]
         first = next((other for other in together if isinstance(other, InputGrad)), None)
         leaves = _summed_next(run, step, steps[i + 1 :], gpu is not None)
-        then = step if first is not None and isinstance(step, InputGrad) else None
+        second = step if first is not None and isinstance(step, InputGrad) else None
+        beside = second if first is not None and second is not None and second.grad == first.grad else None
         mask = ends.pop() if ends and _masks(run, ends[-1]) else None
-        launches[step] = GradLaunch(step if first is None else first, ends[0] if ends else None, mask, then, leaves)
+        then = None if beside is not None else second
+        launches[step] = GradLaunch(step if first is None else first, ends[0] if ends else None, mask, then, leaves, beside)
         together = []
+    return launches
+
+
+def again_launches(run: Pass, steps: Sequence[GradStep | Step]) -> dict[Step, Launch]:
+    """Return the launches of the steps of the forward pass among the steps of a backward pass, each under its last step."""
+    launches: dict[Step, Launch] = {}
+    first: Step | None = None
+    for step in steps:
+        if not isinstance(step, Step):
+            continue
+        if step.out in run.summed:
+            first = step
+            continue
+        launches[step] = Launch(step) if first is None else Launch(first, beside=step if isinstance(step, Linear) else None)
+        first = None
     return launches
 
 
@@ -168,6 +204,11 @@ def _grad_joins(
     following = rest[0] if rest else None
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
+    one = not any(isinstance(other, InputGrad) for other in together)
+    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
+        results = _width(run, step.source.value), _width(run, following.source.value)
+        widths = Widths(_width(run, step.step.out), *results, beside=True)
+        return one and widths.middle == widths.out and fits_shared(run.num_rows(step.step.out), widths, gpu)
     if following.grad != step.source.out or step.source.add is not None:
         return False
     if isinstance(step, FinishGrad):
@@ -177,7 +218,6 @@ def _grad_joins(
         if isinstance(following, InputGrad):
             return True
         return not _masks(run, step) and _masks(run, following) and _grad_joins(following, [step], rest[1:], run, gpu)
-    one = not any(isinstance(other, InputGrad) for other in together)
     return one and isinstance(following, InputGrad) and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
 
 

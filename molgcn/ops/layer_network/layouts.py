@@ -30,15 +30,17 @@ class Sizes(NamedTuple):
         atoms: The number of atoms, N.
         bonds: The number of rows of bonds, K or E.
         signs_alone: The values that have no rows in memory, but signs.
+        summed: The values that have no memory, since the launch that computes them adds them to the next value.
     """
 
     atoms: int
     bonds: int
     signs_alone: frozenset[int] = frozenset()
+    summed: frozenset[int] = frozenset()
 
     def numbers(self, program: Program, value: int) -> int:
         """Return how many numbers the rows of a value have in memory."""
-        return 0 if value in self.signs_alone else self.of_gradient(program, value)
+        return 0 if value in self.signs_alone or value in self.summed else self.of_gradient(program, value)
 
     def of_gradient(self, program: Program, value: int) -> int:
         """Return how many numbers the rows of a value's gradient have in memory."""
@@ -72,8 +74,7 @@ def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the values of a forward pass that are not saved."""
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
-    waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
-    waits = [isinstance(step, waiting) and following.source == step.out for step, following in pairwise(program.steps)]
+    waits = [step.out in sizes.summed or _follows(step, following, sizes) for step, following in pairwise(program.steps)]
     touched = _until_launched([{*_values(*_touched(step))} for step in program.steps], waits)
     return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(program.out)))
 
@@ -85,7 +86,7 @@ def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layou
     A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of a gather's gradient and an
     earlier one, take the place of rows that their step reads and no later step does.
     """
-    waits = [_may_wait(step, following) for step, following in pairwise(backward.steps)]
+    waits = [_may_wait(step, following, sizes) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
     last = {ref: time for time, refs in enumerate(each) for ref in refs}
     touched = [{Ref(True, 0)}, *_until_launched(each, waits)]
@@ -132,8 +133,18 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
                 yield Ref(True, produced.out), [Ref(True, produced.add)]
 
 
-def _may_wait(step: GradStep | Step, following: GradStep | Step) -> bool:
-    """Return whether a backward step may be computed together with the next one."""
+def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
+    """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
+    waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
+    return isinstance(step, waiting) and following.source == step.out
+
+
+def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -> bool:
+    """Return whether a step of a backward pass may be computed together with the next one."""
+    if isinstance(step, Step):
+        return step.out in sizes.summed
+    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
+        return True
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
     return following.grad == step.source.out and (isinstance(following, InputGrad) or following.step.norm is None)

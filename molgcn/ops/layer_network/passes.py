@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from molgcn.ops.layer_network.layouts import (
     scratch_layout,
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
-from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_WIDTH
+from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
@@ -64,7 +65,7 @@ class Pass:
         call: The network and the batch.
         saved: The moments of batch norms and then the values that backward reads, [saved_numbers(call)] in x's dtype.
         backward: Whether this is a backward pass, whose gradients get memory too.
-        signs_alone: Whether the values of :func:`signs_alone` have no rows.
+        signs_alone: Whether the values of :func:`signs_alone` and :func:`summed_values` have no rows.
         grad_x: Whether the gradient of x is wanted, in a backward pass.
         grad_bonds: Whether the gradient of the bonds' rows is wanted, in a backward pass.
 
@@ -72,6 +73,7 @@ class Pass:
         is_backward: Whether this is a backward pass.
         kept: The values that forward keeps for backward.
         signs_alone: The values that have no rows, of which only the signs are kept.
+        summed: The values that have no rows, since their launch adds them to the next value.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Pass:
         self.saved = saved
         self.is_backward = backward
         self.kept, self._sizes = _kept(call), _sizes(call, signs_alone)
-        self.signs_alone = self._sizes.signs_alone
+        self.signs_alone, self.summed = self._sizes.signs_alone, self._sizes.summed
         self._saved = saved_layout(self.program, self.kept, self._sizes)
         self._names = {name: index for index, name in enumerate(call.spec.parameters)}
         if backward:
@@ -116,7 +118,7 @@ class Pass:
             tensor = given[value]
             assert tensor is not None
             return Rows(tensor, width)
-        assert value not in self.signs_alone
+        assert value not in self.signs_alone | self.summed
         return _rows(*self._place(value), self.num_rows(value), width)
 
     def _place(self, value: int) -> tuple[Tensor, int]:
@@ -208,8 +210,10 @@ def moments_size(call: LayerNetworkCall) -> int:
 
 def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
     program = program_of(call.spec, call.dropout_rate > 0)
-    alone = without_rows and not call.options.recompute and uses_tensor_cores(call)
-    return Sizes(call.graph.num_nodes, call.graph.num_bond_rows, signs_alone(program) if alone else frozenset())
+    sizes = Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
+    if not without_rows or not uses_tensor_cores(call):
+        return sizes
+    return sizes._replace(signs_alone=frozenset() if call.options.recompute else signs_alone(program), summed=summed_values(program))
 
 
 def uses_tensor_cores(call: LayerNetworkCall) -> bool:
@@ -229,6 +233,24 @@ def signs_alone(program: Program) -> frozenset[int]:
     back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
     narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
     return masked_values(program) & back & narrow
+
+
+@cache
+def summed_values(program: Program) -> frozenset[int]:
+    """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both.
+
+    Their terms are added up together, which of wide rows leaves an error of more than 2e-7 if one row is much larger than the other.
+    """
+    read = [value for step in program.steps for value in (step.source, getattr(step, "bonds", None), getattr(step, "add", None))]
+    found, values = set[int](), program.values
+    for step, following in pairwise(program.steps):
+        if not isinstance(step, Linear) or not isinstance(following, Linear) or following.add != step.out:
+            continue
+        alone = read.count(step.out) == 1 and step.add is None and not step.relu and (step.bias is None or following.bias is None)
+        width = values[step.source].width
+        if alone and width == values[following.source].width and max(width, values[step.out].width) <= MAX_SUMMED_WIDTH:
+            found.add(step.out)
+    return frozenset(found)
 
 
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:

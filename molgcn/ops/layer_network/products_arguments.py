@@ -11,8 +11,8 @@ MAX_PRODUCTS = 32  # the most weight gradients that one launch computes
 _OPERANDS = Header(
     "product_operands_structs.h",
     Weight=[
-        ("const float*", "values"),
-        ("float*", "fragments"),  # [columns / 16, rows / 16, 2, 32] float4
+        ("const float*", "values other"),  # other: another weight of this shape, whose rows take turns with this one's, 16 of each; or null
+        ("float*", "fragments"),  # [columns / 16, rows / 16, 2, 32] float4, with the rows of both weights
         ("float*", "scales"),  # the scales of the operands' columns
         ("int", "rows columns"),  # the length of the contraction, and the columns of the result
         ("int", "row_step column_step"),  # strides of `values`
@@ -35,9 +35,12 @@ _ROWS = Header(
     ],
     Parameters=[
         ("const float*", "x"),
-        ("Result", "middle last"),  # middle: with two products only
+        ("Result", "middle last"),  # middle: of the first of two products
         ("LayerEnd", "before next"),  # what the rows are taken through first, and the norm that comes next, in backward
-        ("const float*", "second next_source"),  # second: what is added, in backward the norm's input; next_source: the next norm's input
+        (
+            "const float*",
+            "second next_source",
+        ),  # second: what is added, in backward the norm's input, or what the second product multiplies; next_source: the next norm's input
         ("float*", "written left"),  # what `before` gives; the parts that are left
         ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
         ("int", "first_site"),

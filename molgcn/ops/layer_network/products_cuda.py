@@ -54,15 +54,19 @@ class TensorCoreProducts:
 
     def linear(self, launch: Launch) -> None:
         """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
-        run, (first, before, gather, then, after, leaves) = self.run, launch
+        run, (first, before, gather, then, after, leaves, beside) = self.run, launch
+        last = launch.last
         assert isinstance(first, Linear)
-        it, source, last = self._arguments(first.source), first.source, then or first
+        assert isinstance(last, Linear)
+        it, source = self._arguments(first.source), first.source
         if gather is not None:
             self._set_gather(it, gather)
             source = gather.source
         if then is not None:
             it.middle = self._result(first, first)
-        it.last = self._result(last, after or last)
+        if beside is not None:
+            it.second = run.rows(beside.source).address
+        it.last = self._result(last, after or last, None if beside is None else first)
         if before is not None:
             it.before, source = self._ends.forward(before), before.source
             it.second = 0 if before.add is None else run.rows(before.add).address
@@ -80,12 +84,14 @@ class TensorCoreProducts:
             it.eps = run.parameter(gather.eps).data_ptr()
         it.gathered = run.rows(gather.out).address
 
-    def _result(self, step: Linear, end: Linear | Finish) -> Any:
-        """Return the arguments of a step's product, which is followed by what comes with `end`."""
-        run, it = self.run, ROWS_RESULT(*self._forward_operands[step.weight])
-        if step.bias is not None:
-            it.bias = run.parameter(step.bias).data_ptr()
-        if end.add is not None:
+    def _result(self, step: Linear, end: Linear | Finish, above: Linear | None = None) -> Any:
+        """Return the arguments of a step's product, which is followed by what comes with `end`. To it may be added that of `above`."""
+        run, steps = self.run, (step,) if above is None else (above, step)
+        it = ROWS_RESULT(*self._forward_operands[tuple(each.weight for each in steps)])
+        for each in steps:
+            if each.bias is not None:
+                it.bias = run.parameter(each.bias).data_ptr()
+        if end.add is not None and end.add not in run.summed:
             it.add = run.rows(end.add).address
         if end.dropout is not None:
             it.dropout_site = end.dropout
@@ -98,10 +104,11 @@ class TensorCoreProducts:
 
     def input_grad(self, launch: GradLaunch) -> None:
         """Compute the gradients of a launch of :class:`InputGrad` steps, from that before the end of a layer if it includes one."""
-        run, first, before, mask, then, leaves = self.run, *launch
+        run, (first, before, mask, _, leaves, _), last = self.run, launch, launch.last
         assert isinstance(first, InputGrad)
-        it, grad, last = self._arguments(first.source.value), run.gradient(first.grad), then or first
-        if then is not None:
+        assert isinstance(last, InputGrad)
+        it, grad = self._arguments(first.source.value), run.gradient(first.grad)
+        if last is not first:
             it.middle = self._grad_result(first)
         it.last = self._grad_result(last)
         if before is not None:
@@ -117,7 +124,7 @@ class TensorCoreProducts:
         self._multiply(it, grad, plan, macros, None if leaves is None else leaves.step)
 
     def _grad_result(self, step: InputGrad) -> Any:
-        run, source, it = self.run, step.source, ROWS_RESULT(*self._backward_operands[step.step.weight])
+        run, source, it = self.run, step.source, ROWS_RESULT(*self._backward_operands[(step.step.weight,)])
         if source.add is not None:
             it.add = run.gradient(source.add).address
         if source.mask is not None:
@@ -183,18 +190,25 @@ class TensorCoreProducts:
             self._ends.left(leaves)
 
     @cached_property
-    def _forward_operands(self) -> Mapping[str, _Operand]:
-        return self._prepare((step.weight for step in self.run.program.steps if isinstance(step, Linear)), transposed=False)
+    def _forward_operands(self) -> Mapping[tuple[str, ...], _Operand]:
+        names, above = list[tuple[str, ...]](), tuple[str, ...]()
+        for step in self.run.program.steps:
+            if isinstance(step, Linear) and step.out in self.run.summed:
+                above = (step.weight,)
+            elif isinstance(step, Linear):
+                names.append((*above, step.weight))
+                above = ()
+        return self._prepare(names, transposed=False)
 
     @cached_property
-    def _backward_operands(self) -> Mapping[str, _Operand]:
-        return self._prepare((step.step.weight for step in self.run.backward.steps if isinstance(step, InputGrad)), transposed=True)
+    def _backward_operands(self) -> Mapping[tuple[str, ...], _Operand]:
+        return self._prepare(((step.step.weight,) for step in self.run.backward.steps if isinstance(step, InputGrad)), transposed=True)
 
-    def _prepare(self, names: Iterable[str], *, transposed: bool) -> Mapping[str, _Operand]:
-        """Prepare the pass's weights as operands of x W^T, or, if `transposed`, of G W."""
-        weights = {name: self.run.parameter(name) if transposed else self.run.parameter(name).T for name in dict.fromkeys(names)}
+    def _prepare(self, names: Iterable[tuple[str, ...]], *, transposed: bool) -> Mapping[tuple[str, ...], _Operand]:
+        """Prepare weights as operands of x W^T, or, if `transposed`, of G W. Rows of two weights take turns, 16 of each."""
+        weights = {name: self.run.parameter(name[0]) if transposed else self.run.parameter(name[0]).T for name in dict.fromkeys(names)}
         chunks = {name: tuple(map(in_chunks, weight.shape)) for name, weight in weights.items()}
-        sizes = {name: 4 * (256 * rows * columns + 16 * columns) for name, (rows, columns) in chunks.items()}
+        sizes = {name: 4 * (256 * len(name) * rows * columns + 16 * columns) for name, (rows, columns) in chunks.items()}
         address, operands = self._workspace.scratch(sum(sizes.values())), {}
         for name, size in sizes.items():
             operands[name] = _Operand(address, address + size - 4 * 16 * chunks[name][1])
@@ -204,6 +218,8 @@ class TensorCoreProducts:
             it, blocks = OPERANDS(num_weights=len(some)), 0
             for each, name in zip(it.weights, some, strict=False):
                 each.values, each.fragments, each.scales = weights[name].data_ptr(), *operands[name]
+                if len(name) > 1:
+                    each.other = self.run.parameter(name[1]).data_ptr()
                 (each.rows, each.columns), (each.row_step, each.column_step) = weights[name].shape, weights[name].stride()
                 each.first_block = blocks
                 blocks += chunks[name][1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Product, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import Pass, backward_steps
@@ -30,17 +30,19 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         gpu: The GPU.
         again: Whether a backward pass computes the launch again.
     """
-    first, before, gather, then, after, leaves = launch
+    first, before, gather, then, after, leaves, beside = launch
+    last = launch.last
     assert isinstance(first, Linear)
-    last = then or first
+    assert isinstance(last, Linear)
     ends = (last,) if after is None else (last, after)
     macros = {
         "RELU": any(end.relu for end in ends),
         "DROPOUT": any(end.dropout is not None for end in ends),
-        "ADD": any(end.add is not None for end in ends),
+        "ADD": any(end.add is not None and end.add not in run.summed for end in ends),
         "MASK": False,
         "MIDDLE_RELU": then is not None and first.relu,
         "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
+        "MIDDLE_ADD": False,
         "MIDDLE_MASK": False,
         "SIGNS": _keeps_signs(run, last, again),
         "MIDDLE_SIGNS": then is not None and _keeps_signs(run, first, again),
@@ -57,7 +59,9 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
     }
     sources = 2 if gather is None and before is not None and before.add is not None else 1
     work = Work(sources, before is not None and before.norm is not None, leaves is not None, bool(macros["ADD"]), gather is not None)
-    return _divided(run, (first.source, None if then is None else first.out, last.out), gpu, work, macros)
+    arrays = 1 if beside is None else 2
+    widths = Widths(_width(run, first.source), _width(run, None if then is None else first.out), _width(run, last.out), arrays=arrays)
+    return _divided(run, first.source, widths, gpu, work, macros)
 
 
 def _keeps_signs(run: Pass, step: Linear, again: bool) -> bool:
@@ -67,9 +71,10 @@ def _keeps_signs(run: Pass, step: Linear, again: bool) -> bool:
 
 def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Macros]:
     """Return how the products of a backward launch are divided, and the macros of product_rows.cu."""
-    first, before, then, leaves = launch.step, launch.before, launch.then, launch.leaves
+    first, before, leaves, last = launch.step, launch.before, launch.leaves, launch.last
     assert isinstance(first, InputGrad)
-    last = then or first
+    assert isinstance(last, InputGrad)
+    two = last is not first
     macros = {
         "RELU": False,
         "DROPOUT": False,
@@ -77,10 +82,11 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         "MASK": last.source.mask is not None,
         "MIDDLE_RELU": False,
         "MIDDLE_DROPOUT": False,
-        "MIDDLE_MASK": then is not None and first.source.mask is not None,
+        "MIDDLE_ADD": two and first.source.add is not None,
+        "MIDDLE_MASK": two and first.source.mask is not None,
         "SIGNS": False,
         "MIDDLE_SIGNS": False,
-        "MIDDLE_OUT": then is not None,
+        "MIDDLE_OUT": two,
         "KEPT": False,
         "WRITTEN": before is not None,
         "MOMENTS": False,
@@ -93,7 +99,9 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     }
     norm, follows = before is not None and before.step.norm is not None, leaves is not None or last.source.add is not None
     work = Work(1 if before is None else 2, norm, leaves is not None, follows)
-    return _divided(run, (first.step.out, None if then is None else first.source.value, last.source.value), gpu, work, macros)
+    middle = first.source.value if two else None
+    widths = Widths(_width(run, first.step.out), _width(run, middle), _width(run, last.source.value), launch.beside is not None)
+    return _divided(run, first.step.out, widths, gpu, work, macros)
 
 
 def _before_macros(end: Finish | None) -> dict[str, bool]:
@@ -124,12 +132,13 @@ def _next_macros(end: Finish | None) -> dict[str, bool]:
     return {"NEXT_RELU": end is not None and end.relu, "NEXT_DROPOUT": end is not None and end.dropout is not None}
 
 
-def _divided(run: Pass, path: tuple[int, int | None, int], gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:
-    """Return the division of products from the first value of `path` to the last, by way of another if it is not None."""
-    source, middle, out = path
-    values = run.program.values
+def _width(run: Pass, value: int | None) -> int:
+    return 0 if value is None else run.program.values[value].width
+
+
+def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:
+    """Return the division of products of the rows of a value, and all macros."""
     most = MOST_PARTS if work.leaves and run.graph.num_nodes <= FEW_ATOMS else None
-    widths = Widths(values[source].width, 0 if middle is None else values[middle].width, values[out].width)
     plan = row_blocks(run.num_rows(source), widths, gpu, work, most)
     wanted = {name: int(value) for name, value in macros.items()}
     return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
@@ -157,9 +166,9 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     if not run.call.options.save_for_backward:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
-    for again in backward.steps:
-        if isinstance(again, Linear):
-            yield "product_rows.cu", forward_product(run, Launch(again), gpu, again=True)[1]
+    for launch in again_launches(run, backward.steps).values():
+        if isinstance(launch.step, Linear):
+            yield "product_rows.cu", forward_product(run, launch, gpu, again=True)[1]
     for grad_launch in backward_launches(run, backward.steps, gpu).values():
         step = grad_launch.step
         if isinstance(step, InputGrad):

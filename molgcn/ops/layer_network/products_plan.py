@@ -12,9 +12,11 @@ from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
 MAX_END_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
+MAX_SUMMED_WIDTH = 128  # the most columns of two products that are added up
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
+_MOST_WARPS_BESIDE = 16  # as many where each has the sums of two products beside each other
 _MAX_SHARED_WIDTH = 192  # the most columns of a launch that needs its operands in shared memory
 _MIN_WARPGROUP_CHUNKS, _MAX_WARPGROUP_CHUNKS = 11, 20  # of columns: with fewer, and with more, other divisions are as fast
 _WARPGROUP_ROW_GROUPS = (10, 8, 7, 6, 4, 2)  # the sizes of tiles that cuda/warpgroup.cuh has products for
@@ -31,19 +33,33 @@ class Widths(NamedTuple):
 
     Attributes:
         source: The columns of the rows that are multiplied.
-        middle: The columns between two products, 0 with one product.
-        out: The columns of the result.
+        middle: The columns of the result of the first of two products, 0 with one product.
+        out: The columns of the last result.
+        beside: Whether the second product does not multiply the result of the first, but the same rows.
+        arrays: The number of arrays whose rows lie side by side, and are multiplied as one.
     """
 
     source: int
     middle: int
     out: int
+    beside: bool = False
+    arrays: int = 1
 
     @property
     def operand_numbers(self) -> int:
         """The size of the matrices as operands in numbers."""
-        source, middle, out = map(in_chunks, self)
-        return 256 * (source * middle + middle * out if middle else source * out)
+        source, middle, out = self.source_chunks, in_chunks(self.middle), in_chunks(self.out)
+        return 256 * (source * middle + (middle if middle and not self.beside else source) * out)
+
+    @property
+    def source_chunks(self) -> int:
+        """The parts of 16 columns of the rows that are multiplied first."""
+        return self.arrays * in_chunks(self.source)
+
+    @property
+    def between(self) -> int:
+        """The columns of the rows between two products that follow each other, or 0."""
+        return 0 if self.beside else self.middle
 
 
 class Work(NamedTuple):
@@ -118,18 +134,20 @@ class RowBlocks:
             arriving = 4 + 4 * self.row_groups * chunks + self.rows * (stride_of(widths.out) if work.follows and work.sources == 1 else 0)
             return 4 * (vectors + norm + parts + 2 * self.rows + source + max(scratch, halves) + arriving)
         buffers = 1 if self.resident or self.num_blocks == self.num_tiles else 2
-        source = self.rows * _stride(widths.source) * work.sources * buffers
-        middle = self.rows * _stride(widths.middle) if widths.middle else 0
+        source = self.rows * _stride(widths.source_chunks) * work.sources * buffers
+        between = self.rows * _stride(in_chunks(widths.between)) if widths.between else 0
         operands = widths.operand_numbers if self.resident else 0
-        return 4 * (vectors + norm + scratch + parts + operands + self.groups * (2 * self.rows + max(source, middle)))
+        return 4 * (vectors + norm + scratch + parts + operands + self.groups * (2 * self.rows + max(source, between)))
 
     @property
     def defines(self) -> dict[str, int]:
         """The macros that tell the kernel how the products are divided."""
         return {
             "IN": self.widths.source,
+            "ARRAYS": self.widths.arrays,
             "MIDDLE": self.widths.middle,
             "OUT": self.widths.out,
+            "BESIDE": int(self.widths.beside),
             "ROW_GROUPS": self.row_groups,
             "COLUMN_TILES": self.column_tiles,
             "MIDDLE_TILES": max(1, -(-in_chunks(self.widths.middle) // self.warps)),
@@ -141,9 +159,8 @@ class RowBlocks:
         }
 
 
-def _stride(width: int) -> int:
-    """Return the distance between two rows in shared memory, in numbers."""
-    chunks = in_chunks(width)
+def _stride(chunks: int) -> int:
+    """Return the distance between two rows in shared memory, in numbers, from their parts of 16 columns."""
     return 16 * (chunks + 1 - chunks % 2)
 
 
@@ -169,8 +186,11 @@ def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, mos
 
 
 def fits_shared(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
-    """Return whether a launch has room for its operands in shared memory, as one of two products, or of a gather and products, needs."""
-    return max(widths) <= _MAX_SHARED_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
+    """Return whether a launch has room for its operands in shared memory, as one of two products, or of a gather and products, needs.
+
+    Wider products beside each other, with operands in the L2 cache, took up to 20 % longer than in launches of their own.
+    """
+    return max(widths[:3]) <= _MAX_SHARED_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
 
 
 def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> RowBlocks | None:
@@ -180,7 +200,7 @@ def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> Row
     faster than one of 16 with one group. With more blocks, or more groups, it is slower.
     """
     warps = in_chunks(widths.out)
-    most = min(_MOST_WARPS // warps, gpu.num_barriers - 1)  # each group has a named barrier
+    most = min((_MOST_WARPS_BESIDE if widths.beside else _MOST_WARPS) // warps, gpu.num_barriers - 1)  # each group has a named barrier
     for row_groups, fewest, most_groups in ((1, 2, min(2, most)), (2, 1, most), (4, 1, most)):
         num_tiles = max(1, -(-num_rows // (8 * row_groups)))
         for groups in range(min(most_groups, max(fewest, -(-num_tiles // gpu.num_multiprocessors))), fewest - 1, -1):
@@ -219,7 +239,8 @@ def _other_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_bloc
     column_tiles = 1 if chunks <= 12 else -(-chunks // 16) if chunks > 32 else 2
     for row_groups in (8, 4, 2) if column_tiles > 1 else (4, 2):
         plan = _blocks_of(num_rows, widths, row_groups, column_tiles, gpu, work, most_blocks)
-        registers = 40 + 4 * column_tiles * row_groups + 16 * column_tiles + 4 * row_groups  # registers of a thread
+        sums = (2 if widths.beside else 1) * 4 * column_tiles * row_groups
+        registers = 40 + sums + 16 * column_tiles + 4 * row_groups  # registers of a thread
         fits = plan.shared_bytes <= gpu.shared_limit and registers * plan.threads <= _REGISTERS
         if fits and plan.num_tiles >= 2 * gpu.num_multiprocessors:
             break

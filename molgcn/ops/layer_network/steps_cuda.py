@@ -14,7 +14,7 @@ from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, 
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.launches_cuda import Launch, backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, backward_launches, forward_launches
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Outputs, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, saved_numbers, uses_tensor_cores
@@ -45,6 +45,7 @@ class CudaSteps:
         self._launches, self._grad_launches = {}, {}
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
+            self._launches = again_launches(run, run.backward.steps)
             self._grad_launches = backward_launches(run, run.backward.steps, device)
         else:
             self._launches = forward_launches(run, device)
@@ -68,8 +69,8 @@ class CudaSteps:
             self._rows.normalize(launch.step)
 
     def again(self, step: Step) -> None:
-        """Compute a step's value again in a backward pass, with the moments that forward has kept."""
-        self._compute(Launch(step))
+        """Compute a step's value again in a backward pass, unless a later step's launch does, with the moments that forward has kept."""
+        self.forward(step)
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""

@@ -25,7 +25,7 @@ class TileProducts(TensorCoreProducts):
 
     def operand(self, name: str, *, transposed: bool) -> tuple[int, int]:
         """Return the addresses of a weight's fragments and scales as an operand of x W^T or, if `transposed`, of G W."""
-        return (self._backward_operands if transposed else self._forward_operands)[name]
+        return (self._backward_operands if transposed else self._forward_operands)[(name,)]
 
 
 class Resolver:

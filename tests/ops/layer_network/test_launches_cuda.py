@@ -6,10 +6,11 @@ from layer_network_cases import NETWORKS, random_call, spec_of
 from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import WeightGrads
+from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import backward_launches, forward_launches
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.steps import Linear
 
 GPU = Gpu(132, H100)
 PLUS = {"residual": True, "feed_forward": True}
@@ -28,12 +29,15 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     run = pass_of(spec_of(network), backward=False, training=training)
     launches = forward_launches(run, gpu).values()
     parts = [
-        step for launch in launches for step in (launch.before, launch.gather, launch.step, launch.then, launch.after) if step is not None
+        step
+        for launch in launches
+        for step in (launch.before, launch.gather, launch.step, launch.then, launch.beside, launch.after)
+        if step is not None
     ]
     assert parts == list(run.program.steps)
     run = pass_of(spec_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
-    parts = [step for launch in grad_launches for step in (launch.before, launch.mask, launch.step, launch.then) if step is not None]
+    parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, it.then, it.beside) if step is not None]
     assert parts == list(run.backward.steps)
 
 
@@ -64,8 +68,9 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
         ({"message": "gine", "edge_channels": 80, **PLUS}, 2, 3),
         ({"message": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
         ({"message": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 1, 2),
+        ({"message": "sage", "norm": "batch", "residual": True}, 2, 2),
     ],
-    ids=["gin+", "gcn+", "gine"],
+    ids=["gin+", "gcn+", "gine", "sage"],
 )
 def test_launches_of_a_layer(options, forward, backward):
     """Small batches take as many launches for each layer, and one more at the ends of the network."""
@@ -74,3 +79,18 @@ def test_launches_of_a_layer(options, forward, backward):
     run = pass_of(spec, backward=True)
     launches = backward_launches(run, run.backward.steps, GPU)
     assert len([step for step in launches if not isinstance(step, WeightGrads)]) <= 12 * backward + 1
+
+
+@pytest.mark.parametrize("hidden", [10, 100, 600])
+def test_products_of_a_sage_layer(hidden):
+    """Two products are one launch in forward, up to a width, and two of a gradient are in backward where both weights fit."""
+    run = pass_of(LayerNetworkSpec(in_channels=hidden, hidden_channels=hidden, num_layers=2, message="sage", norm="batch"), backward=False)
+    products = [step for step in run.program.steps if isinstance(step, Linear)]
+    launches = [launch for launch in forward_launches(run, GPU).values() if isinstance(launch.step, Linear)]
+    together = [launch for launch in launches if launch.beside is not None]
+    assert [[launch.step, launch.beside] for launch in together] == ([products[:2], products[2:]] if hidden <= 100 else [])
+    assert run.summed == {launch.step.out for launch in together}
+    run = pass_of(run.spec, backward=True)
+    grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if isinstance(launch.step, InputGrad)]
+    assert len(grads) == (2 if hidden <= 100 else 4)
+    assert all(launch.step.grad == launch.beside.grad for launch in grads if isinstance(launch.beside, InputGrad))

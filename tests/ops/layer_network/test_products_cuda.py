@@ -14,6 +14,7 @@ from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits
 from molgcn.ops.layer_network.weights_plan import Shape, weight_blocks
 
 BONDS = {"message": "gine", "edge_channels": 5}
+SAGE = {"message": "sage", "mlp_norm": False, "feed_forward": False}
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +32,11 @@ def poisoned():
         pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
         pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
+        (20, 20, 75, 9, {**SAGE, "norm": "batch", "residual": True}),
+        pytest.param(11, 20, 75, 9, {**SAGE, "residual": True, "project": True}, marks=pytest.mark.slow),
+        pytest.param(20, 20, 40, 3, {**SAGE, "norm": "batch", "root_weight": False}, marks=pytest.mark.slow),
+        pytest.param(20, 204, 40, 3, {**SAGE, "norm": "batch", "residual": True}, marks=pytest.mark.slow),
+        pytest.param(11, 20, 0, 5, SAGE, marks=pytest.mark.slow),
     ],
 )
 def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, padding, options):
@@ -67,10 +73,21 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, BONDS], ids=["gin", "gine"])
+@pytest.mark.parametrize("options", [{}, BONDS, {**SAGE, "norm": "batch", "residual": True}], ids=["gin", "gine", "sage"])
 def test_barriers_order_all_accesses_to_shared_memory(emulate, options):
     emulate.find_races = True
-    launch_all(call_of(11, 20, 90, num_layers=1, **options))
+    launch_all(call_of(11, 20, 90, **{"num_layers": 1, **options}))
+
+
+@pytest.mark.slow
+def test_products_with_little_shared_memory(emulate):
+    """Operands of two weights do not fit in shared memory, and tiles of two rows are brought in turns."""
+    emulate.properties, emulate.find_races = Gpu(1, RTX), True
+    call = call_of(128, 128, 90, 5, num_layers=1, norm="batch", **SAGE)
+    assert worst_forward(call) < 2e-7
+    assert worst_backward(call)["rows"] < 2e-7
+    assert any(macros.get("ARRAYS") == 2 and not macros["RESIDENT"] for _, macros in emulate.used)
+    launch_all(call)
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
@@ -92,11 +109,14 @@ def test_plans(width, num_rows, limit):
     for other, work, middle in product((11, width), (Work(), Work(gathers=True), Work(2, norm=True, leaves=True)), (0, 80)):
         if (work.norm and other > 512) or (middle and not fits_shared(num_rows, Widths(other, middle, width), Gpu(132, limit))):
             continue
-        plan = row_blocks(num_rows, Widths(other, middle, width), Gpu(132, limit), work)
-        assert plan.shared_bytes <= limit
-        assert plan.threads <= 32 * 21
-        assert 16 * plan.warps * plan.column_tiles >= width
-        assert plan.rows * plan.num_tiles >= num_rows
+        for widths in (Widths(other, middle, width), Widths(other, width, width, beside=True), Widths(other, 0, width, arrays=2)):
+            if widths.arrays > 1 and (work.norm or other > 512):
+                continue
+            plan = row_blocks(num_rows, widths, Gpu(132, limit), work)
+            assert plan.shared_bytes <= limit
+            assert plan.threads <= 32 * 21
+            assert 16 * plan.warps * plan.column_tiles >= width
+            assert plan.rows * plan.num_tiles >= num_rows
     shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
     tile, divisions = weight_blocks(shapes, Gpu(132, limit))
     assert tile.shared_bytes <= limit

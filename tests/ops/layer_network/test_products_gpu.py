@@ -27,6 +27,13 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])
+@pytest.mark.parametrize(("in_channels", "hidden"), [(11, 32), (28, 70), (100, 100), (300, 172), (11, 300), (512, 600)])
+def test_products_beside_each_other(in_channels, hidden, real):
+    options = {"message": "sage", "norm": "batch", "mlp_norm": False, "feed_forward": real % 3 == 0, "project": hidden % 3 == 0}
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **options))
+
+
+@pytest.mark.parametrize("real", [17, 740, 20_000])
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_of_rows_with_zeros(in_channels, hidden, real):
     """Gradients go through relu and dropout first, which leave a third of them. Relative to so few terms errors are larger."""
