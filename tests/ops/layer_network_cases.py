@@ -23,6 +23,7 @@ NETWORKS = {
     "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
     "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
     "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
+    "sage, batch norm": {"message": "sage", "norm": "batch", "residual": True},
     "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
     "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
     "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},

@@ -58,9 +58,10 @@ def test_values_computed_again_have_the_same_bits(emulate, network):
 
 
 @pytest.mark.slow
-def test_values_computed_again_in_float32(emulate):
+@pytest.mark.parametrize("network", ["feed-forward", "sage, batch norm"])
+def test_values_computed_again_in_float32(emulate, network):
     """Forward takes norms into products; the sums for norms' gradients are made by other launches, and round differently."""
-    call = random_call(spec_of("feed-forward", 20, in_channels=20), sizes=[150] * 15, dtype=torch.float32)
+    call = random_call(spec_of(network, 20, in_channels=20), sizes=[150] * 15, dtype=torch.float32)
     expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
     assert torch.equal(actual.outputs["pooled"], expected.outputs["pooled"])
     assert worst_gradient(actual, expected) < (1e-4,)
