@@ -49,12 +49,13 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
     call = random_call(spec_of(network, num_layers=4), sizes=[5, 9, 1], dtype=torch.float32, training=training)
     call = call._replace(options=call.options._replace(save_for_backward=keeps))
     run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=False, signs_alone=True)
-    for step, before, gather, then, after, _ in forward_launches(run, GPU).values():
+    for launch in forward_launches(run, GPU).values():
+        before, gather = launch.before, launch.gather
         if gather is None:
             continue
         source = before or gather
         read = [source.source, gather.bonds, getattr(before, "add", None)]
-        written = [end.out for end in (before, gather, step, then, after) if end is not None]
+        written = [end.out for end in (before, gather, launch.step, launch.then, launch.after) if end is not None]
         ranges = [
             [(rows.address, rows.address + 4 * rows.tensor.numel()) for rows in (run.rows(value) for value in values if value is not None)]
             for values in (read, (value for value in written if value not in run.signs_alone))
