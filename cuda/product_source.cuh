@@ -2,8 +2,8 @@
 // halves.
 //
 // With two ARRAYS, a row is one of `x` and one of `second`, 16 columns of each in turn, and so are the operands of two weights: the sum of two
-// products is then one product. Sums of tensor cores grow as evenly as in others even if one of the two rows is much larger, which is what
-// `larger_by` corrects.
+// products is then one product. They take turns because tensor cores cut their sums off. `larger_by` makes up for that where sums grow evenly,
+// and so they do even if one of the two rows is much larger.
 //
 // Macros: ARRAYS (1 or 2); BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM,
 // BEFORE_RELU, BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh);

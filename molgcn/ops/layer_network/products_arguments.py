@@ -37,10 +37,8 @@ _ROWS = Header(
         ("const float*", "x"),
         ("Result", "middle last"),  # middle: of the first of two products
         ("LayerEnd", "before next"),  # what the rows are taken through first, and the norm that comes next, in backward
-        (
-            "const float*",
-            "second next_source",
-        ),  # second: what is added, in backward the norm's input, or what the second product multiplies; next_source: the next norm's input
+        # second: what `before` adds, in backward its norm's input, or the second of two ARRAYS; next_source: the next norm's input
+        ("const float*", "second next_source"),
         ("float*", "written left"),  # what `before` gives; the parts that are left
         ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
         ("int", "first_site"),
