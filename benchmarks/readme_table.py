@@ -22,10 +22,9 @@ PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Lo
 HEADLINES = (("h100", "whole step", "B = 4,096"), ("h100", "epoch", "B = 4,096"), ("cpu", "epoch", "B = 1,024"))
 FAMILY_HEADLINE = "GIN+ 12 x 80, B = 32"
 FAMILY = (
-    "The other networks on an H100, 2026-11-26: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
-    "encodings (`benchmarks/results/family_cuda.md` has forward and backward alone, `family_cpu.md` two CPU cores). GIN+ and GCN+ at "
-    "B = 32 were measured with the kernels of that evening, all others with those of the morning, with which they take up to a third "
-    "longer than now. The newest kernels save GIN+ at B = 32 another 7 % and layers of 300 columns 15 %:"
+    "The other networks on an H100, 2026-11-27: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
+    "encodings, in one run with PyG, whose time is mostly the processor's where batches are small (`benchmarks/results/family_cuda.md` "
+    "has forward and backward alone and memory, `family_compiled.md` PyG compiled, `family_cpu.md` two CPU cores):"
 )
 MACHINES = {"h100": "H100", "cpu": "2 CPU cores"}
 WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "whole step with Adam"}
