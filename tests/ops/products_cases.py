@@ -193,7 +193,7 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
 
 
 def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
-    first, before, mask, then, leaves, beside = launch
+    first, before, mask, _, leaves, beside = launch
     last, kind = launch.last, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = fill(run, run.gradient(given), kind, even=before is not None).double()
@@ -210,8 +210,6 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     if leaves is not None:
         keep_moments(run, leaves.step, fill(run, run.rows(leaves.step.source), kind, even=True))
     for step in (first, last):
-        if last is then and step is first:
-            continue
         run.gradient(step.source.out).tensor.fill_(torch.nan)
     products.input_grad(launch)
     for end in (before, mask):

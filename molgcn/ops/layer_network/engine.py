@@ -42,7 +42,7 @@ class StepsOf(Protocol):
 
     @property
     def signs_alone(self) -> bool:
-        """Whether the implementation keeps nothing but the signs of the values in :func:`.passes.signs_alone`."""
+        """Whether the implementation needs no rows of the values in :func:`.passes.signs_alone` and :func:`.passes.summed_values`."""
         ...
 
     def __call__(self, run: Pass) -> Steps:

@@ -196,7 +196,7 @@ def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
 
     Args:
         call: The network and the batch.
-        signs_alone: Whether the values of :func:`signs_alone` have no rows.
+        signs_alone: Whether the values of :func:`signs_alone` and :func:`summed_values` have no rows.
     """
     program = program_of(call.spec, call.dropout_rate > 0)
     return moments_size(call) + saved_layout(program, _kept(call), _sizes(call, signs_alone)).size
@@ -237,10 +237,7 @@ def signs_alone(program: Program) -> frozenset[int]:
 
 @cache
 def summed_values(program: Program) -> frozenset[int]:
-    """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both.
-
-    Their terms are added up together, which of wide rows leaves an error of more than 2e-7 if one row is much larger than the other.
-    """
+    """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both."""
     read = [value for step in program.steps for value in (step.source, getattr(step, "bonds", None), getattr(step, "add", None))]
     found, values = set[int](), program.values
     for step, following in pairwise(program.steps):

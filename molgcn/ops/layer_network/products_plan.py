@@ -12,7 +12,8 @@ from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 
 MAX_WIDTH = 1024  # the most input or output columns of a product
 MAX_END_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
-MAX_SUMMED_WIDTH = 128  # the most columns of two products that are added up
+# The most columns of two products that are added up as one. Wider, and with one of two rows much larger, the error is more than 2e-7.
+MAX_SUMMED_WIDTH = 128
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
@@ -186,10 +187,7 @@ def row_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work = _PLAIN, mos
 
 
 def fits_shared(num_rows: int, widths: Widths, gpu: Gpu) -> bool:
-    """Return whether a launch has room for its operands in shared memory, as one of two products, or of a gather and products, needs.
-
-    Wider products beside each other, with operands in the L2 cache, took up to 20 % longer than in launches of their own.
-    """
+    """Return whether a launch has room for its operands in shared memory, as one of two products, or of a gather and products, needs."""
     return max(widths[:3]) <= _MAX_SHARED_WIDTH and _resident_blocks(num_rows, widths, gpu, Work(2, True, True)) is not None
 
 
@@ -217,7 +215,8 @@ def _warpgroup_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_
     Measured on an H100, a tile takes as long as its rows and about ten more. So what counts most is that all blocks have equally many.
     """
     chunks = in_chunks(widths.out)
-    if not gpu.has_warpgroups or widths.middle or work.gathers or not _MIN_WARPGROUP_CHUNKS <= chunks <= _MAX_WARPGROUP_CHUNKS:
+    plain = not (widths.middle or widths.arrays > 1 or work.gathers)
+    if not gpu.has_warpgroups or not plain or not _MIN_WARPGROUP_CHUNKS <= chunks <= _MAX_WARPGROUP_CHUNKS:
         return None
     plans, warps = [], 4 * -(-chunks // 4)
     for row_groups in _WARPGROUP_ROW_GROUPS:
@@ -239,8 +238,7 @@ def _other_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work, most_bloc
     column_tiles = 1 if chunks <= 12 else -(-chunks // 16) if chunks > 32 else 2
     for row_groups in (8, 4, 2) if column_tiles > 1 else (4, 2):
         plan = _blocks_of(num_rows, widths, row_groups, column_tiles, gpu, work, most_blocks)
-        sums = (2 if widths.beside else 1) * 4 * column_tiles * row_groups
-        registers = 40 + sums + 16 * column_tiles + 4 * row_groups  # registers of a thread
+        registers = 40 + 4 * column_tiles * row_groups + 16 * column_tiles + 4 * row_groups  # registers of a thread
         fits = plan.shared_bytes <= gpu.shared_limit and registers * plan.threads <= _REGISTERS
         if fits and plan.num_tiles >= 2 * gpu.num_multiprocessors:
             break

@@ -1,5 +1,7 @@
 """Steps of a network share launches on CUDA, each step exactly one."""
 
+from itertools import product
+
 import pytest
 import torch
 from layer_network_cases import NETWORKS, random_call, spec_of
@@ -7,7 +9,7 @@ from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import again_launches, backward_launches, forward_launches
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Linear
@@ -56,11 +58,8 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
         source = before or gather
         read = [source.source, gather.bonds, getattr(before, "add", None)]
         written = [end.out for end in (before, gather, launch.step, launch.then, launch.after) if end is not None]
-        ranges = [
-            [(rows.address, rows.address + 4 * rows.tensor.numel()) for rows in (run.rows(value) for value in values if value is not None)]
-            for values in (read, (value for value in written if value not in run.signs_alone))
-        ]
-        assert not any(first < other_end and other < end for first, end in ranges[0] for other, other_end in ranges[1])
+        rows = [run.rows(value) for value in read if value is not None]
+        assert not overlaps(rows, (run.rows(value) for value in written if value not in run.signs_alone), in_place=False)
 
 
 @pytest.mark.parametrize(
@@ -82,16 +81,57 @@ def test_launches_of_a_layer(options, forward, backward):
     assert len([step for step in launches if not isinstance(step, WeightGrads)]) <= 12 * backward + 1
 
 
-@pytest.mark.parametrize("hidden", [10, 100, 600])
-def test_products_of_a_sage_layer(hidden):
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize(("in_channels", "hidden"), [(10, 10), (7, 10), (12, 9)])
+def test_products_beside_each_other_read_nothing_that_they_write(in_channels, hidden, project, keeps, recompute):
+    """A block may write over the rows that it has read, number by number, and not over others'."""
+    options = {"message": "sage", "norm": "batch", "residual": True, "project": project}
+    spec = LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=3, **options)
+    call = random_call(spec, sizes=[5, 9, 1], dtype=torch.float32, training=True)
+    call = call._replace(options=call.options._replace(save_for_backward=keeps, recompute=recompute))
+    run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=False, signs_alone=True)
+    for launch in forward_launches(run, GPU).values():
+        if launch.beside is not None:
+            read = [launch.step.source, launch.beside.source]
+            assert not overlaps(map(run.rows, read), [run.rows(launch.beside.out)], in_place=True)
+    if not keeps:
+        return
+    run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=True, signs_alone=True, grad_x=True)
+    for launch in again_launches(run, run.backward.steps).values():
+        if launch.beside is not None:
+            read = [launch.step.source, launch.beside.source]
+            assert not overlaps(map(run.rows, read), [run.rows(launch.beside.out)], in_place=True)
+    for launch in backward_launches(run, run.backward.steps, GPU).values():
+        if launch.beside is None:
+            continue
+        results = (launch.step.source, launch.beside.source)
+        read = [run.gradient(number) for number in (launch.step.grad, *(result.add for result in results)) if number is not None]
+        assert not overlaps(read, [run.gradient(result.out) for result in results], in_place=False)
+
+
+def overlaps(read, written, *, in_place):
+    """Return whether rows that are written share memory with rows that are read, other than number by number if `in_place`."""
+    for one, other in product(read, written):
+        apart = one.address + 4 * one.tensor.numel() <= other.address or other.address + 4 * other.tensor.numel() <= one.address
+        same = in_place and one.address == other.address and one.tensor.shape == other.tensor.shape
+        if not apart and not same:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("hidden", "forward", "backward"), [(10, 2, 2), (100, 2, 2), (128, 2, 2), (144, 4, 2), (160, 4, 4), (600, 4, 4)])
+def test_products_of_a_sage_layer(hidden, forward, backward):
     """Two products are one launch in forward, up to a width, and two of a gradient are in backward where both weights fit."""
     run = pass_of(LayerNetworkSpec(in_channels=hidden, hidden_channels=hidden, num_layers=2, message="sage", norm="batch"), backward=False)
     products = [step for step in run.program.steps if isinstance(step, Linear)]
     launches = [launch for launch in forward_launches(run, GPU).values() if isinstance(launch.step, Linear)]
     together = [launch for launch in launches if launch.beside is not None]
-    assert [[launch.step, launch.beside] for launch in together] == ([products[:2], products[2:]] if hidden <= 100 else [])
+    assert len(launches) == forward
+    assert [[launch.step, launch.beside] for launch in together] == ([products[:2], products[2:]] if forward == 2 else [])
     assert run.summed == {launch.step.out for launch in together}
     run = pass_of(run.spec, backward=True)
     grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if isinstance(launch.step, InputGrad)]
-    assert len(grads) == (2 if hidden <= 100 else 4)
+    assert len(grads) == backward
     assert all(launch.step.grad == launch.beside.grad for launch in grads if isinstance(launch.beside, InputGrad))

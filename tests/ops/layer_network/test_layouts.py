@@ -11,7 +11,7 @@ from molgcn.data import PackedMolecules
 from molgcn.nn.fused_layers import layer_call
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
-from molgcn.ops.layer_network.passes import signs_alone
+from molgcn.ops.layer_network.passes import signs_alone, summed_values
 from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
@@ -24,7 +24,8 @@ MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv
 def megabytes(spec: LayerNetworkSpec, *, recompute: bool, tiles: bool) -> float:
     """Return the most memory that the rows of a step take: the first layer's input, what forward keeps, and what one pass needs."""
     program = program_of(spec, dropout=False)
-    sizes = SIZES if recompute or tiles else SIZES._replace(signs_alone=signs_alone(program))
+    sizes = SIZES if tiles else SIZES._replace(summed=summed_values(program))
+    sizes = sizes if recompute or tiles else sizes._replace(signs_alone=signs_alone(program))
     together = LAYERS_OF_LAUNCH if tiles and not recompute else 1
     backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together, recompute)
     made = backward_layout(program, backward, sizes)

@@ -29,10 +29,11 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])
-@pytest.mark.parametrize(("in_channels", "hidden"), [(11, 32), (28, 70), (100, 100), (300, 172), (11, 300), (512, 600)])
-def test_products_beside_each_other(in_channels, hidden, real):
-    options = {"message": "sage", "norm": "batch", "mlp_norm": False, "feed_forward": real % 3 == 0, "project": hidden % 3 == 0}
-    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **options))
+@pytest.mark.parametrize(("in_channels", "hidden"), [(11, 32), (28, 70), (100, 100), (128, 128), (144, 144), (300, 172), (11, 300)])
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"residual": True}, {"norm": "batch", "project": True, "feed_forward": True}])
+def test_products_beside_each_other(options, in_channels, hidden, real):
+    sage = {"message": "sage", "mlp_norm": False, "feed_forward": False, **options}
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **sage))
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])
@@ -42,8 +43,9 @@ def test_products_of_rows_with_zeros(in_channels, hidden, real):
     check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", residual=True), of_rows=3e-7)
 
 
+@pytest.mark.parametrize("options", [{}, {"message": "sage", "norm": "batch", "mlp_norm": False}], ids=["gin", "sage"])
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
-def test_lower_precision_is_what_was_asked_for(precision, bound):
+def test_lower_precision_is_what_was_asked_for(precision, bound, options):
     with torch.no_grad():
-        assert worst_forward(call_of(11, 80, 740, device="cuda", precision=precision)) < bound
-        assert worst_backward(call_of(11, 80, 740, device="cuda", precision=precision))["weights"] < 3 * bound
+        assert worst_forward(call_of(11, 80, 740, device="cuda", precision=precision, **options)) < bound
+        assert worst_backward(call_of(11, 80, 740, device="cuda", precision=precision, **options))["weights"] < 3 * bound
