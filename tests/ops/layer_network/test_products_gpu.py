@@ -9,9 +9,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (208, 304), (64, 512)]
 
 
-def check(call, of_rows=None):
-    """Check all products. The worst of 20,000 rows is off by up to 1.2e-7 in plain float32, and by up to twice as much here."""
-    of_rows = of_rows or (2e-7 if call.graph.num_nodes < 10_000 else 2.4e-7)
+def check(call, of_rows=2e-7):
     with torch.no_grad():
         assert worst_forward(call) < 2e-7
         errors = worst_backward(call)
