@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.program import Program, biases_without_effect
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, X
+from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, X, values_read
 
 
 class Produced(NamedTuple):
@@ -169,7 +169,7 @@ class _Builder:
         self._readers: dict[int, list[Step]] = {}
         self._needs = dict(wanted)
         for step in program.steps:
-            read = list(_read(step))
+            read = list(values_read(step))
             for value in read:
                 self._readers.setdefault(value, []).append(step)
             learns = isinstance(step, Linear) or (isinstance(step, Finish) and step.norm is not None)
@@ -222,14 +222,14 @@ class _Builder:
         needed, again = set().union(*map(self.read_by, (*self.steps[first:], WeightGrads(tuple(self._products))))), list[Step]()
         for step in reversed(steps):
             if step.out in needed:
-                needed |= set(_read(step))
+                needed |= set(values_read(step))
                 again.insert(0, step)
         self.steps[first:first] = again
 
     def read_by(self, step: GradStep | Step) -> frozenset[int]:
         """Return the values of the forward pass that a step reads."""
         if isinstance(step, Step):
-            return frozenset(_read(step))
+            return frozenset(values_read(step))
         if isinstance(step, WeightGrads):
             return frozenset(product.source for product in step.products if product.source is not None)
         made = (step.source, getattr(step, "bonds", None))
@@ -238,16 +238,8 @@ class _Builder:
         if isinstance(forward, (Finish, Normalize)):
             read.add(forward.source)
         elif isinstance(forward, Gather) and reads_source(forward, self._train_eps):
-            read |= set(_read(forward)) | ({forward.out} if forward.aggr == "max" else set())
+            read |= set(values_read(forward)) | ({forward.out} if forward.aggr == "max" else set())
         return frozenset(read)
-
-
-def _read(step: Step) -> Iterator[int]:
-    """Yield the values that a step reads."""
-    yield step.source
-    for value in (getattr(step, "bonds", None), getattr(step, "add", None)):
-        if value is not None:
-            yield value
 
 
 def reads_source(step: Gather, train_eps: bool) -> bool:

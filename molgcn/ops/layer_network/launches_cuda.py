@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
@@ -11,7 +11,7 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
 from molgcn.ops.layer_network.program import masked_values
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step, values_read
 
 
 class Launch(NamedTuple):
@@ -102,7 +102,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
             return False
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
             return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
-        return isinstance(following, Linear) and gpu is not None and _width(run, step.source) <= MAX_END_WIDTH
+        return isinstance(following, Linear) and gpu is not None and run.width(step.source) <= MAX_END_WIDTH
     if isinstance(step, Gather):
         return isinstance(following, Linear) and gpu is not None and _gathers(run, gpu, step, following)
     if not isinstance(step, Linear) or not (step.add is None or step.add in run.summed) or gpu is None:
@@ -128,14 +128,10 @@ def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_
     return Launch(step, before, gather, None if beside is not None else second, after, leaves, beside)
 
 
-def _width(run: Pass, value: int) -> int:
-    return run.program.values[value].width
-
-
 def _gathers(run: Pass, gpu: Gpu, gather: Gather, product: Linear) -> bool:
     """Return whether the launch of a product can compute the gather before it. In large batches too few loads would be under way."""
     simple = not gather.aggr.startswith("gcn") and gather.bias is None
-    widths = Widths(_width(run, gather.out), 0, _width(run, product.out))
+    widths = Widths(run.width(gather.out), 0, run.width(product.out))
     return simple and run.graph.num_nodes <= FEW_ATOMS and fits_shared(run.num_rows(gather.out), widths, gpu)
 
 
@@ -144,7 +140,7 @@ def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
 
     In large batches a wide middle costs more registers than the launch is worth: 9.8 ms instead of 9.1 for GIN+ of width 80 on an H200.
     """
-    widths = Widths(_width(run, source), _width(run, middle), _width(run, out))
+    widths = Widths(run.width(source), run.width(middle), run.width(out))
     return fits_shared(run.num_rows(source), widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
 
 
@@ -211,14 +207,14 @@ def _grad_joins(
     one = not any(isinstance(other, InputGrad) for other in together)
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         # With operands in the L2 cache, as wider products have them, one launch took up to 20 % longer than two.
-        results = _width(run, step.source.value), _width(run, following.source.value)
-        widths = Widths(_width(run, step.step.out), *results, beside=True)
+        results = run.width(step.source.value), run.width(following.source.value)
+        widths = Widths(run.width(step.step.out), *results, beside=True)
         return one and widths.middle == widths.out and fits_shared(run.num_rows(step.step.out), widths, gpu)
     if following.grad != step.source.out or step.source.add is not None:
         return False
     if isinstance(step, FinishGrad):
         plain = step.source.mask is None and (step.step.norm is None or uses_batch(step.step, run))
-        if not plain or _width(run, step.step.source) > MAX_END_WIDTH:
+        if not plain or run.width(step.step.source) > MAX_END_WIDTH:
             return False
         if isinstance(following, InputGrad):
             return True
@@ -242,12 +238,4 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
 
 def is_read_later(run: Pass, value: int) -> bool:
     """Return whether anything but the next step reads a value, so that a launch of both has to write it."""
-    return value in run.kept or value == run.program.out or sum(value in _read(step) for step in run.program.steps) > 1
-
-
-def _read(step: Step) -> Iterator[int]:
-    yield step.source
-    for name in ("bonds", "add"):
-        value = getattr(step, name, None)
-        if value is not None:
-            yield value
+    return value in run.kept or value == run.program.out or sum(value in values_read(step) for step in run.program.steps) > 1

@@ -77,7 +77,7 @@ class LayerEnds:
     def room(self, step: Finish, number: int) -> int:
         """Return the address of memory for `number` parts that a launch leaves for the norm of a step."""
         assert step.norm is not None
-        size = self._number_bytes * part_numbers(self._width(step))
+        size = self._number_bytes * part_numbers(self.run.width(step.source))
         self._parts[step.norm] = _Parts(self._workspace.scratch(number * size), number)
         return self._parts[step.norm].address
 
@@ -85,7 +85,7 @@ class LayerEnds:
         """Merge the parts that have been left for the norm of a step into one, if many blocks will read them."""
         if self.run.graph.num_nodes <= FEW_ATOMS:
             return
-        columns = stride_of(self._width(step))
+        columns = stride_of(self.run.width(step.source))
         it: Any = _MERGE.ctype()(columns=columns)
         it.from_ = self.backward(step) if self.run.is_backward else self.forward(step)
         it.to = self.room(step, 1)
@@ -97,7 +97,7 @@ class LayerEnds:
     def _known(self, step: Finish) -> Any:
         run, norm = self.run, step.norm
         it: Any = LAYER_END.ctype("LayerEnd")(relu=step.relu, dropout_site=-1 if step.dropout is None else step.dropout)
-        it.width, it.eps, it.momentum = self._width(step), run.spec.eps, run.spec.momentum
+        it.width, it.eps, it.momentum = self.run.width(step.source), run.spec.eps, run.spec.momentum
         if norm is None:
             return it
         it.weight, it.bias = (run.parameter(f"{norm}.{name}").data_ptr() for name in ("weight", "bias"))
@@ -107,6 +107,3 @@ class LayerEnds:
             if run.call.options.training:
                 it.moments = run.moments(norm).data_ptr()
         return it
-
-    def _width(self, step: Finish) -> int:
-        return self.run.program.values[step.source].width

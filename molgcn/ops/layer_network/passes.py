@@ -25,7 +25,7 @@ from molgcn.ops.layer_network.layouts import (
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
-from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.steps import Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
@@ -111,14 +111,19 @@ class Pass:
         """Return how many rows a value has, including padding."""
         return int(getattr(self._sizes, self.program.values[value].rows))
 
+    def width(self, value: int) -> int:
+        """Return how many columns a value has."""
+        return self.program.values[value].width
+
     def rows(self, value: int) -> Rows:
         """Return the rows of a value of the forward pass."""
-        given, width = (self.graph.x, self.graph.bonds), self.program.values[value].width
+        given, width = (self.graph.x, self.graph.bonds), self.width(value)
         if not in_memory(self.program, value):
             tensor = given[value]
             assert tensor is not None
             return Rows(tensor, width)
-        assert value not in self.signs_alone | self.summed
+        assert value not in self.signs_alone
+        assert value not in self.summed
         return _rows(*self._place(value), self.num_rows(value), width)
 
     def _place(self, value: int) -> tuple[Tensor, int]:
@@ -133,14 +138,14 @@ class Pass:
         Each number holds 32 bits, as `signs_of` in cuda/product_finish.cuh explains.
         """
         memory, offset = self._place(value)
-        groups, chunks = -(-self.num_rows(value) // 8), -(-self.program.values[value].width // 16)
+        groups, chunks = -(-self.num_rows(value) // 8), -(-self.width(value) // 16)
         begin = offset + self._sizes.numbers(self.program, value)
         return memory[begin : begin + 4 * groups * chunks].view(groups, chunks, 4)
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
         value = self.backward.gradients[number]
-        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], self.num_rows(value), self.program.values[value].width)
+        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], self.num_rows(value), self.width(value))
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
@@ -238,7 +243,7 @@ def signs_alone(program: Program) -> frozenset[int]:
 @cache
 def summed_values(program: Program) -> frozenset[int]:
     """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both."""
-    read = [value for step in program.steps for value in (step.source, getattr(step, "bonds", None), getattr(step, "add", None))]
+    read = [value for step in program.steps for value in values_read(step)]
     found, values = set[int](), program.values
     for step, following in pairwise(program.steps):
         if not isinstance(step, Linear) or not isinstance(following, Linear) or following.add != step.out:

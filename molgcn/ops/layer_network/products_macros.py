@@ -60,7 +60,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
     sources = 2 if gather is None and before is not None and before.add is not None else 1
     work = Work(sources, before is not None and before.norm is not None, leaves is not None, bool(macros["ADD"]), gather is not None)
     arrays = 1 if beside is None else 2
-    widths = Widths(_width(run, first.source), _width(run, None if then is None else first.out), _width(run, last.out), arrays=arrays)
+    widths = Widths(run.width(first.source), 0 if then is None else run.width(first.out), run.width(last.out), arrays=arrays)
     return _divided(run, first.source, widths, gpu, work, macros)
 
 
@@ -99,8 +99,8 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     }
     norm, follows = before is not None and before.step.norm is not None, leaves is not None or last.source.add is not None
     work = Work(1 if before is None else 2, norm, leaves is not None, follows)
-    middle = first.source.value if two else None
-    widths = Widths(_width(run, first.step.out), _width(run, middle), _width(run, last.source.value), launch.beside is not None)
+    middle = run.width(first.source.value) if two else 0
+    widths = Widths(run.width(first.step.out), middle, run.width(last.source.value), launch.beside is not None)
     return _divided(run, first.step.out, widths, gpu, work, macros)
 
 
@@ -130,10 +130,6 @@ def _first_macros(mask: FinishGrad | None) -> dict[str, bool]:
 def _next_macros(end: Finish | None) -> dict[str, bool]:
     """Return the macros of the end of a layer for whose norm sums are left."""
     return {"NEXT_RELU": end is not None and end.relu, "NEXT_DROPOUT": end is not None and end.dropout is not None}
-
-
-def _width(run: Pass, value: int | None) -> int:
-    return 0 if value is None else run.program.values[value].width
 
 
 def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:

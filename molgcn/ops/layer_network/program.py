@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, Value, X
+from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, Value, X, values_read
 
 
 class Program(NamedTuple):
@@ -64,7 +64,7 @@ def biases_without_effect(program: Program, batch_norms: Sequence[str]) -> froze
         program: The forward pass.
         batch_norms: The names of these norms.
     """
-    read = [value for step in program.steps for value in (step.source, getattr(step, "add", None))]
+    read = [value for step in program.steps for value in values_read(step)]
     shifted: set[int | None] = {step.source for step in program.steps if isinstance(step, Finish) and step.norm in batch_norms}
     names = set[str | None]()
     for step in reversed(program.steps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 X, BONDS = 0, 1
@@ -100,3 +101,11 @@ class Normalize(NamedTuple):
 
 
 Step = Gather | Linear | Finish | Normalize
+
+
+def values_read(step: Step) -> Iterator[int]:
+    """Yield the values that a step reads."""
+    yield step.source
+    for value in (getattr(step, "bonds", None), getattr(step, "add", None)):
+        if value is not None:
+            yield value

@@ -27,7 +27,9 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])
-@pytest.mark.parametrize(("in_channels", "hidden"), [(11, 32), (28, 70), (100, 100), (128, 128), (144, 144), (300, 172), (11, 300)])
+@pytest.mark.parametrize(
+    ("in_channels", "hidden"), [(11, 32), (28, 70), (100, 100), (128, 128), (144, 144), (300, 172), (11, 300), (512, 600)]
+)
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"residual": True}, {"norm": "batch", "project": True, "feed_forward": True}])
 def test_products_beside_each_other(options, in_channels, hidden, real):
     sage = {"message": "sage", "mlp_norm": False, "feed_forward": False, **options}
