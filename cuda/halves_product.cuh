@@ -9,8 +9,9 @@
 
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
-// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory.
-template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false>
+// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. APART: small products
+// have sums of their own, so that tensor cores cut a third as many sums off; each sum takes twice the registers.
+template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, bool APART = false>
 struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = ROW_GROUPS;             // of eight atoms
@@ -65,6 +66,9 @@ struct ProductOf {
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * STRIDE + 4 * t;
         float4 v[groups];
+        float apart[COLUMNS][groups][4], (&small)[COLUMNS][groups][4] = APART ? apart : sum;
+#pragma unroll
+        for (int i = 0; APART && i < COLUMNS * groups * 4; i++) (&apart[0][0][0])[i] = 0.0f;
         read(v, corner);
         if (unrolled && in_chunks == CHUNKS) {
             constexpr int at_once = CHUNKS >= 16 ? 8 : CHUNKS;
@@ -72,21 +76,26 @@ struct ProductOf {
             for (int first = 0; first < CHUNKS; first += at_once)
 #pragma unroll
                 for (int k = 0; k < at_once; k++)
-                    if (first + k < CHUNKS) step(k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
+                    if (first + k < CHUNKS) step(small, k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
         } else {
 #pragma unroll 1
             for (int first = 0; first < in_chunks; first += ahead)
 #pragma unroll
                 for (int i = 0; i < ahead; i++)
-                    if (first + i < in_chunks) step(i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+                    if (first + i < in_chunks) step(small, i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+        }
+#pragma unroll
+        for (int i = 0; APART && i < COLUMNS * groups * 4; i++) {
+            float& x = (&sum[0][0][0])[i];
+            x = (x + (&apart[0][0][0])[i]) * larger_by(-0.25f * CHUNKS);  // the weight's scales make up for sums that are cut off thrice as often
         }
     }
     __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll
         for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * STRIDE);
     }
-    // Adds v times operand i. Meanwhile it reads the next v, and the operand `ahead` steps on.
-    __device__ __forceinline__ void step(int i, bool more, float4 (&v)[groups], const float* next) {
+    // Adds v times operand i, small products to `small`. Meanwhile it reads the next v, and the operand `ahead` steps on.
+    __device__ __forceinline__ void step(float (&small)[COLUMNS][groups][4], int i, bool more, float4 (&v)[groups], const float* next) {
         uint32 a[COLUMNS][2][4], b[groups][2][2];
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
@@ -105,7 +114,7 @@ struct ProductOf {
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
-                for (int m = 0; m < groups; m++) mma_half(sum[c][m], a[c][pass == 0], b[m][pass == 1]);
+                for (int m = 0; m < groups; m++) mma_half(pass < 2 ? small[c][m] : sum[c][m], a[c][pass == 0], b[m][pass == 1]);
     }
     // Calls body(row, first of two columns, the two sums) for what the lane holds.
     template <class Body>
