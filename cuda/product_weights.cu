@@ -7,34 +7,17 @@
 //
 // Macros: PRECISION, CHUNKS (16 rows or columns of a tile), OUT_BLOCKS, GROUPS, STAGES, MAX_PRODUCTS.
 #include "product_weights.cuh"
-#include "quads.cuh"
 #include "product_weights_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
 constexpr int at_once = 32, steps = OUT_BLOCKS == 1 ? 2 : 1;  // steps: of 16 rows, whose operands a warp holds together
-constexpr int side = 16 * CHUNKS, in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 * CHUNKS;  // of a tile, a warp and a group
+constexpr int side = 16 * CHUNKS, out_side = side, in_side = side;  // of a tile
+constexpr int in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 * CHUNKS;  // of a warp and a group
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks
-constexpr int sums_stride = side + 4, sums_numbers = side * (sums_stride + 1);
+
+#include "weight_parts.cuh"
+
 constexpr int group_numbers = STAGES * 2 * tile_numbers > sums_numbers ? STAGES * 2 * tile_numbers : sums_numbers;  // in shared memory
 
-// A tile's columns of rows. A thread brings four of them in every eighth row.
-struct Rows {
-    const float* begin;
-    int row_stride, column, row, to;  // the thread's first column and row, and where its columns are in the tile
-
-    __device__ __forceinline__ Rows(const float* begin, int width, int first_column, int thread)
-        : begin(begin), row_stride((width + 3) / 4 * 4), row(thread / (side / 4)), to(4 * (thread % (side / 4))) {
-        column = first_column + to;
-    }
-    // Starts to copy the rows from `first` on. Writes zeros from `end` on.
-    __device__ __forceinline__ void copy(float* tile, int first, int end) const {
-        const float* from = begin + size_t(first + row) * row_stride + column;
-#pragma unroll
-        for (int i = 0; i < at_once; i += 8) {
-            const bool there = column < row_stride && first + row + i < end;
-            copy16_last(tile + (row + i) * stride + to, there ? from + size_t(i) * row_stride : begin, there);
-        }
-    }
-};
 // Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for rows 4 e + t.
 __device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile, int g, int t) {
 #pragma unroll
@@ -44,32 +27,22 @@ __device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile,
     }
 }
 
-// Returns the product that a block belongs to.
-__device__ __forceinline__ const Product& product_of(const Parameters& p) {
-    int number = 0;
-    while (number + 1 < p.num_products && p.products[number + 1].first_block <= static_cast<int>(blockIdx.x)) number++;
-    return p.products[number];
-}
-
 extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);  // of a group: [STAGES][2][tile_numbers], G and x; at last [sums_numbers]
-    const Product& it = product_of(p);
-    const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
-    const int across = (it.out + side - 1) / side, out = side * (tile % across), in = side * (tile / across);
-    const bool has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
-
+    const Tile tile(p);
+    const Product& it = tile.it;
     const int group = threadIdx.x / threads, thread = threadIdx.x % threads, lane = thread % 32, warp = thread / 32, g = lane >> 2, t = lane & 3;
     const int row = warp / OUT_BLOCKS * 16 * OUT_BLOCKS, column = warp % OUT_BLOCKS * 16 * in_blocks;  // of the warp in the tile
-    const Rows g_rows(it.gradient, it.out, out, thread), x_rows(it.source, it.in, in, thread);
-    const int end = min(num_real(it.atoms, it.bonds, it.num_rows), (split + 1) * it.rows_per_split);
+    const TileRows<side, stride> g_rows(it.gradient, it.out, tile.out, thread), x_rows(it.source, it.in, tile.in, thread);
+    const int end = tile.end();
     float* stages = shared + group * group_numbers;
-    int first = split * it.rows_per_split + group * at_once, next = first, to = 0;
+    int first = tile.begin() + group * at_once, next = first, to = 0;
     const auto copy = [&] {
         float* stage = stages + to * 2 * tile_numbers;
         if (next < end) {
             g_rows.copy(stage, next, end);
-            if (has_matrix) x_rows.copy(stage + tile_numbers, next, end);
+            if (tile.has_matrix) x_rows.copy(stage + tile_numbers, next, end);
         }
         commit_copies();
         next += GROUPS * at_once, to = to + 1 < STAGES ? to + 1 : 0;
@@ -100,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
                 }
 #pragma unroll
             for (int i = 0; i < in_blocks; i++) {
-                if (!has_matrix) continue;
+                if (!tile.has_matrix) continue;
                 float part[OUT_BLOCKS][2][4] = {};  // the tensor cores round sums towards zero: short ones only
 #pragma unroll
                 for (int k = 0; k < steps; k++) {
@@ -128,19 +101,5 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, 1) product_weight
         if (column == 0 && t == 0) bias_sums[row + 16 * (i / 2) + 2 * g + i % 2] = x;
     }
     __syncthreads();
-    const auto of_groups = [&](int at) {
-        float x = 0.0f;
-#pragma unroll
-        for (int i = 0; i < GROUPS; i++) x += shared[i * group_numbers + at];
-        return x;
-    };
-    const size_t before = size_t(split) * ((has_matrix ? it.out * it.in : 0) + (it.grad_bias == nullptr ? 0 : it.out));  // numbers of other splits
-    float *matrix = it.grad_weight + before, *bias_gradient = it.grad_bias + before;
-    const int outs = min(side, it.out - out), ins = min(side, it.in - in);
-#pragma unroll 1
-    for (int i = threadIdx.x / 32; has_matrix && i < outs; i += GROUPS * CHUNKS)
-#pragma unroll
-        for (int j = lane; j < side; j += 32)
-            if (j < ins) matrix[size_t(out + i) * it.in + in + j] = of_groups(i * sums_stride + j);
-    for (int i = threadIdx.x; has_bias && i < outs; i += GROUPS * threads) bias_gradient[out + i] = of_groups(side * sums_stride + i);
+    tile.write(shared, group_numbers);
 }

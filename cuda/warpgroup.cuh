@@ -33,45 +33,58 @@ __device__ __forceinline__ void copy_in_bulk(void* to, const void* from, uint32 
                  : "memory");
 }
 
-// Assembly of a product with 8 N rows: the number of rows, the registers of the sums and of the operands, and the sums themselves.
+// Assembly of a product with 8 N rows: the number of rows, the registers of the sums and of the operands, whether to add, and the sums themselves.
 #define ROWS_2 "16"
 #define ROWS_4 "32"
+#define ROWS_5 "40"
 #define ROWS_6 "48"
 #define ROWS_7 "56"
 #define ROWS_8 "64"
 #define ROWS_10 "80"
 #define SUMS_2 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define SUMS_4 SUMS_2 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define SUMS_6 SUMS_4 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define SUMS_5 SUMS_4 ",%16,%17,%18,%19"
+#define SUMS_6 SUMS_5 ",%20,%21,%22,%23"
 #define SUMS_7 SUMS_6 ",%24,%25,%26,%27"
 #define SUMS_8 SUMS_7 ",%28,%29,%30,%31"
 #define SUMS_10 SUMS_8 ",%32,%33,%34,%35,%36,%37,%38,%39"
-#define OPERANDS_2 "{%8,%9,%10,%11}, %12"
-#define OPERANDS_4 "{%16,%17,%18,%19}, %20"
-#define OPERANDS_6 "{%24,%25,%26,%27}, %28"
-#define OPERANDS_7 "{%28,%29,%30,%31}, %32"
-#define OPERANDS_8 "{%32,%33,%34,%35}, %36"
-#define OPERANDS_10 "{%40,%41,%42,%43}, %44"
+#define OPERANDS_2 "{%8,%9,%10,%11}, %12, p"
+#define OPERANDS_4 "{%16,%17,%18,%19}, %20, p"
+#define OPERANDS_5 "{%20,%21,%22,%23}, %24, p"
+#define OPERANDS_6 "{%24,%25,%26,%27}, %28, p"
+#define OPERANDS_7 "{%28,%29,%30,%31}, %32, p"
+#define OPERANDS_8 "{%32,%33,%34,%35}, %36, p"
+#define OPERANDS_10 "{%40,%41,%42,%43}, %44, p"
+#define ADD_2 "%13"
+#define ADD_4 "%21"
+#define ADD_5 "%25"
+#define ADD_6 "%29"
+#define ADD_7 "%33"
+#define ADD_8 "%37"
+#define ADD_10 "%45"
 #define OF(m) "+f"(d[m][0]), "+f"(d[m][1]), "+f"(d[m][2]), "+f"(d[m][3])
 #define ALL_2 OF(0), OF(1)
 #define ALL_4 ALL_2, OF(2), OF(3)
-#define ALL_6 ALL_4, OF(4), OF(5)
+#define ALL_5 ALL_4, OF(4)
+#define ALL_6 ALL_5, OF(5)
 #define ALL_7 ALL_6, OF(6)
 #define ALL_8 ALL_7, OF(7)
 #define ALL_10 ALL_8, OF(8), OF(9)
 
-// d [64 x 8 N] += a [64 x 16] b [16 x 8 N], where b's columns are rows of the matrix. A warp has 16 rows of a and of d, in the registers of
-// mma_half, and d[m] is of the rows 8 m .. 8 m + 7 of the matrix.
-#define DEFINE_PRODUCT(N)                                                                                                         \
-    __device__ __forceinline__ void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {                     \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" ROWS_##N "k16.f32.f16.f16 {" SUMS_##N \
-                     "}, " OPERANDS_##N ", p, 1, 1, 0;}"                                                                          \
-                     : ALL_##N                                                                                                    \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                                         \
-                     : "memory");                                                                                                 \
+// d [64 x 8 N] += a [64 x 16] b [16 x 8 N], where b's columns are rows of the matrix, or without `adds` d = a b. A warp has 16 rows of a and of
+// d, in the registers of mma_half, and d[m] is of the rows 8 m .. 8 m + 7 of the matrix.
+#define DEFINE_PRODUCT(N)                                                                                                    \
+    template <bool adds = true>                                                                                              \
+    __device__ __forceinline__ void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {                \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, " ADD_##N ", 0; wgmma.mma_async.sync.aligned.m64n" ROWS_##N              \
+                     "k16.f32.f16.f16 {" SUMS_##N "}, " OPERANDS_##N ", 1, 1, 0;}"                                           \
+                     : ALL_##N                                                                                               \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(adds)                                         \
+                     : "memory");                                                                                            \
     }
 DEFINE_PRODUCT(2)
 DEFINE_PRODUCT(4)
+DEFINE_PRODUCT(5)
 DEFINE_PRODUCT(6)
 DEFINE_PRODUCT(7)
 DEFINE_PRODUCT(8)

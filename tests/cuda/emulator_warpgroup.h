@@ -29,7 +29,7 @@ template <int>
 void wait_for_products_but() {}
 inline void arrived(float&) {}
 
-template <int N>
+template <bool adds = true, int N>
 void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {
     const auto sums = reinterpret_cast<std::uintptr_t>(&d);
     const uint32 in[6] = {a[0], a[1], a[2], a[3], uint32(sums), uint32(std::uint64_t(sums) >> 32)};
@@ -42,7 +42,7 @@ void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {
             auto* sum = reinterpret_cast<float*>(std::uint64_t(warp.in[lane][5]) << 32 | warp.in[lane][4]);
             for (int i = 0; i < 4 * N; i++) {
                 const int row = lane / 4 + i % 4 / 2 * 8, column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-                double x = sum[i];
+                double x = adds ? sum[i] : 0.0;
                 for (int k = 0; k < 16; k++) x += double(left(row, k)) * b(column, k);
                 sum[i] = x != x ? number(0x7fffffffu) : cut_off(x);
             }

@@ -152,6 +152,28 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     return worst
 
 
+def worst_weight(call: LayerNetworkCall, sizes: Tensor) -> float:
+    """Return the largest error of an element of a weight's gradient, relative to its columns, which have these sizes in turn."""
+    run = Pass(call, _saved(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
+    _, products, sums = _kernels(run)
+    worst = 0.0
+    for step in run.backward.steps:
+        for product in step.products if isinstance(step, WeightGrads) else ():
+            if product.weight is None or product.source is None:
+                continue
+            columns = []
+            for rows in (run.gradient(product.grad), run.rows(product.source)):
+                values = fill(run, rows, "atoms", even=True)
+                rows.values[: len(values)] *= sizes.to(values)[torch.arange(rows.width) % len(sizes)]
+                columns.append(rows.values[: len(values)].double())
+            products.weight_grads(WeightGrads((product,)))
+            sums.launch()
+            grad, x = columns
+            errors = (run.grad_parameters[product.weight].double() - grad.T @ x).abs()
+            worst = max(worst, float((errors / grad.norm(dim=0)[:, None] / x.norm(dim=0)).max()))
+    return worst
+
+
 def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
     run = Pass(call, _saved(call), backward=False, signs_alone=True)

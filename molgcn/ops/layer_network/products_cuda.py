@@ -163,7 +163,7 @@ class TensorCoreProducts:
             each.first_block = blocks
             partial += 4 * plan.splits * plan.split_numbers
             blocks += plan.num_blocks
-        function = kernel("product_weights.cu", "product_weights", weights_macros(run, tile), self._device)
+        function = kernel(f"{tile.kernel}.cu", tile.kernel, weights_macros(run, tile), self._device)
         function.launch(blocks, tile.threads, tile.shared_bytes, it, overlap=True)
         if not few:
             self._workspace.sums.launch()

@@ -15,7 +15,7 @@ from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.program import signed_values
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear
-from molgcn.ops.layer_network.weights_plan import Shape, WeightTile, weight_blocks
+from molgcn.ops.layer_network.weights_plan import Shape, WarpgroupWeightTile, WeightTile, weight_blocks
 from molgcn.ops.message_network import PRECISIONS
 
 Macros = dict[str, int]
@@ -140,8 +140,8 @@ def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macro
     return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 
 
-def weights_macros(run: Pass, tile: WeightTile) -> Macros:
-    """Return the macros of product_weights.cu."""
+def weights_macros(run: Pass, tile: WeightTile | WarpgroupWeightTile) -> Macros:
+    """Return the macros of the kernel that computes gradients of weights in such tiles."""
     return {**tile.defines, "PRECISION": PRECISIONS.index(run.call.options.precision), "MAX_PRODUCTS": MAX_PRODUCTS}
 
 
@@ -171,5 +171,5 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
             yield "product_rows.cu", grad_product(run, grad_launch, gpu)[1]
         elif isinstance(step, WeightGrads):
             for first in range(0, len(step.products), MAX_PRODUCTS):
-                some = step.products[first : first + MAX_PRODUCTS]
-                yield "product_weights.cu", weights_macros(run, weight_blocks(shapes_of(run, backward.gradients, some), gpu)[0])
+                tile, _ = weight_blocks(shapes_of(run, backward.gradients, step.products[first : first + MAX_PRODUCTS]), gpu)
+                yield f"{tile.kernel}.cu", weights_macros(run, tile)

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
 
 _DIVISIONS = 256  # the number of divisions that are remembered, since batches without padding have many sizes
 _ROWS_AT_ONCE = 32  # rows of a step of a group of warps
 _MOST_WARPS, _MOST_CHUNKS = 16, 11  # the most warps of a block, and the most 16 columns of its tile
+_MOST_WARPGROUP_CHUNKS = 12  # as many with asynchronous products
+_SLICES = ((6, 2), (7, 2), (8, 2), (6, 3), (10, 2))  # (in_groups, slices) with enough registers
+_SLICES_OF_THREE_WARPGROUPS = ((6, 2), (7, 2), (5, 4))
 
 
 class Shape(NamedTuple):
@@ -36,6 +39,7 @@ class WeightTile:
     chunks: int
     groups: int
     stages: int
+    kernel: ClassVar = "product_weights"
 
     @property
     def side(self) -> int:
@@ -67,8 +71,63 @@ class WeightTile:
         return -(-shape.out // self.side) * max(1, -(-shape.in_ // self.side))
 
     def time(self, division: WeightBlocks) -> float:
-        """Return how long a block takes for its rows and to add up its groups, in arbitrary units. The shares are those of an H100."""
+        """Return how long a block takes for its rows and to add up its groups, in nanoseconds on an H100."""
         return division.rows_per_split * self.chunks * (self.chunks + 1.4) + 100 * self.chunks**2
+
+
+@dataclass(frozen=True)
+class WarpgroupWeightTile:
+    """A tile of a weight's gradient, which groups of four warps compute together by Hopper's asynchronous products.
+
+    Attributes:
+        out_chunks: The number of 16 rows of the tile.
+        in_groups: The number of eight columns of the tile that are multiplied together.
+        slices: The number of times that a tile has so many columns.
+    """
+
+    out_chunks: int
+    in_groups: int
+    slices: int
+    kernel: ClassVar = "product_weights_async"
+    _stages: ClassVar = 3  # the number of steps whose rows a block has room for
+    groups: ClassVar = 1  # of warps that have other rows of the batch: measured on an H100, more of them have too few registers
+
+    @property
+    def out_side(self) -> int:
+        """The number of rows."""
+        return 16 * self.out_chunks
+
+    @property
+    def in_side(self) -> int:
+        """The number of columns."""
+        return 8 * self.in_groups * self.slices
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of a block: a warp for each 16 rows, in complete fours of warps."""
+        return 128 * -(-self.out_chunks // 4)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block in bytes: `Shared` in cuda/product_weights_async.cu, which in lower precision needs less."""
+        rows = self.out_side + self.in_side + 16 - self.in_side % 16
+        numbers = self._stages * _ROWS_AT_ONCE * rows + 2 * _ROWS_AT_ONCE * self.in_side + (self.in_side // 8 + 3) // 2 * 4
+        return 4 * max(numbers, self.out_side * (self.in_side + 5))
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The macros that tell the kernel what the tile is."""
+        sizes = {"OUT_CHUNKS": self.out_chunks, "IN_GROUPS": self.in_groups, "SLICES": self.slices}
+        return {**sizes, "STAGES": self._stages, "GROUPS": self.groups, "WARPGROUPS": 1}
+
+    def num_tiles(self, shape: Shape) -> int:
+        """Return the number of tiles of a gradient."""
+        return -(-shape.out // self.out_side) * max(1, -(-shape.in_ // self.in_side))
+
+    def time(self, division: WeightBlocks) -> float:
+        """Return how long a block takes for its rows and to write its sums, in nanoseconds on an H100."""
+        size = self.out_chunks * self.in_side / 16
+        return division.rows_per_split * (28.5 + 0.36 * size) + 100 * size
 
 
 @dataclass(frozen=True)
@@ -102,11 +161,11 @@ class WeightBlocks:
 
 
 @lru_cache(maxsize=_DIVISIONS)
-def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[WeightBlocks, ...]]:
+def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile | WarpgroupWeightTile, tuple[WeightBlocks, ...]]:
     """Return the tile and the divisions of the weight gradients that one launch computes: those that take the least time."""
     counts = Counter(shapes)  # layers have the same shapes
 
-    def time(tile: WeightTile) -> float:
+    def time(tile: WeightTile | WarpgroupWeightTile) -> float:
         divisions = _divisions(counts, tile, gpu)
         rounds = -(-sum(count * divisions[shape].num_blocks for shape, count in counts.items()) // gpu.num_multiprocessors)
         return rounds * max(map(tile.time, divisions.values()))
@@ -116,18 +175,23 @@ def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightTile, tuple[
     return tile, tuple(divisions[shape] for shape in shapes)
 
 
-def _tiles(gpu: Gpu) -> Iterator[WeightTile]:
+def _tiles(gpu: Gpu) -> Iterator[WeightTile | WarpgroupWeightTile]:
     """Yield the tiles that a GPU has shared memory for, each with as many groups and stages as fit."""
+    for out_chunks in range(1, _MOST_WARPGROUP_CHUNKS + 1) if gpu.has_warpgroups else ():
+        for in_groups, slices in _SLICES if out_chunks <= 8 else _SLICES_OF_THREE_WARPGROUPS:
+            tile = WarpgroupWeightTile(out_chunks, in_groups, slices)
+            if tile.shared_bytes <= gpu.shared_limit:
+                yield tile
     for chunks in range(2, _MOST_CHUNKS + 1):
         most = _MOST_WARPS // chunks
         for groups, stages in ((most, 3), *((groups, 2) for groups in range(most, 0, -1))):
-            tile = WeightTile(chunks, groups, stages)
-            if tile.shared_bytes <= gpu.shared_limit:
-                yield tile
+            square = WeightTile(chunks, groups, stages)
+            if square.shared_bytes <= gpu.shared_limit:
+                yield square
                 break
 
 
-def _divisions(counts: Mapping[Shape, int], tile: WeightTile, gpu: Gpu) -> dict[Shape, WeightBlocks]:
+def _divisions(counts: Mapping[Shape, int], tile: WeightTile | WarpgroupWeightTile, gpu: Gpu) -> dict[Shape, WeightBlocks]:
     """Return divisions with about a block for each multiprocessor, none of which is idle while others are in a second round."""
     tiles = {shape: tile.num_tiles(shape) for shape in counts}
     work = sum(count * shape.rows * tiles[shape] for shape, count in counts.items())
