@@ -9,11 +9,11 @@
 
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
-// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. APART: small products
-// have sums of their own, so that tensor cores cut a third as many sums off; each sum takes twice the registers.
-template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, bool APART = false>
+// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. LONG: sums of
+// every 64 columns are added up in float32, since tensor cores cut long ones off too often; each sum takes twice the registers.
+template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, bool LONG = false>
 struct ProductOf {
-    static constexpr int ahead = 2;  // steps whose operands are under way
+    static constexpr int ahead = 2, part_chunks = 4;  // steps whose operands are under way, and that a sum has if LONG
     static constexpr int groups = ROW_GROUPS;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
     float sum[COLUMNS][groups][4];
@@ -66,9 +66,14 @@ struct ProductOf {
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * STRIDE + 4 * t;
         float4 v[groups];
-        float apart[COLUMNS][groups][4], (&small)[COLUMNS][groups][4] = APART ? apart : sum;
+        float part[COLUMNS][groups][4], (&to)[COLUMNS][groups][4] = LONG ? part : sum;
 #pragma unroll
-        for (int i = 0; APART && i < COLUMNS * groups * 4; i++) (&apart[0][0][0])[i] = 0.0f;
+        for (int i = 0; LONG && i < COLUMNS * groups * 4; i++) (&part[0][0][0])[i] = 0.0f;
+        const auto add_up = [&](int chunk) {
+            if (!LONG || (chunk % part_chunks + 1 < part_chunks && chunk + 1 < in_chunks)) return;
+#pragma unroll
+            for (int i = 0; i < COLUMNS * groups * 4; i++) (&sum[0][0][0])[i] += (&part[0][0][0])[i], (&part[0][0][0])[i] = 0.0f;
+        };
         read(v, corner);
         if (unrolled && in_chunks == CHUNKS) {
             constexpr int at_once = CHUNKS >= 16 ? 8 : CHUNKS;
@@ -76,26 +81,30 @@ struct ProductOf {
             for (int first = 0; first < CHUNKS; first += at_once)
 #pragma unroll
                 for (int k = 0; k < at_once; k++)
-                    if (first + k < CHUNKS) step(small, k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
+                    if (first + k < CHUNKS) {
+                        step(to, k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
+                        add_up(first + k);
+                    }
         } else {
 #pragma unroll 1
             for (int first = 0; first < in_chunks; first += ahead)
 #pragma unroll
                 for (int i = 0; i < ahead; i++)
-                    if (first + i < in_chunks) step(small, i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+                    if (first + i < in_chunks) {
+                        step(to, i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+                        add_up(first + i);
+                    }
         }
 #pragma unroll
-        for (int i = 0; APART && i < COLUMNS * groups * 4; i++) {
-            float& x = (&sum[0][0][0])[i];
-            x = (x + (&apart[0][0][0])[i]) * larger_by(-0.25f * CHUNKS);  // the weight's scales make up for sums that are cut off thrice as often
-        }
+        for (int i = 0; LONG && i < COLUMNS * groups * 4; i++)
+            (&sum[0][0][0])[i] *= larger_by(0.375f * (part_chunks - CHUNKS));  // the weight's scales make up for sums of all chunks
     }
     __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll
         for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * STRIDE);
     }
-    // Adds v times operand i, small products to `small`. Meanwhile it reads the next v, and the operand `ahead` steps on.
-    __device__ __forceinline__ void step(float (&small)[COLUMNS][groups][4], int i, bool more, float4 (&v)[groups], const float* next) {
+    // Adds v times operand i to `to`. Meanwhile it reads the next v, and the operand `ahead` steps on.
+    __device__ __forceinline__ void step(float (&to)[COLUMNS][groups][4], int i, bool more, float4 (&v)[groups], const float* next) {
         uint32 a[COLUMNS][2][4], b[groups][2][2];
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
@@ -114,7 +123,7 @@ struct ProductOf {
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
-                for (int m = 0; m < groups; m++) mma_half(pass < 2 ? small[c][m] : sum[c][m], a[c][pass == 0], b[m][pass == 1]);
+                for (int m = 0; m < groups; m++) mma_half(to[c][m], a[c][pass == 0], b[m][pass == 1]);
     }
     // Calls body(row, first of two columns, the two sums) for what the lane holds.
     template <class Body>
