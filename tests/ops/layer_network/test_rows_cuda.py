@@ -52,7 +52,7 @@ def check_again(call: LayerNetworkCall) -> None:
         assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn", "feed-forward"))
 def test_values_computed_again_have_the_same_bits(emulate, network):
     check_again(random_call(spec_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
 
@@ -74,7 +74,7 @@ def test_parts_of_bonds_that_layers_share_are_added_up_once(emulate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("training", slow_but([True, False], True))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_float32(emulate, network, training):
     call = random_call(spec_of(network, 20), dtype=torch.float32, training=training)
