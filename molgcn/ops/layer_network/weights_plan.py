@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 32  # rows of a step of a group of warps
 _MOST_WARPS, _MOST_CHUNKS = 16, 11  # the most warps of a block, and the most 16 columns of its tile
 _MOST_WARPGROUP_CHUNKS = 12  # as many with asynchronous products
 _SLICES = ((6, 2), (7, 2), (8, 2), (6, 3), (10, 2))  # (in_groups, slices) with enough registers
-_SLICES_OF_THREE_WARPGROUPS = ((6, 2), (7, 2), (5, 4))
+_SLICES_OF_THREE_WARPGROUPS = ((6, 2), (7, 2), (5, 4))  # for tiles of more than 128 rows, whose threads have fewer registers
 
 
 class Shape(NamedTuple):
@@ -39,7 +39,7 @@ class WeightTile:
     chunks: int
     groups: int
     stages: int
-    kernel: ClassVar = "product_weights"
+    kernel: ClassVar[str] = "product_weights"
 
     @property
     def side(self) -> int:
@@ -88,9 +88,9 @@ class WarpgroupWeightTile:
     out_chunks: int
     in_groups: int
     slices: int
-    kernel: ClassVar = "product_weights_async"
-    _stages: ClassVar = 3  # the number of steps whose rows a block has room for
-    groups: ClassVar = 1  # of warps that have other rows of the batch: measured on an H100, more of them have too few registers
+    kernel: ClassVar[str] = "product_weights_async"
+    _stages: ClassVar[int] = 3  # the number of steps whose rows a block has room for
+    groups: ClassVar[int] = 1  # of warps that have other rows of the batch: measured on an H100, more of them have too few registers
 
     @property
     def out_side(self) -> int:
