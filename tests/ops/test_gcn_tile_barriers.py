@@ -9,7 +9,7 @@ SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 
 
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["tiles", "large"])
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["tiles", "large"])
 @pytest.mark.parametrize(
     ("hidden", "options"),
     [

@@ -71,7 +71,7 @@ def test_what_orders(find_races, source, how, ordered):
             kernel.launch(1, 64, 1024, Parameters(how))
 
 
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("hidden", "options"),
     [
@@ -101,7 +101,7 @@ def test_atoms(find_races, hidden, options, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"])
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16", "tile_nodes": 48}], ids=str)
 def test_rows(find_races, options, sizes):
     inputs = inputs_of([max(size, 2) for size in sizes], 11, 32, 3, **options)[0]
