@@ -9,11 +9,11 @@
 
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
-// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. LONG: sums of
-// every 64 columns are added up in float32, since tensor cores cut long ones off too often; each sum takes twice the registers.
-template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, bool LONG = false>
+// tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. With
+// PART_CHUNKS sums of so many chunks are added up in float32, since tensor cores cut long ones off too often; it takes twice the registers.
+template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, int PART_CHUNKS = 0>
 struct ProductOf {
-    static constexpr int ahead = 2, part_chunks = 4;  // steps whose operands are under way, and that a sum has if LONG
+    static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = ROW_GROUPS;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
     float sum[COLUMNS][groups][4];
@@ -66,11 +66,11 @@ struct ProductOf {
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * STRIDE + 4 * t;
         float4 v[groups];
-        float part[COLUMNS][groups][4], (&to)[COLUMNS][groups][4] = LONG ? part : sum;
+        float part[COLUMNS][groups][4], (&to)[COLUMNS][groups][4] = PART_CHUNKS > 0 ? part : sum;
 #pragma unroll
-        for (int i = 0; LONG && i < COLUMNS * groups * 4; i++) (&part[0][0][0])[i] = 0.0f;
+        for (int i = 0; PART_CHUNKS > 0 && i < COLUMNS * groups * 4; i++) (&part[0][0][0])[i] = 0.0f;
         const auto add_up = [&](int chunk) {
-            if (!LONG || (chunk % part_chunks + 1 < part_chunks && chunk + 1 < in_chunks)) return;
+            if (PART_CHUNKS == 0 || ((chunk + 1) % PART_CHUNKS > 0 && chunk + 1 < in_chunks)) return;
 #pragma unroll
             for (int i = 0; i < COLUMNS * groups * 4; i++) (&sum[0][0][0])[i] += (&part[0][0][0])[i], (&part[0][0][0])[i] = 0.0f;
         };
@@ -96,8 +96,8 @@ struct ProductOf {
                     }
         }
 #pragma unroll
-        for (int i = 0; LONG && i < COLUMNS * groups * 4; i++)
-            (&sum[0][0][0])[i] *= larger_by(0.375f * (part_chunks - CHUNKS));  // the weight's scales make up for sums of all chunks
+        for (int i = 0; PART_CHUNKS > 0 && i < COLUMNS * groups * 4; i++)
+            (&sum[0][0][0])[i] *= larger_by(0.375f * (PART_CHUNKS - CHUNKS));  // the weight's scales make up for sums of all chunks
     }
     __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll

@@ -38,15 +38,17 @@ constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_
 
 #include "halves_product.cuh"
 
-// Whether a product is LONG, as `ProductOf` explains, and there are registers for that.
-__device__ constexpr bool is_long(int of_chunks, int tiles) { return PRECISION == PRECISION_FLOAT32 && of_chunks > 14 && tiles == 1 && !WARPGROUPS; }
-using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT, is_long(Source::chunks, MIDDLE_TILES)>;
+// Returns the PART_CHUNKS of a product: four where it is long, and there are registers for that.
+__device__ constexpr int part_chunks(int of_chunks, int tiles) {
+    return PRECISION == PRECISION_FLOAT32 && of_chunks > 14 && tiles == 1 && !WARPGROUPS ? 4 : 0;
+}
+using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT, part_chunks(Source::chunks, MIDDLE_TILES)>;
 #if WARPGROUPS
 #include "bulk_rows.cuh"
 #include "warpgroup_product.cuh"
 using Last = WarpgroupProductOf<COLUMN_TILES, chunks>;
 #else
-using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT, is_long(chunks, COLUMN_TILES)>;
+using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT, part_chunks(chunks, COLUMN_TILES)>;
 #endif
 
 #include "product_finish.cuh"
