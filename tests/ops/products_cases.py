@@ -58,13 +58,13 @@ def call_of(
 
 def worst_forward(call: LayerNetworkCall) -> float:
     """Return the largest error of a row that the launch of a matrix product gives; the batch's moments and statistics are checked too."""
-    run = Pass(call, _saved(call), backward=False, signs_alone=True)
+    run = Pass(call, saved_of(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
         first, before, gather, then, after, leaves, beside = launch
         if not isinstance(first, Linear):
             continue
-        rows, products, _ = _kernels(run)  # for each launch, since its source is not what the launch before has left parts of
+        rows, products, _ = kernels_of(run)  # for each launch, since its source is not what the launch before has left parts of
         last, kind = after or beside or then or first, run.program.values[first.out].rows
         reads = before or gather or first
         source = fill(run, run.rows(reads.source), kind, even=before is not None)
@@ -139,10 +139,10 @@ def _followed(run: Pass, end: Linear | Finish, rows: Tensor) -> Tensor:
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     """Return the largest errors of the gradients of rows, weights and biases."""
-    run = Pass(call, _saved(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
+    run = Pass(call, saved_of(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
     worst = {"rows": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
     for launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
-        rows, products, sums = _kernels(run)
+        rows, products, sums = kernels_of(run)
         if isinstance(launch.step, InputGrad):
             for kind, error in _input_grad_errors(run, rows, products, launch):
                 worst[kind] = max(worst[kind], error)
@@ -152,39 +152,17 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     return worst
 
 
-def worst_weight(call: LayerNetworkCall, sizes: Tensor) -> float:
-    """Return the largest error of an element of a weight's gradient, relative to its columns, which have these sizes in turn."""
-    run = Pass(call, _saved(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
-    _, products, sums = _kernels(run)
-    worst = 0.0
-    for step in run.backward.steps:
-        for product in step.products if isinstance(step, WeightGrads) else ():
-            if product.weight is None or product.source is None:
-                continue
-            columns = []
-            for rows in (run.gradient(product.grad), run.rows(product.source)):
-                values = fill(run, rows, "atoms", even=True)
-                rows.values[: len(values)] *= sizes.to(values)[torch.arange(rows.width) % len(sizes)]
-                columns.append(rows.values[: len(values)].double())
-            products.weight_grads(WeightGrads((product,)))
-            sums.launch()
-            grad, x = columns
-            errors = (run.grad_parameters[product.weight].double() - grad.T @ x).abs()
-            worst = max(worst, float((errors / grad.norm(dim=0)[:, None] / x.norm(dim=0)).max()))
-    return worst
-
-
 def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, with arbitrary values in memory."""
-    run = Pass(call, _saved(call), backward=False, signs_alone=True)
-    rows, products, sums = _kernels(run)
+    run = Pass(call, saved_of(call), backward=False, signs_alone=True)
+    rows, products, sums = kernels_of(run)
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
         if launch.before is not None:
             rows.leave_moments(launch.before)
         if isinstance(launch.step, Linear):
             products.linear(launch)
     run = Pass(call, run.saved, backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
-    rows, products, sums = _kernels(run)
+    rows, products, sums = kernels_of(run)
     for grad_launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
         if grad_launch.before is not None:
             rows.leave_sums(grad_launch.before)
@@ -195,7 +173,8 @@ def launch_all(call: LayerNetworkCall) -> None:
             sums.launch()
 
 
-def _kernels(run: Pass) -> tuple[RowKernels, TensorCoreProducts, PartSums]:
+def kernels_of(run: Pass) -> tuple[RowKernels, TensorCoreProducts, PartSums]:
+    """Return what launches the kernels of a pass."""
     workspace = Workspace(run.graph.x)
     ends = LayerEnds(run, workspace)
     return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends), workspace.sums
@@ -306,7 +285,8 @@ def _weight_grad_errors(run: Pass, products: TensorCoreProducts, sums: PartSums,
             yield "biases", relative_error(run.grad_parameters[product.bias], grad.sum(0), grad.norm())
 
 
-def _saved(call: LayerNetworkCall) -> Tensor:
+def saved_of(call: LayerNetworkCall) -> Tensor:
+    """Return the memory of what a forward pass saves, filled with NaN."""
     return call.graph.x.new_full((saved_numbers(call, signs_alone=True),), torch.nan)
 
 

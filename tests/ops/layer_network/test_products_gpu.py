@@ -34,8 +34,7 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
 def test_products_beside_each_other(options, in_channels, hidden, real):
     # Where the widths are equal, rows of the feed-forward block have the seed of its weight, and all terms of some sums are positive.
     sage = {"message": "sage", "mlp_norm": False, "feed_forward": False, **options}
-    of_rows = 3e-7 if options.get("residual") else 2e-7  # gradients go through relu first, as below
-    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **sage), of_rows)
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **sage))
 
 
 @pytest.mark.parametrize("real", [17, 740, 20_000])

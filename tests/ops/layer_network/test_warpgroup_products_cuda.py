@@ -3,8 +3,9 @@
 import pytest
 import torch
 from emulated import gpu_memory
-from products_cases import call_of, launch_all, worst_backward, worst_forward, worst_weight
+from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100
+from weight_grads_cases import worst_weight
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
