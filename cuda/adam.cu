@@ -1,7 +1,7 @@
 // Adam's step for all parameters: `adam_begin` counts the step and sums the squares of the gradients, `adam_update` clips and updates.
 //
 // A block has `elements` numbers of one tensor. `adam_update` does not let the next kernel start early, since kernels may read weights before
-// they wait. Macros: MAX_TENSORS, MAX_GROUPS.
+// they wait. So both kernels may read what a step has changed before they wait themselves. Macros: MAX_TENSORS, MAX_GROUPS.
 #include "device.cuh"
 #include "adam_structs.h"  // molgcn/ops/adam_cuda.py
 
@@ -17,13 +17,24 @@ __device__ __forceinline__ double block_sum(double x, double* sums) {
     return total;
 }
 
-// Counts the step, and writes the sum of the squares of each block's gradients.
+// The corrections of the moving averages of a tensor's gradient and of its square.
+__device__ __forceinline__ double* corrections_of(const Parameters& p, const Entry& it) { return p.corrections + 2 * (&it - p.tensors); }
+
+// Counts the step and finds its corrections of the moving averages, and writes the sum of the squares of each block's gradients.
 extern "C" __global__ void __launch_bounds__(threads) adam_begin(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Entry& it = entry_of_block(p.tensors, p.num_tensors);
     const int first = (blockIdx.x - it.first_block) * elements + threadIdx.x;
+    double corrections[2];
+    if (first == 0) {
+        const Group& group = p.groups[it.group];
+        const float step = *it.step + 1.0f;
+        corrections[0] = 1.0 - pow(group.beta1, static_cast<double>(step)), corrections[1] = 1.0 - pow(group.beta2, static_cast<double>(step));
+        *it.step = step;
+    }
     wait_for_previous();
-    if (first == 0) *it.step += 1.0f;
+    if (first == 0)
+        for (int k = 0; k < 2; k++) corrections_of(p, it)[k] = corrections[k];
     if (p.max_norm <= 0.0f) return;
     double squares = 0.0;
     for (int k = 0; k < each; k++) {
@@ -49,21 +60,24 @@ extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_c
 #pragma unroll
     for (int k = 0; k < each; k++) {
         const int i = first + k * threads;
-        if (i < it.size) parameters[k] = it.parameter[i], gradients[k] = it.gradient[i], means[k] = it.mean[i], squares_of[k] = it.square[i];
+        if (i < it.size) parameters[k] = it.parameter[i], means[k] = it.mean[i], squares_of[k] = it.square[i];
     }
+    wait_and_hold_next();
+#pragma unroll
+    for (int k = 0; k < each; k++)
+        if (first + k * threads < it.size) gradients[k] = it.gradient[first + k * threads];
     double squares = 0.0;
     if (p.max_norm > 0.0f) {
         for (int block = threadIdx.x; block < static_cast<int>(gridDim.x); block += threads) squares += p.squares[block];
         squares = block_sum(squares, reinterpret_cast<double*>(memory));
     }
-    const auto correction = [&](double beta) { return 1.0 - pow(beta, static_cast<double>(*it.step)); };
     if (threadIdx.x == 0) {
         shared.rate = group.rate_address == nullptr ? group.rate : *group.rate_address;
-        shared.step_size = static_cast<float>(shared.rate / correction(group.beta1));
+        shared.step_size = static_cast<float>(shared.rate / corrections_of(p, it)[0]);
         const float factor = p.max_norm / (static_cast<float>(sqrt(squares)) + 1e-6f);
         shared.clip = p.max_norm > 0.0f && !(factor >= 1.0f) ? factor : 1.0f;  // NaN stays
     } else if (threadIdx.x == 32) {  // another warp, at the same time
-        shared.root_correction = static_cast<float>(sqrt(correction(group.beta2)));
+        shared.root_correction = static_cast<float>(sqrt(corrections_of(p, it)[1]));
     }
     __syncthreads();
     const Factors factors = shared;

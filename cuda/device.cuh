@@ -168,6 +168,12 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// The same, but the next kernel starts only when this one has ended.
+__device__ __forceinline__ void wait_and_hold_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // Functions for the blocks of a cluster, from Hopper on. They meet, write to each other's shared memory, and get copies of global memory
 // together.

@@ -35,7 +35,7 @@ _HEADER = Header(
     Parameters=[
         ("Entry", "tensors[MAX_TENSORS]"),
         ("Group", "groups[MAX_GROUPS]"),
-        ("double*", "squares"),  # one number per block
+        ("double*", "squares corrections"),  # one number per block; two per tensor
         ("float", "max_norm"),  # 0: no clipping
         ("int", "num_tensors"),
     ],
@@ -83,10 +83,11 @@ def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], m
             it.tensors[index] = (*(tensor.data_ptr() for tensor in one), size, blocks, number)
             index, blocks = index + 1, blocks + max(-(-size // _ELEMENTS), 1)
     device = next(one.parameter.device for _, parameters in groups for one in parameters)
-    squares = torch.empty(blocks, dtype=torch.float64, device=device)
-    it.squares, it.max_norm, it.num_tensors = squares.data_ptr(), max_norm or 0.0, count
+    scratch = torch.empty(blocks + 2 * count, dtype=torch.float64, device=device)
+    it.squares, it.corrections = scratch.data_ptr(), scratch[blocks:].data_ptr()
+    it.max_norm, it.num_tensors = max_norm or 0.0, count
     for name in ("adam_begin", "adam_update"):
-        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=name == "adam_begin")
+        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=True)
 
 
 def _set_options(group: Any, options: Mapping[str, Any]) -> None:
