@@ -108,10 +108,15 @@ def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds:
 
 
 def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return memory for the gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted."""
+    """Return memory for the gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted.
+
+    Gradients that are zero whatever the batch are set.
+    """
     x, bonds = call.graph.x, call.graph.bonds
+    of_parameters, zeros = gradients_of_parameters(call)
+    zeros.zero_()
     of_bonds = x.new_empty(bonds.shape if grad_bonds and bonds is not None else (0, 0))
-    return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [*gradients_of_parameters(call).values()]
+    return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [*of_parameters.values()]
 
 
 class _Network(torch.autograd.Function):

@@ -12,6 +12,7 @@ from molgcn.cuda_runtime.structs import Header
 
 _MAX_SUMS = 128  # the most sums of a launch
 _THREADS = 256  # threads of a block
+_VECTOR_BYTES = 16  # the alignment of four numbers
 _MOST_PARTS, _MOST_SHARES = 8, 8  # a number with more parts than the first is shared by several threads, at most the second
 
 _HEADER = Header(
@@ -20,6 +21,7 @@ _HEADER = Header(
         ("const real*", "parts add"),  # add may be null
         ("real*", "out"),
         ("int", "num_parts step numbers shares first_block"),
+        ("int", "vector"),  # the numbers of a thread
     ],
     Parameters=[("Sum", "sums[MAX_SUMS]"), ("int", "num_sums")],
 )
@@ -53,6 +55,11 @@ class Sum(NamedTuple):
             shares *= 2
         return shares
 
+    def vector(self, number_bytes: int) -> int:
+        """Return how many numbers, of `number_bytes` bytes, a thread adds up: four where each part has whole aligned fours."""
+        aligned = all(address % _VECTOR_BYTES == 0 for address in (self.out, self.parts, self.add))
+        return 4 if aligned and self.numbers % 4 == 0 and self.step % 4 == 0 else 1
+
 
 class PartSums:
     """The sums of a pass whose parts have been left and are still to be added up.
@@ -76,6 +83,11 @@ class PartSums:
             self.add(Sum(out.data_ptr(), out.numel(), parts, num_parts, step))
             parts += out.numel() * self._like.element_size()
 
+    def add_zeros(self, out: Tensor) -> None:
+        """Remember to set a tensor to zero, which is the sum of no parts."""
+        if out.numel() > 0:
+            self.add(Sum(out.data_ptr(), out.numel(), parts=0, num_parts=0, step=0))
+
     def take(self, out: int) -> Sum | None:
         """Return the sum with the address `out` and forget it, or None if it is not waiting."""
         return self._sums.pop(out, None)
@@ -92,7 +104,7 @@ class PartSums:
             blocks = 0
             for each, left in zip(it.sums, some, strict=False):
                 each.out, each.numbers, each.parts, each.num_parts, each.step, each.add = left
-                each.shares, each.first_block = left.shares, blocks
-                blocks += -(-left.numbers * left.shares // _THREADS)
+                each.shares, each.first_block, each.vector = left.shares, blocks, left.vector(number_bytes)
+                blocks += -(-left.numbers * left.shares // (_THREADS * each.vector))
             function = kernel("part_sums.cu", "part_sums", defines, self._like.device)
-            function.launch(blocks, _THREADS, number_bytes * _THREADS, it, overlap=True)
+            function.launch(blocks, _THREADS, 4 * number_bytes * _THREADS, it, overlap=True)

@@ -155,9 +155,18 @@ class Pass:
         """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
         return 1.0 if mask.dropout is None else 1 / (1 - self.call.dropout_rate)
 
-    @cached_property
+    @property
     def grad_parameters(self) -> Mapping[str, Tensor]:
         """The memory for every parameter's gradient, by its name: see :func:`gradients_of_parameters`."""
+        return self._gradients[0]
+
+    @property
+    def zero_gradients(self) -> Tensor:
+        """The part of that memory that a pass sets to zero."""
+        return self._gradients[1]
+
+    @cached_property
+    def _gradients(self) -> tuple[Mapping[str, Tensor], Tensor]:
         return gradients_of_parameters(self.call)
 
     def moments(self, norm: str) -> Tensor:
@@ -181,19 +190,20 @@ class Pass:
         return mean, variance
 
 
-def gradients_of_parameters(call: LayerNetworkCall) -> dict[str, Tensor]:
-    """Return memory for every parameter's gradient, by its name.
+def gradients_of_parameters(call: LayerNetworkCall) -> tuple[dict[str, Tensor], Tensor]:
+    """Return uninitialised memory for every parameter's gradient, by its name, and the part of it that is to become zero.
 
-    It is zero for an eps that is not learnt and for biases that a norm subtracts again, otherwise uninitialised.
+    Gradients are zero for an eps that is not learnt and for biases that a norm subtracts again. They lie one after another.
     """
     spec = call.spec
-    zeros = biases_without_effect(program_of(spec, call.dropout_rate > 0), call.norms_of_batch)
-    shapes = {name: shape for name, shape in spec.parameters.items() if name in zeros or (name.endswith(".eps") and not spec.train_eps)}
+    left_out = biases_without_effect(program_of(spec, call.dropout_rate > 0), call.norms_of_batch)
+    shapes = {name: shape for name, shape in spec.parameters.items() if name in left_out or (name.endswith(".eps") and not spec.train_eps)}
     made = {name: call.graph.x.new_empty(shape) for name, shape in spec.parameters.items() if name not in shapes}
     sizes = [math.prod(shape) for shape in shapes.values()]
-    parts = call.graph.x.new_zeros(sum(sizes)).split(sizes) if sizes else ()  # one launch
+    zeros = call.graph.x.new_empty(sum(sizes))
+    parts = zeros.split(sizes) if sizes else ()
     found = made | {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return {name: found[name] for name in spec.parameters}
+    return {name: found[name] for name in spec.parameters}, zeros
 
 
 def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:

@@ -30,6 +30,8 @@ class PlainSteps:
 
     def __init__(self, run: Pass) -> None:
         self.run = run
+        if run.is_backward:
+            run.zero_gradients.zero_()
 
     def forward(self, step: Step) -> None:
         """Compute a step's value."""

@@ -45,6 +45,7 @@ class CudaSteps:
         self._launches, self._grad_launches = {}, {}
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
+            self._sums.add_zeros(run.zero_gradients)
             self._launches = again_launches(run, run.backward.steps)
             self._grad_launches = backward_launches(run, run.backward.steps, device)
         else:

@@ -44,7 +44,9 @@ class TileSteps:
         self._products = TileProducts(run, self._workspace, self._ends)
         self._device = run.graph.x.device
         self._of_bonds: list[InputGrad] = []
-        if not run.is_backward:
+        if run.is_backward:
+            self._workspace.sums.add_zeros(run.zero_gradients)
+        else:
             run.lay_out_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
 
     def forward(self, step: Step) -> None:

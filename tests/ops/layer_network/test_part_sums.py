@@ -15,16 +15,18 @@ def sum_of(out, parts, add=None):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("num_parts", [0, 1, 8, 9, 47, 530])
-def test_parts_are_added_up(emulate, num_parts, dtype):
-    parts, add = torch.randn(num_parts, 300, dtype=dtype), torch.randn(33, dtype=dtype)
-    wide, narrow = torch.full((250,), torch.nan, dtype=dtype), add.clone()
+@pytest.mark.parametrize(("wide", "narrow"), [(250, 33), (252, 36), (1028, 4)])
+def test_parts_are_added_up(emulate, num_parts, wide, narrow, dtype):
+    step = wide + narrow + 12
+    parts, add = torch.randn(num_parts, step, dtype=dtype), torch.randn(narrow, dtype=dtype)
+    first, second = torch.full((wide,), torch.nan, dtype=dtype), add.clone()
     sums = PartSums(parts)
-    sums.add(sum_of(wide, parts[:, :250]))
-    sums.add(sum_of(narrow, parts[:, 267:], narrow))  # in the place of what is added
+    sums.add(sum_of(first, parts[:, :wide]))
+    sums.add(sum_of(second, parts[:, -narrow:], second))  # in the place of what is added
     sums.launch()
-    size = parts.double().abs().sum(0) + 1
-    assert ((wide.double() - parts[:, :250].double().sum(0)).abs() <= 3e-7 * size[:250]).all()
-    assert ((narrow.double() - add.double() - parts[:, 267:].double().sum(0)).abs() <= 3e-7 * size[267:]).all()
+    size, exact = parts.double().abs().sum(0) + 1, parts.double().sum(0)
+    assert ((first.double() - exact[:wide]).abs() <= 3e-7 * size[:wide]).all()
+    assert ((second.double() - add.double() - exact[-narrow:]).abs() <= 3e-7 * size[-narrow:]).all()
     sums.launch()  # nothing is left
     assert emulate.num_launches == 1
 
