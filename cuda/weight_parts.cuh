@@ -7,20 +7,13 @@
 
 constexpr int sums_stride = in_side + 4, sums_numbers = out_side * (sums_stride + 1);  // of a group: rows of the tile, then the bias
 
-// Returns the product that a block belongs to.
-__device__ __forceinline__ const Product& product_of(const Parameters& p) {
-    int number = 0;
-    while (number + 1 < p.num_products && p.products[number + 1].first_block <= static_cast<int>(blockIdx.x)) number++;
-    return p.products[number];
-}
-
 // A block's tile of a gradient, and its split of the rows.
 struct Tile {
     const Product& it;
     int split, out, in, outs, ins;  // the first row and column, and how many there are
     bool has_matrix, has_bias;
 
-    __device__ __forceinline__ explicit Tile(const Parameters& p) : it(product_of(p)) {
+    __device__ __forceinline__ explicit Tile(const Parameters& p) : it(entry_of_block(p.products, p.num_products)) {
         const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, across = (it.out + out_side - 1) / out_side;
         split = index / it.num_tiles, out = out_side * (tile % across), in = in_side * (tile / across);
         outs = min(out_side, it.out - out), ins = min(in_side, it.in - in);

@@ -28,7 +28,8 @@ from molgcn.ops.layer_network.program import Program, biases_without_effect, mas
 from molgcn.ops.layer_network.steps import Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
-_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch for such a batch
+_LAYERS_TOGETHER = 4  # the layers whose weight gradients are one launch in a batch of at most FEW_ATOMS atoms
+_VERY_FEW_ATOMS = 1536  # up to this many atoms in a batch, those of all layers are
 
 
 class Rows(NamedTuple):
@@ -268,9 +269,11 @@ def summed_values(program: Program) -> frozenset[int]:
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
     """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
-    few = call.graph.x.is_cuda and call.graph.num_nodes <= FEW_ATOMS
-    on_tiles = 1 if call.options.recompute else LAYERS_OF_LAUNCH
-    together = on_tiles if pays(call) else _LAYERS_TOGETHER if few else 1
+    together, num_atoms = 1, call.graph.num_nodes
+    if pays(call):
+        together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
+    elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
+        together = call.spec.num_layers if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
     pool, recompute = call.spec.pool == "max", call.options.recompute
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, pool, together, recompute, call.norms_of_batch)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END
 
-MAX_WEIGHTS = 64  # the most weights that one launch prepares
-MAX_PRODUCTS = 32  # the most weight gradients that one launch computes
+MAX_WEIGHTS = 128  # the most weights that one launch prepares
+MAX_PRODUCTS = 64  # the most weight gradients that one launch computes
 
 _OPERANDS = Header(
     "product_operands_structs.h",
