@@ -6,6 +6,7 @@
 #include "product_operands_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
 constexpr int threads = 256, warps = threads / 32;
+constexpr int together = 2;  // blocks of 16 x 16 that a warp keeps in registers; it loads others twice
 
 // In each 16 x 16 block lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3.
 extern "C" __global__ void __launch_bounds__(threads) product_operands(const __grid_constant__ Parameters p) {
@@ -19,30 +20,53 @@ extern "C" __global__ void __launch_bounds__(threads) product_operands(const __g
         const float* values = k % weights == 0 ? it.values : it.other;
         return row < it.rows && column < it.columns ? __ldg(values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
     };
-    wait_for_previous();
+    // No kernel that writes weights lets this one start before it has ended.
+    float x[together][4][2], largest[2] = {};
+    const auto bring = [&](int k, float (&to)[4][2]) {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) largest[j] = fmaxf(largest[j], fabsf(to[e][j] = load(k, j, e)));
+    };
+#pragma unroll
+    for (int i = 0; i < together; i++) bring(warp + i * warps, x[i]);
+    for (int k = warp + together * warps; k < count; k += warps) {
+        float more[4][2];
+        bring(k, more);
+    }
+#pragma unroll
     for (int j = 0; j < 2; j++) {
-        float x = 0.0f;
-        for (int k = warp; k < count; k += warps)
-            for (int e = 0; e < 4; e++) x = fmaxf(x, fabsf(load(k, j, e)));
-        x = fmaxf(x, shuffle_xor(x, 1));
-        x = fmaxf(x, shuffle_xor(x, 2));
-        if (lane % 4 == 0) most[16 * warp + first + j] = x;
+        largest[j] = fmaxf(largest[j], shuffle_xor(largest[j], 1));
+        largest[j] = fmaxf(largest[j], shuffle_xor(largest[j], 2));
+        if (lane % 4 == 0) most[16 * warp + first + j] = largest[j];
     }
     __syncthreads();
     Scale scale[2];
+#pragma unroll
     for (int j = 0; j < 2; j++) {
-        float x = 0.0f;
-        for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + first + j]);
-        scale[j] = Scale(bits(x));
-        if (warp == 0 && lane % 4 == 0) it.scales[16 * chunk + first + j] = scale[j].down * larger_by(0.375f * count);
+        float all = 0.0f;
+        for (int i = 0; i < warps; i++) all = fmaxf(all, most[16 * i + first + j]);
+        scale[j] = Scale(bits(all));
     }
+    wait_for_previous();  // until the memory for operands is free
+    if (warp == 0 && lane % 4 == 0)
+        for (int j = 0; j < 2; j++) it.scales[16 * chunk + first + j] = scale[j].down * larger_by(0.375f * count);
     float4* to = reinterpret_cast<float4*>(it.fragments) + 64 * size_t(chunk) * count + lane;
-    for (int k = warp; k < count; k += warps) {
+    const auto put = [&](int k, const float (&from)[4][2]) {
         uint32 high[4], low[4];
+#pragma unroll
         for (int half = 0; half < 2; half++)
+#pragma unroll
             for (int j = 0; j < 2; j++)
-                split_halves(load(k, j, 2 * half) * scale[j].up, load(k, j, 2 * half + 1) * scale[j].up, high[2 * half + j], low[2 * half + j]);
+                split_halves(from[2 * half][j] * scale[j].up, from[2 * half + 1][j] * scale[j].up, high[2 * half + j], low[2 * half + j]);
         to[64 * k] = make_float4(number(high[0]), number(high[1]), number(high[2]), number(high[3]));
         to[64 * k + 32] = make_float4(number(low[0]), number(low[1]), number(low[2]), number(low[3]));
+    };
+#pragma unroll
+    for (int i = 0; i < together; i++)
+        if (warp + i * warps < count) put(warp + i * warps, x[i]);
+    for (int k = warp + together * warps; k < count; k += warps) {
+        bring(k, x[0]);
+        put(k, x[0]);
     }
 }

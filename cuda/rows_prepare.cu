@@ -36,10 +36,15 @@ extern "C" __global__ void __launch_bounds__(256) rows_scale(const __grid_consta
     if (atom < atoms_of(p)) p.new_scale[atom] = inverse_root_degree(p, atom);
 }
 
+// Several threads share an atom's bonds. The batch is older than the previous kernel, so that each finds its first pair before it waits.
 extern "C" __global__ void __launch_bounds__(256) rows_pair(const __grid_constant__ Parameters p) {
-    const int atom = blockIdx.x * blockDim.x + threadIdx.x;
+    const int thread = blockIdx.x * blockDim.x + threadIdx.x, atom = thread / p.lanes;
+    const bool there = atom < atoms_of(p);
+    const int begin = there ? __ldg(p.rowptr + atom) : 0, end = there ? __ldg(p.rowptr + atom + 1) : 0;
+    const auto pair = [&](int bond) { return Incoming::row_of(p.code, reverse_of(p, atom, bond)); };
+    int bond = begin + thread % p.lanes;
+    const int first = bond < end ? pair(bond) : 0;
     wait_for_previous();
-    if (atom >= atoms_of(p)) return;
-    const int end = __ldg(p.rowptr + atom + 1);
-    for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) p.new_paired[bond] = Incoming::row_of(p.code, reverse_of(p, atom, bond));
+    if (bond < end) p.new_paired[bond] = first;
+    for (bond += p.lanes; bond < end; bond += p.lanes) p.new_paired[bond] = pair(bond);
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
@@ -173,6 +173,19 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
     return launches
 
 
+def pooled_end(run: Pass, launches: Mapping[Step, Launch]) -> Finish | None:
+    """Return the end of the last layer if the launch of the pooling applies it: nothing else reads its value.
+
+    Args:
+        run: The pass.
+        launches: The launches of the forward pass.
+    """
+    last = run.program.steps[-1]
+    if not isinstance(last, Finish) or launches[last].step is not last or last.out in run.kept or run.graph.num_graphs == 0:
+        return None
+    return last if last.norm is None or last.norm in run.spec.batch_norms else None
+
+
 def again_launches(run: Pass, steps: Sequence[GradStep | Step]) -> dict[Step, Launch]:
     """Return the launches of the steps of the forward pass among the steps of a backward pass, each under its last step."""
     launches: dict[Step, Launch] = {}
@@ -234,6 +247,12 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
     else:
         able = isinstance(step, InputGrad) and tensor_cores
     return following if able and step.source is not None and step.source.out == following.grad else None
+
+
+def summed_by_pool(run: Pass) -> FinishGrad | None:
+    """Return the first step of a backward pass if it needs sums of the columns of gradient 0, which the launch of the pooling makes."""
+    first = next((step for step in run.backward.steps if not isinstance(step, (WeightGrads, Step))), None)
+    return first if isinstance(first, FinishGrad) and first.grad == 0 and uses_batch(first.step, run) else None
 
 
 def is_read_later(run: Pass, value: int) -> bool:

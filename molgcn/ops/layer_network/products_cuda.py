@@ -50,7 +50,10 @@ class TensorCoreProducts:
         self.run, self._workspace, self._ends = run, workspace, ends
         self._device = run.graph.x.device
         self._gpu = gpu(self._device)
-        self._just_prepared = False
+
+    def prepare(self) -> None:
+        """Prepare the operands of a backward pass, as its first launch: the weights are read before what comes before has ended."""
+        _ = self._backward_operands
 
     def linear(self, launch: Launch) -> None:
         """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
@@ -183,9 +186,8 @@ class TensorCoreProducts:
             it.left = self._ends.room(leaves, plan.num_blocks)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)
         function = kernel("product_rows.cu", "product_rows", macros, self._device, prefetch)
-        overlap = not self._just_prepared  # the kernel reads operands before it waits for the previous launch
-        function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
-        self._just_prepared, self._workspace.overlaps = False, True
+        function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=self._workspace.overlaps)
+        self._workspace.overlaps = True
         if leaves is not None:
             self._ends.left(leaves)
 
@@ -225,7 +227,7 @@ class TensorCoreProducts:
                 blocks += chunks[name][1]
             function = kernel("product_operands.cu", "product_operands", {"MAX_WEIGHTS": MAX_WEIGHTS}, self._device)
             function.launch(blocks, _OPERANDS_THREADS, 4 * 16 * _OPERANDS_THREADS // 32, it, overlap=True)
-        self._just_prepared = True
+            self._workspace.overlaps = False
         return operands
 
     def _real(self, value: int) -> tuple[int, int]:

@@ -31,6 +31,10 @@ class RowKernels:
         self._finish = FinishLaunches(launches)
         self._pool = PoolLaunches(launches)
 
+    def prepare(self) -> None:
+        """Compute what the kernels of a backward pass read of the bonds, as its first launches."""
+        self._gather.prepare()
+
     def gather(self, step: Gather, launch: Launch) -> None:
         """Compute the value of a gather, with the end of a layer that its launch includes."""
         self._gather.forward(step, launch)
@@ -63,10 +67,12 @@ class RowKernels:
         """Compute the gradient of the source of a step that scales rows to length 1."""
         self._pool.normalize_grad(step)
 
-    def pool(self, pooled: Tensor) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        self._pool.pool(pooled)
+    def pool(self, pooled: Tensor, end: Finish | None) -> None:
+        """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
+        if end is not None:
+            self._finish.leave_moments(end)
+        self._pool.pool(pooled, end)
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
-        self._pool.pool_grad(grad_pooled, mask)
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
+        """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
+        self._pool.pool_grad(grad_pooled, mask, leaves)

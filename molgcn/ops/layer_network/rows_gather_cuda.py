@@ -11,13 +11,14 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, teams_of
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams, teams_of
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 _BLOCKS = 4  # forward blocks per multiprocessor
 _TABLE_THREADS = 512  # threads of a backward block that sums over distinct bonds in a small batch: fewer blocks leave parts
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums
+_PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
 
@@ -36,20 +37,28 @@ class GatherLaunches:
         """The D^-1/2 of every atom [N]."""
         scale = self.run.graph.x.new_empty(self.run.graph.num_nodes)
         aggr = next(step.aggr for step in self.run.program.steps if isinstance(step, Gather))
-        self._prepare("rows_scale", aggr, "new_scale", scale)
+        self._prepare("rows_scale", aggr, Teams(1, 1), "new_scale", scale)
         return scale
 
     @cached_property
     def paired(self) -> Tensor:
         """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
-        self._prepare("rows_pair", "sum", "new_paired", paired)
+        self._prepare("rows_pair", "sum", Teams(_PAIR_LANES, 1), "new_paired", paired)
         return paired
 
-    def _prepare(self, name: str, aggr: str, field: str, out: Tensor) -> None:
-        it = fill(self._launches.arguments(0, 0, teams_of(4)), {field: out})
-        self._launches.launch("rows_prepare.cu", name, it, -(-self.run.graph.num_nodes // THREADS), defines=_defines(aggr))
+    def _prepare(self, name: str, aggr: str, teams: Teams, field: str, out: Tensor) -> None:
+        it, grid = fill(self._launches.arguments(0, 0, teams), {field: out}), teams.parts(self.run.graph.num_nodes)
+        self._launches.launch("rows_prepare.cu", name, it, grid, defines=_defines(aggr), early=False)
         self._launches.wait()
+
+    def prepare(self) -> None:
+        """Compute what the gathers of a backward pass read of the bonds, before the launches that they read anything else of."""
+        gathers = [step.step for step in self.run.backward.steps if isinstance(step, GatherGrad)]
+        if any(step.aggr.startswith("gcn") for step in gathers):
+            _ = self._scale
+        if any(step.bonds is not None for step in gathers):
+            _ = self.paired
 
     def forward(self, step: Gather, launch: Launch) -> None:
         """Compute a step's value."""

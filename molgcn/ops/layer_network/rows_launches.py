@@ -107,7 +107,8 @@ class RowLaunches:
         self._gpu = gpu(self._device)
         double = run.graph.x.dtype == torch.float64
         self.number_bytes = 8 if double else 4
-        self.wait()  # until the batch is written
+        if not run.is_backward:
+            self.wait()  # until the batch is written
         graph, call = run.graph, run.call
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
@@ -189,12 +190,32 @@ class RowLaunches:
         self._workspace.overlaps = False
 
     def launch(
-        self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
+        self,
+        file: str,
+        name: str,
+        it: Any,
+        grid: int,
+        *,
+        block: int = THREADS,
+        shared: int = 0,
+        defines: Mapping[str, int] | None = None,
+        early: bool = True,
     ) -> None:
-        """Launch a kernel of `cuda/<file>`, if the grid has any blocks."""
+        """Launch a kernel of `cuda/<file>`, if the grid has any blocks.
+
+        Args:
+            file: The file of the kernel.
+            name: The name of the kernel.
+            it: The kernel's arguments.
+            grid: The number of blocks.
+            block: The number of threads of a block.
+            shared: The shared memory of a block in bytes.
+            defines: The kernel's macros besides those of the pass.
+            early: Whether the kernel may read what the previous launch has prepared before it waits for that launch.
+        """
         if grid <= 0:
             return
         it.backwards = self._workspace.next_backwards(it.num_atoms, either_way=file in _EITHER_WAY)
         function = kernel(file, name, {**self._defines, **(defines or {})}, self._device)
-        function.launch(grid, block, shared, it, overlap=self._workspace.overlaps)
+        function.launch(grid, block, shared, it, overlap=self._workspace.overlaps or not early)
         self._workspace.overlaps = True

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import NormalizeGrad, Produced
-from molgcn.ops.layer_network.memory import stride_of
+from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, Produced
+from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.spec import POOLS
-from molgcn.ops.layer_network.steps import Linear, Normalize
+from molgcn.ops.layer_network.steps import Finish, Linear, Normalize
 
 _THREADS = 128  # threads of a molecule's block
-_PADDING_BLOCKS = 32  # the number of blocks that write zeros beyond the last molecule
+_FEW_THREADS, _FEW_LANES = 256, 8  # of such a block that merges parts in a small batch, and the most side by side on a row
+_GRAD_BLOCKS = 16  # backward blocks per multiprocessor
+_SUMMING_BLOCKS = 8  # backward blocks per multiprocessor that leave sums
+_FEWEST_BLOCKS = 32  # of backward, since they also share the padding
 
 
 class PoolLaunches:
@@ -25,26 +28,43 @@ class PoolLaunches:
     def __init__(self, launches: RowLaunches) -> None:
         self._launches, self.run = launches, launches.run
         self._defines = {"POOL": POOLS.index(self.run.spec.pool)}
-        self._shared = _THREADS * 4 * launches.number_bytes
 
-    def pool(self, pooled: Tensor) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        source = self.run.rows(self.run.program.out)
-        teams = teams_of(source.stride, _THREADS)
-        it = self._launches.arguments(source.width, source.stride, teams, source=source)
+    def pool(self, pooled: Tensor, end: Finish | None) -> None:
+        """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
+        run, launches = self.run, self._launches
+        source = run.rows(run.program.out if end is None else end.source)
+        few = end is not None and run.graph.num_nodes <= FEW_ATOMS
+        teams = teams_of(source.stride, _FEW_THREADS, _FEW_LANES) if few else teams_of(source.stride, _THREADS)
+        add = None if end is None or end.add is None else run.rows(end.add)
+        it = launches.arguments(source.width, source.stride, teams, source=source, add=add)
         it.pooled = pooled.data_ptr()
-        grid = self.run.graph.num_graphs * teams.chunks
-        self._launches.launch("rows_pool.cu", "rows_pool", it, grid, block=_THREADS, shared=self._shared, defines=self._defines)
+        if end is not None:
+            it.end = launches.ends.forward(end)
+        # In a small batch every block merges parts, so that few blocks with several molecules each take less time.
+        parts = min(run.graph.num_graphs, launches.resident(teams.chunks, 1)) if few else run.graph.num_graphs
+        grid, shared = parts * teams.chunks, launches.end_bytes(teams, ends=int(end is not None))
+        defines = {**self._defines, "ENDS": int(end is not None), "LEAVES": 0}
+        launches.launch("rows_pool.cu", "rows_pool", it, grid, block=teams.threads, shared=shared, defines=defines)
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
-        width, out = self.run.spec.hidden_channels, self.run.program.out
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
+        """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
+        launches, width, out = self._launches, self.run.spec.hidden_channels, self.run.program.out
         teams = teams_of(stride_of(width), _THREADS)
         source = self.run.rows(out) if self.run.spec.pool == "max" else None
-        it = self._launches.arguments(width, stride_of(width), teams, source=source)
-        it.grad, it.of_source = grad_pooled.data_ptr(), self._launches.gradient(Produced(out, 0, None, mask))
-        grid = (self.run.graph.num_graphs + _PADDING_BLOCKS) * teams.chunks
-        self._launches.launch("rows_pool.cu", "rows_pool_grad", it, grid, block=_THREADS, shared=self._shared, defines=self._defines)
+        it = launches.arguments(width, stride_of(width), teams, source=source)
+        it.grad, it.of_source = grad_pooled.data_ptr(), launches.gradient(Produced(out, 0, None, mask))
+        most = launches.resident(teams.chunks, _GRAD_BLOCKS if leaves is None else _SUMMING_BLOCKS)
+        parts = min(max(self.run.graph.num_graphs, _FEWEST_BLOCKS), most)
+        if leaves is not None:
+            parts = launches.parts_left(parts)
+            it.next, it.next_source = launches.ends.backward(leaves.step), self.run.rows(leaves.step.source).address
+            it.left = launches.ends.room(leaves.step, parts)
+        grid, shared = parts * teams.chunks, launches.end_bytes(teams)
+        defines = {**self._defines, "ENDS": 0, "LEAVES": int(leaves is not None)}
+        # It reads nothing else before it waits than the batch, and moments that the forward pass has made.
+        launches.launch("rows_pool.cu", "rows_pool_grad", it, grid, block=_THREADS, shared=shared, defines=defines, early=False)
+        if leaves is not None:
+            launches.ends.left(leaves.step)
 
     def normalize(self, step: Normalize) -> None:
         """Compute a step's value."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +16,14 @@ from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, 
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import (
+    Launch,
+    again_launches,
+    backward_launches,
+    forward_launches,
+    pooled_end,
+    summed_by_pool,
+)
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Outputs, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, saved_numbers, uses_tensor_cores
@@ -42,19 +51,24 @@ class CudaSteps:
         self._sums, ends = workspace.sums, LayerEnds(run, workspace)
         self._rows = RowKernels(run, workspace, ends)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
-        self._launches, self._grad_launches = {}, {}
+        self._launches, self._grad_launches, self._pooled_end = {}, {}, None
+        self._pool_grad: Callable[[], None] | None = None
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
+            if isinstance(self._products, TensorCoreProducts):
+                self._products.prepare()
+            self._rows.prepare()
             self._sums.add_zeros(run.zero_gradients)
             self._launches = again_launches(run, run.backward.steps)
             self._grad_launches = backward_launches(run, run.backward.steps, device)
         else:
             self._launches = forward_launches(run, device)
+            self._pooled_end = pooled_end(run, self._launches)
 
     def forward(self, step: Step) -> None:
-        """Compute a step's value, unless a later step's launch does."""
+        """Compute a step's value, unless a later step's launch or that of the pooling does."""
         launch = self._launches.get(step)
-        if launch is not None:
+        if launch is not None and step is not self._pooled_end:
             self._compute(launch)
 
     def _compute(self, launch: Launch) -> None:
@@ -75,14 +89,17 @@ class CudaSteps:
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        self._rows.pool(pooled)
+        self._rows.pool(pooled, self._pooled_end)
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
-        self._rows.pool_grad(grad_pooled, mask)
+        """Compute gradient 0, that of the last value, times the derivative of `mask`, right before the first backward step reads it."""
+        self._pool_grad = partial(self._rows.pool_grad, grad_pooled, mask, summed_by_pool(self._run))
 
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes, unless a later step's launch does."""
+        if self._pool_grad is not None:
+            self._pool_grad()
+            self._pool_grad = None
         launch = self._grad_launches.get(step)
         if launch is None:
             return

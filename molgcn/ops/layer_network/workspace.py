@@ -19,12 +19,13 @@ class Workspace:
 
     Attributes:
         sums: The sums whose parts kernels have left.
-        overlaps: Whether the next kernel on rows may start before the previous kernel has ended.
+        overlaps: Whether the next kernel on rows or product may start before the previous kernel has ended. It may not where it reads
+            what that kernel has prepared before it waits itself.
     """
 
     def __init__(self, like: Tensor) -> None:
         self.sums = PartSums(like)
-        self.overlaps = False
+        self.overlaps = True
         self._like = like
         self._backwards = False
         self._kept: list[Tensor] = []

@@ -9,10 +9,16 @@ from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import again_launches, backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import (
+    again_launches,
+    backward_launches,
+    forward_launches,
+    pooled_end,
+    summed_by_pool,
+)
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.steps import Finish, Linear
 
 GPU = Gpu(132, H100)
 PLUS = {"residual": True, "feed_forward": True}
@@ -41,6 +47,24 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
     parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, it.then, it.beside) if step is not None]
     assert parts == list(run.backward.steps)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_pooling_ends_the_last_layer_unless_its_value_is_read(network):
+    """Backward reads it to find the largest. A layer norm has whole rows, and a relu without norm is in the launch of its product."""
+    run = pass_of(spec_of(network), backward=False)
+    launches, last = forward_launches(run, GPU), run.program.steps[-1]
+    alone = isinstance(last, Finish) and run.spec.norms.get(last.norm) != "layer" and launches[last].step is last
+    assert pooled_end(run, launches) is (last if alone and run.spec.pool != "max" else None)
+
+
+@pytest.mark.parametrize(("training", "recompute"), [(True, False), (True, True), (False, False)])
+def test_the_poolings_gradient_leaves_sums_for_batch_statistics_alone(training, recompute):
+    call = random_call(spec_of("gine"), sizes=[5, 9, 1], dtype=torch.float32, training=training)
+    call = call._replace(options=call.options._replace(recompute=recompute))
+    run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=True, signs_alone=True)
+    summed = summed_by_pool(run)
+    assert (None if summed is None else summed.step) is (run.program.steps[-1] if training else None)
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -67,6 +67,12 @@ def test_values_computed_again_in_float32(emulate, network):
     assert worst_gradient(actual, expected) < (1e-4,)
 
 
+def test_the_pooling_ends_the_last_layer_and_leaves_sums(emulate):
+    emulated(random_call(spec_of("gine"), dtype=torch.float32))
+    pooling = [macros for source, macros in emulate.used if source == "rows_pool.cu"]
+    assert [(macros["ENDS"], macros["LEAVES"]) for macros in pooling] == [(1, 0), (0, 1)]
+
+
 def test_parts_of_bonds_that_layers_share_are_added_up_once(emulate):
     spec = LayerNetworkSpec(message="gine", in_channels=8, hidden_channels=8, num_layers=3, edge_channels=8, norm="batch")
     emulated(random_call(spec, dtype=torch.float32, sizes=[40, 90]))
@@ -149,8 +155,8 @@ SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_n
 def test_every_file_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch, "rows_")):
         for network in ("gin", "gine", "gcn_edge", "sage", "sage, max"):
-            call = random_call(spec_of(network, num_layers=1), dtype=torch.float32, sizes=[5, 3], training=network != "gin")
-            emulated(call)
+            for sizes in ([5, 3], [9000]):
+                emulated(random_call(spec_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
     assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
 
 
