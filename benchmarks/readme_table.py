@@ -23,8 +23,8 @@ HEADLINES = (("h100", "whole step", "B = 4,096"), ("h100", "epoch", "B = 4,096")
 FAMILY_HEADLINE = "GIN+ 12 x 80, B = 32"
 FAMILY = (
     "The other networks on an H100, 2026-11-27: a step with AdamW, captured, on molecules of ZINC with bonds by code and without "
-    "encodings, in one run with PyG. Where batches are small PyG waits for the processor, which was slow here: on other days it took "
-    "as little as half. `benchmarks/results/family_cuda.md` has forward and backward alone and memory, `family_compiled.md` PyG "
+    "encodings, each row in one run with PyG. Where batches are small PyG waits for the processor, which was slow here: on other days it "
+    "took as little as half. `benchmarks/results/family_cuda.md` has forward and backward alone and memory, `family_compiled.md` PyG "
     "compiled, `family_cpu.md` two CPU cores."
 )
 MACHINES = {"h100": "H100", "cpu": "2 CPU cores"}
