@@ -32,9 +32,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_finish(co
                 store(p, p.out, row, team.quad, constant(real(0)));
                 continue;
             }
-            const Quad x = load(p.source + offset_of(p, row, team.quad)), residual = load_if(p, p.add, row, team.quad);
-            Quad y = activated(p, p.end, row, team.quad, norm(x));
-            add(y, residual);
+            const Quad y = load_source<true>(p, norm, row, team.quad);
             store(p, p.out, row, team.quad, y);
             if (LEAVES) distances.add(y);
         }

@@ -22,14 +22,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
 #endif
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
     Distances distances;
-    const auto load_row = [&](int row) {
-        Quad x = load(p.source + offset_of(p, row, quad));
-        if (!ENDS) return x;
-        const Quad residual = load_if(p, p.add, row, quad);
-        x = activated(p, p.end, row, quad, norm(x));
-        add(x, residual);
-        return x;
-    };
+    const auto load_row = [&](int row) { return load_source<ENDS>(p, norm, row, quad); };
     const auto load_message = [&](int source, int row) {
         return Message{load_row(source), BONDS ? load(p.bonds + offset_of(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };

@@ -39,6 +39,16 @@ __device__ __forceinline__ Quad activated(const Parameters& p, const LayerEnd& i
     const uint32 kept = drawn(p, row, quad, it.dropout_site);
     return each([&](int e) { return kept >> e & 1 ? y.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
+// Loads four columns of a row of `p.source`, and with `ends` takes them through `p.end` and adds the row of `p.add`, if there is one.
+template <bool ends>
+__device__ __forceinline__ Quad load_source(const Parameters& p, const Norm& norm, int row, int quad) {
+    Quad x = load(p.source + offset_of(p, row, quad));
+    if (!ends) return x;
+    const Quad residual = load_if(p, p.add, row, quad);
+    x = activated(p, p.end, row, quad, norm(x));
+    add(x, residual);
+    return x;
+}
 // Returns the gradient of the norm's output y, from that of the output of relu and dropout.
 __device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerEnd& it, int row, int quad, const Quad& y, Quad grad) {
     if (it.relu) grad = each([&](int e) { return y.e[e] > real(0) ? grad.e[e] : real(0); });

@@ -51,14 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool(const __grid_constan
     wait_for_previous();
     const Norm norm;
 #endif
-    const auto load_row = [&](int row) {
-        Quad x = load(p.source + offset_of(p, row, quad));
-        if (!ENDS) return x;
-        const Quad residual = load_if(p, p.add, row, quad);
-        x = activated(p, p.end, row, quad, norm(x));
-        add(x, residual);
-        return x;
-    };
+    const auto load_row = [&](int row) { return load_source<ENDS>(p, norm, row, quad); };
     for (int graph = team.part; graph < p.num_graphs; graph += team.parts) {
         const int begin = __ldg(p.ptr + graph), end = __ldg(p.ptr + graph + 1);
         Quad all = pooled_by(p, team, begin, end, reinterpret_cast<Quad*>(room), load_row);
