@@ -68,7 +68,7 @@ def test_values_computed_again_in_float32(emulate, network):
 
 
 def test_the_pooling_ends_the_last_layer_and_leaves_sums(emulate):
-    emulated(random_call(spec_of("gine"), dtype=torch.float32))
+    emulated(random_call(spec_of("gine")))
     pooling = [macros for source, macros in emulate.used if source == "rows_pool.cu"]
     assert [(macros["ENDS"], macros["LEAVES"]) for macros in pooling] == [(1, 0), (0, 1)]
 
