@@ -28,8 +28,8 @@ from molgcn.ops.layer_network.program import Program, biases_without_effect, mas
 from molgcn.ops.layer_network.steps import Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
-_LAYERS_TOGETHER = 4  # the layers whose weight gradients are one launch in a batch of at most FEW_ATOMS atoms
-_VERY_FEW_ATOMS = 1536  # up to this many atoms in a batch, those of all layers are
+_LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch in a batch of at most FEW_ATOMS atoms
+_VERY_FEW_ATOMS = 1536  # the most atoms of a batch in which the weight gradients of all layers are one launch
 
 
 class Rows(NamedTuple):

@@ -5,10 +5,12 @@ import torch
 from family_cases import CASES, call_of, pooling_network
 from layer_network_cases import NETWORKS, passes, random_call, spec_of
 from network_cases import batch_of
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from molgcn.data import GraphBatch
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import WeightGrads, backward_of
+from molgcn.ops.layer_network.passes import backward_steps
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import biases_without_effect, program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
@@ -101,3 +103,16 @@ def test_layers_share_a_step_of_weight_gradients(together):
     assert len(groups) == -(-spec.num_layers // together)
     names = [name for products in groups for product in products for name in (product.weight, product.bias) if name is not None]
     assert sorted(names) == sorted(name for name in spec.parameters if "norm" not in name and not name.endswith("eps"))
+
+
+@pytest.mark.parametrize(
+    ("device", "num_atoms", "steps"),
+    [("cuda", 1536, 1), ("cuda", 1537, 3), ("cuda", 8192, 3), ("cuda", 8193, 12), ("cpu", 100, 12)],
+)
+def test_small_batches_on_a_gpu_share_more_of_them(device, num_atoms, steps):
+    spec = LayerNetworkSpec(in_channels=8, hidden_channels=8, num_layers=12, message="gin", norm="batch")
+    call = random_call(spec, dtype=torch.float32)
+    with FakeTensorMode():
+        call = call._replace(graph=call.graph._replace(x=torch.empty(num_atoms, 8, device=device)))
+        backward = backward_steps(call, grad_x=True, grad_bonds=False)
+    assert sum(isinstance(step, WeightGrads) for step in backward.steps) == steps
