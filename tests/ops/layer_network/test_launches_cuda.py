@@ -1,13 +1,15 @@
 """Steps of a network share launches on CUDA, each step exactly one."""
 
-from itertools import product
+from itertools import pairwise, product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from layer_network_cases import NETWORKS, random_call, spec_of
+from layer_network_cases import NETWORKS, passes, random_call, spec_of
 from stack_cases import H100
 
-from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
@@ -19,6 +21,7 @@ from molgcn.ops.layer_network.launches_cuda import (
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 GPU = Gpu(132, H100)
 PLUS = {"residual": True, "feed_forward": True}
@@ -159,3 +162,33 @@ def test_products_of_a_sage_layer(hidden, forward, backward):
     grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if isinstance(launch.step, InputGrad)]
     assert len(grads) == backward
     assert all(launch.step.grad == launch.beside.grad for launch in grads if isinstance(launch.beside, InputGrad))
+
+
+PREPARED = {"product_operands.cu": {"product_rows.cu"}, "rows_prepare.cu": {"rows_gather.cu", "rows_gather_grad.cu"}}
+
+
+class Recorder(Launcher):
+    """A launcher that runs nothing, and records the file of each launch and whether it may start before the one before has ended."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[str, bool]] = []
+
+    def gpu(self, device: object) -> Gpu:
+        return GPU
+
+    def kernel(self, source: str, *_: object) -> Any:
+        return SimpleNamespace(launch=lambda *_, overlap=False, **__: self.launches.append((source, overlap)))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("sizes", [[5, 9, 1], [9000]], ids=["few", "many"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_overlaps_the_launch_that_prepares_what_it_reads_first(network, sizes, coded, recompute):
+    """Kernels read operands, and the bonds' order, before they wait for the launch before them."""
+    call = random_call(spec_of(network), sizes=sizes, dtype=torch.float32, coded=coded)
+    with launching_by(recorder := Recorder()):
+        passes(call._replace(options=call.options._replace(recompute=recompute)), CudaSteps)
+    assert any(overlap for _, overlap in recorder.launches)
+    for (source, _), (following, overlap) in pairwise(recorder.launches):
+        assert not (overlap and following in PREPARED.get(source, ())), (source, following)
