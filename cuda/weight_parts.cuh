@@ -11,16 +11,18 @@ constexpr int sums_stride = in_side + 4, sums_numbers = out_side * (sums_stride 
 struct Tile {
     const Product& it;
     int split, out, in, outs, ins;  // the first row and column, and how many there are
+    int rows, rows_per_split;       // the real rows
     bool has_matrix, has_bias;
 
     __device__ __forceinline__ explicit Tile(const Parameters& p) : it(entry_of_block(p.products, p.num_products)) {
         const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, across = (it.out + out_side - 1) / out_side;
         split = index / it.num_tiles, out = out_side * (tile % across), in = in_side * (tile / across);
         outs = min(out_side, it.out - out), ins = min(in_side, it.in - in);
+        rows = num_real(it.atoms, it.bonds, it.num_rows), rows_per_split = (rows + it.splits * at_once - 1) / (it.splits * at_once) * at_once;
         has_matrix = it.grad_weight != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
     }
-    __device__ __forceinline__ int begin() const { return split * it.rows_per_split; }
-    __device__ __forceinline__ int end() const { return min(num_real(it.atoms, it.bonds, it.num_rows), (split + 1) * it.rows_per_split); }
+    __device__ __forceinline__ int begin() const { return split * rows_per_split; }
+    __device__ __forceinline__ int end() const { return min(rows, (split + 1) * rows_per_split); }
     // Adds up the sums of all groups, which begin every `group_numbers` in shared memory, and writes them.
     __device__ __forceinline__ void write(const float* shared, int group_numbers) const {
         const auto of_groups = [&](int at) {

@@ -24,7 +24,8 @@ LAYER_END = Header(
         ("real*", "new_mean new_variance"),  # [width]: running statistics after this batch
         ("const real*", "parts"),  # [num_parts, part_numbers(width)] to merge: moments, in backward sums; or null
         ("real*", "grad_weight grad_bias"),  # [width]
-        ("int", "num_parts width relu dropout_site"),  # site: -1 without dropout
+        ("int", "num_parts rows_of_part"),  # rows_of_part: see `num_parts` in cuda/layer_end.cuh
+        ("int", "width relu dropout_site"),  # site: -1 without dropout
         ("double", "eps momentum"),
     ],
 )
@@ -38,6 +39,7 @@ _MERGE = Header(
 class _Parts(NamedTuple):
     address: int
     number: int
+    rows: int
 
 
 class LayerEnds:
@@ -57,7 +59,7 @@ class LayerEnds:
         """Return the arguments of an end in the forward pass. If parts were left for its norm, the kernel merges them."""
         it, run, norm = self._known(step), self.run, step.norm
         if norm in self._parts:
-            it.parts, it.num_parts = self._parts[norm]
+            it.parts, it.num_parts, it.rows_of_part = self._parts[norm]
             it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
         return it
 
@@ -67,18 +69,24 @@ class LayerEnds:
         if norm is not None:
             it.grad_weight, it.grad_bias = (self.run.grad_parameters[f"{norm}.{name}"].data_ptr() for name in ("weight", "bias"))
         if norm in self._parts:
-            it.parts, it.num_parts = self._parts[norm]
+            it.parts, it.num_parts, it.rows_of_part = self._parts[norm]
         return it
 
     def has_parts(self, step: Finish) -> bool:
         """Return whether parts were left for the norm of a step."""
         return step.norm in self._parts
 
-    def room(self, step: Finish, number: int) -> int:
-        """Return the address of memory for `number` parts that a launch leaves for the norm of a step."""
+    def room(self, step: Finish, number: int, rows: int = 0) -> int:
+        """Return the address of memory for the parts that a launch leaves for the norm of a step.
+
+        Args:
+            step: The step.
+            number: The number of parts, one for each block that shares the rows.
+            rows: The number of rows that a block works on at a time, if block i has those from i * rows on first; otherwise 0.
+        """
         assert step.norm is not None
         size = self._number_bytes * part_numbers(self.run.width(step.source))
-        self._parts[step.norm] = _Parts(self._workspace.scratch(number * size), number)
+        self._parts[step.norm] = _Parts(self._workspace.scratch(number * size), number, rows)
         return self._parts[step.norm].address
 
     def left(self, step: Finish) -> None:

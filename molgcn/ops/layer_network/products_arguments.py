@@ -61,7 +61,7 @@ _WEIGHTS = Header(
         ("const float*", "gradient source"),  # G, x or null
         ("float*", "grad_weight grad_bias"),  # each may be null; of the first split, whose gradients lie one after another, with several
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
-        ("int", "num_rows out in num_tiles splits rows_per_split"),
+        ("int", "num_rows out in num_tiles splits"),
         ("int", "first_block"),
     ],
     Parameters=[("Product", "products[MAX_PRODUCTS]"), ("int", "num_products")],

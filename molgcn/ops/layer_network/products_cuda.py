@@ -162,7 +162,7 @@ class TensorCoreProducts:
                 to += 4 * out.numel()
             each.atoms, each.bonds = self._real(run.backward.gradients[product.grad])
             each.num_rows, each.out, each.in_ = plan.shape
-            each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
+            each.num_tiles, each.splits = plan.num_tiles, plan.splits
             each.first_block = blocks
             partial += 4 * plan.splits * plan.split_numbers
             blocks += plan.num_blocks
@@ -183,7 +183,7 @@ class TensorCoreProducts:
         it.x, it.num_rows = rows.address, rows.tensor.shape[0]
         it.backwards = self._workspace.next_backwards(it.num_rows)
         if leaves is not None:
-            it.left = self._ends.room(leaves, plan.num_blocks)
+            it.left = self._ends.room(leaves, plan.num_blocks, plan.rows * plan.groups)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)
         function = kernel("product_rows.cu", "product_rows", macros, self._device, prefetch)
         function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=self._workspace.overlaps)

@@ -84,7 +84,7 @@ class FinishLaunches:
         parts = min(teams.parts(self._num_atoms, _ROWS), self._launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
             parts = self._launches.parts_left(parts)
-            it.left = self._ends.room(leaves, parts)
+            it.left = self._ends.room(leaves, parts, teams.per_block)
         defines, shared = {"LEAVES": int(leaves is not None)}, self._launches.end_bytes(teams, ends=2)
         self._launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
         if leaves is not None:

@@ -78,7 +78,7 @@ class GatherLaunches:
             it.end = launches.ends.forward(before)
         if leaves is not None:
             parts = launches.parts_left(parts)
-            it.left = launches.ends.room(leaves, parts)
+            it.left = launches.ends.room(leaves, parts, teams.per_block)
         defines = {
             **_defines(step.aggr),
             "BONDS": int(step.bonds is not None),
@@ -113,7 +113,7 @@ class GatherLaunches:
             parts = launches.parts_left(parts)
         if leaves is not None:
             it.next, it.next_source = launches.ends.backward(leaves.step), run.rows(leaves.step.source).address
-            it.left = launches.ends.room(leaves.step, parts)
+            it.left = launches.ends.room(leaves.step, parts, teams.per_block)
             shared = launches.end_bytes(teams)
         if table and step.bonds is not None:
             each = 4 * launches.number_bytes
