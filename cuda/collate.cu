@@ -1,5 +1,5 @@
-// Gathers the molecules of one batch from the resident packed set into a slot, in one launch. Each warp takes one molecule, and warps do
-// not communicate. The number of the batch may be read from the device, so that replays of one CUDA graph fill in one batch after the
+// Gathers the molecules of one batch from the resident packed set into a slot, in one launch. `lanes` threads take one molecule, and
+// threads do not communicate. The number of the batch may be read from the device, so that replays of one CUDA graph fill in one batch after the
 // other.
 //
 // Macros:
@@ -20,21 +20,23 @@
 #define TYPE(bytes) JOIN(bytes)
 #include "collate_structs.h"  // molgcn/data/resident.py
 
-// Copies entries of one of the set's arrays, from `from` on, to entries from `to` on of the slot's array. One warp does it.
+// Copies entries of one of the set's arrays, from `from` on, to entries from `to` on of the slot's array. The threads of a
+// molecule do it, with several loads under way.
 template <int Columns, int CodeBytes, class Value>
-__device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane) {
+__device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane, int lanes) {
     if constexpr (Columns != 0) {
         float* out = static_cast<float*>(slot) + to * Columns;
-        for (int k = lane; k < count * Columns; k += 32) {
-            if constexpr (CodeBytes != 0) out[k] = table[static_cast<int>(values[from + k / Columns]) * Columns + k % Columns];
-            else out[k] = values[from * Columns + k];
+#pragma unroll 4
+        for (int k = lane; k < count * Columns; k += lanes) {
+            if constexpr (CodeBytes != 0) out[k] = __ldg(table + static_cast<int>(__ldg(values + from + k / Columns)) * Columns + k % Columns);
+            else out[k] = __ldg(values + from * Columns + k);
         }
     } else if constexpr (CodeBytes != 0) {
-        for (int k = lane; k < count; k += 32) static_cast<int*>(slot)[to + k] = values[from + k];
+        for (int k = lane; k < count; k += lanes) static_cast<int*>(slot)[to + k] = __ldg(values + from + k);
     }
 }
 #define GATHER(array, from, to, count) \
-    gather<array##_COLUMNS, array##_CODE_BYTES>(p.slot_##array, p.array, p.array##_table, from, to, count, lane);
+    gather<array##_COLUMNS, array##_CODE_BYTES>(p.slot_##array, p.array, p.array##_table, from, to, count, lane, p.lanes);
 #define GATHER_MOLECULES(array) GATHER(array, row, i, 1)
 #define GATHER_ATOMS(array) GATHER(array, from_node, node, nodes)
 #define GATHER_BONDS(array) GATHER(array, from_edge, edge, edges)
@@ -56,8 +58,7 @@ __device__ BatchSpan span_of(const Parameters& p, int number) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant__ Parameters p) {
-    const int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
-    const int lane = threadIdx.x % 32;
+    const int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x, lane = threadIdx.x % p.lanes;
 #if STAGED
     const BatchSpan at = p.span;
 #else
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
     if (number >= p.num_batches) return;
     const BatchSpan at = span_of(p, number);
 #endif
-    for (int i = thread / 32; i < at.num_graphs; i += threads / 32) {
+    for (int i = thread / p.lanes; i < at.num_graphs; i += threads / p.lanes) {
         const long long molecule = p.plan_order[at.first_graph + i];
         const int node = static_cast<int>(p.plan_node_ptr[at.first_graph + i] - at.first_node);
         const int edge = static_cast<int>(p.plan_edge_ptr[at.first_graph + i] - at.first_edge);
@@ -78,10 +79,10 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
             p.slot_ptr[i + 1] = node + nodes;
             p.slot_indices[i] = molecule;
         }
-        for (int k = lane; k < p.target_words; k += 32)
+        for (int k = lane; k < p.target_words; k += p.lanes)
             p.slot_targets[static_cast<long long>(i) * p.target_words + k] = p.targets[row * p.target_words + k];
-        for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
-        for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
+        for (int k = lane; k < nodes; k += p.lanes) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(__ldg(p.row_end + from_node + k));
+        for (int k = lane; k < edges; k += p.lanes) p.slot_col[edge + k] = node + __ldg(p.neighbors + from_edge + k);
         MOLECULE_ARRAYS(GATHER_MOLECULES)
         ATOM_ARRAYS(GATHER_ATOMS)
         BOND_ARRAYS(GATHER_BONDS)

@@ -55,34 +55,34 @@ __device__ __forceinline__ int lanes_of_column(int columns, int threads) {
     return lanes;
 }
 
-// Returns how many parts there are to merge, of norms over `num_rows` rows. Blocks that begin beyond the last of them have left nothing.
-__device__ __forceinline__ int num_parts(const LayerEnd& it, int num_rows) {
-    return it.rows_of_part == 0 ? it.num_parts : min(it.num_parts, max(1, (num_rows + it.rows_of_part - 1) / it.rows_of_part));
+// Returns whether there is such a part, of a norm over `num_rows` rows. Blocks that begin beyond the last row have left nothing.
+__device__ __forceinline__ bool has_part(const LayerEnd& it, int number, int num_rows) {
+    return number < it.num_parts && number * it.rows_of_part < max(num_rows, 1);
 }
 
-// Adds up the first `number` parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;
+// Adds up parts in order, some at every thread. add(sums, first, second, rows) adds a part's numbers of four columns to 9 sums;
 // use(column, sums) then receives 2 sums of each column and the last one.
 template <class Add, class Use>
-__device__ __forceinline__ void merge_parts(const LayerEnd& it, int number, int first, int columns, real* scratch, Add add, Use use) {
+__device__ __forceinline__ void merge_parts(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Add add, Use use) {
     constexpr int together = 4;  // parts that are under way
-    const int quads = columns / 4, threads = blockDim.x, shares = min(number, max(1, threads / quads)), step = part_numbers(it.width);
+    const int quads = columns / 4, threads = blockDim.x, shares = min(it.num_parts, max(1, threads / quads)), step = part_numbers(it.width);
 #pragma unroll 1
     for (int item = threadIdx.x; item < shares * quads; item += threads) {
         const int quad = item % quads;
         real sums[9] = {};
         const real* from = it.parts + first + 4 * quad;
-        for (int part_number = item / quads; part_number < number; part_number += together * shares) {
+        for (int part_number = item / quads; has_part(it, part_number, num_rows); part_number += together * shares) {
             Quad part[together][2];
             real rows[together];
 #pragma unroll
             for (int i = 0; i < together; i++)
-                if (part_number + i * shares < number) {
+                if (has_part(it, part_number + i * shares, num_rows)) {
                     const real* at = from + size_t(part_number + i * shares) * step;
                     part[i][0] = load(at), part[i][1] = load(at + padded_columns(it.width)), rows[i] = it.parts[size_t(part_number + i * shares + 1) * step - 4];
                 }
 #pragma unroll
             for (int i = 0; i < together; i++)
-                if (part_number + i * shares < number) add(sums, part[i][0], part[i][1], rows[i]);
+                if (has_part(it, part_number + i * shares, num_rows)) add(sums, part[i][0], part[i][1], rows[i]);
         }
 #pragma unroll
         for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];
@@ -106,7 +106,7 @@ __device__ __forceinline__ void merge_parts(const LayerEnd& it, int number, int 
 
 // Calls use(column, moments) for columns from `first` on. Distances from the first part's mean keep large means from cancelling.
 template <class Use>
-__device__ __forceinline__ void merge_moments(const LayerEnd& it, int number, int first, int columns, real* scratch, Use use) {
+__device__ __forceinline__ void merge_moments(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Use use) {
     const real* origin = it.parts + first;
     const auto add = [&](real (&sums)[9], const Quad& mean, const Quad& squares, real count) {
         const Quad near = load(origin + 4 * (threadIdx.x % (columns / 4)));
@@ -118,18 +118,18 @@ __device__ __forceinline__ void merge_moments(const LayerEnd& it, int number, in
         }
         sums[8] += count;
     };
-    merge_parts(it, number, first, columns, scratch, add, [&](int column, const real (&sums)[3]) {
+    merge_parts(it, num_rows, first, columns, scratch, add, [&](int column, const real (&sums)[3]) {
         const real count = sums[2], distance = sums[0] / (count > real(0) ? count : real(1)), rest = sums[1] - sums[0] * distance;
         use(column, ColumnMoments{count, origin[column] + distance, rest < real(0) ? real(0) : rest});
     });
 }
 template <class Use>
-__device__ __forceinline__ void merge_sums(const LayerEnd& it, int number, int first, int columns, real* scratch, Use use) {
+__device__ __forceinline__ void merge_sums(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Use use) {
     const auto add = [](real (&sums)[9], const Quad& bias, const Quad& weight, real) {
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[e] += bias.e[e], sums[4 + e] += weight.e[e];
     };
-    merge_parts(it, number, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, NormSums{sums[0], sums[1]}); });
+    merge_parts(it, num_rows, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, NormSums{sums[0], sums[1]}); });
 }
 
 __device__ __forceinline__ real inverse_deviation(const LayerEnd& it, real variance) {
@@ -181,12 +181,12 @@ struct LoadColumns {
         const int columns = min(to.count, stride - first);
         if (it.parts != nullptr && backward) {
             const real count = static_cast<real>(max(num_rows, 1));
-            merge_sums(it, num_parts(it, num_rows), first, columns, scratch, [&](int i, const NormSums& x) {
+            merge_sums(it, num_rows, first, columns, scratch, [&](int i, const NormSums& x) {
                 to.at[4 * to.count + i] = x.bias / count, to.at[5 * to.count + i] = x.weight / count;
                 if (keeps && first + i < it.width) it.grad_bias[first + i] = x.bias, it.grad_weight[first + i] = x.weight;
             });
         } else if (it.parts != nullptr) {
-            merge_moments(it, num_parts(it, num_rows), first, columns, scratch, [&](int i, const ColumnMoments& x) {
+            merge_moments(it, num_rows, first, columns, scratch, [&](int i, const ColumnMoments& x) {
                 const real deviation = inverse_deviation(it, x.squares / (x.count > real(0) ? x.count : real(1)));
                 if (i != mine_column) mine = OfColumn(it, first + i, keeps);
                 put(i, mine, x.mean, deviation);

@@ -10,9 +10,9 @@ extern "C" __global__ void __launch_bounds__(128) layer_end_merge(const __grid_c
     const int first = 4 * blockIdx.x, half = padded_columns(p.from.width);
     wait_for_previous();
 #if SUMS
-    merge_sums(p.from, p.from.num_parts, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.bias, p.to[half + first + i] = x.weight; });
+    merge_sums(p.from, p.num_rows, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.bias, p.to[half + first + i] = x.weight; });
 #else
-    merge_moments(p.from, p.from.num_parts, first, 4, scratch, [&](int i, const ColumnMoments& x) {
+    merge_moments(p.from, p.num_rows, first, 4, scratch, [&](int i, const ColumnMoments& x) {
         p.to[first + i] = x.mean, p.to[half + first + i] = x.squares;
         if (first + i == 0) p.to[2 * half] = x.count;
     });

@@ -124,14 +124,24 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         else
             barrier(1 + group, threads);
     };
-    const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p.last, last_vectors, operands + first_operands, last_operands);
-    if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p.middle, middle_vectors, operands, first_operands);
     const int num_rows = num_real(p.atoms, p.bonds, p.num_rows), end = (num_rows + rows - 1) / rows * rows;
     // In a batch with much padding the last blocks have nothing to do. The others share the tiles, so that few parts are left.
-    const int blocks = min(static_cast<int>(gridDim.x), (num_rows + rows * GROUPS - 1) / (rows * GROUPS)), block = blockIdx.x;
+    const int blocks = min(static_cast<int>(gridDim.x), max(1, (num_rows + rows * GROUPS - 1) / (rows * GROUPS))), block = blockIdx.x;
+    const auto write_all_padding = [&] {
+        for (int row = end + (group * gridDim.x + block) * rows; row < p.num_rows; row += rows * gridDim.x * GROUPS)
+            write_padding(p, thread, row, min(row + rows, p.num_rows));
+    };
+    if (block >= blocks) {
+        wait_for_previous();
+        for (int i = threadIdx.x; leaves && i < part_numbers(OUT); i += blockDim.x) p.left[size_t(block) * part_numbers(OUT) + i] = 0.0f;
+        write_all_padding();
+        return;
+    }
+    const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p.last, last_vectors, operands + first_operands, last_operands);
+    if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p.middle, middle_vectors, operands, first_operands);
     const int start_of_group = (group * blocks + block) * rows;  // the last tiles are then on as many multiprocessors as possible
     const int step = (p.backwards ? -rows : rows) * blocks * GROUPS;
-    int first = block >= blocks ? num_rows : p.backwards ? end - rows - start_of_group : start_of_group;
+    int first = p.backwards ? end - rows - start_of_group : start_of_group;
     const auto is_there = [&] { return static_cast<uint32>(first) < static_cast<uint32>(num_rows); };
     const auto left = [&] { return min(rows, num_rows - first); };
     First before;
@@ -249,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #endif
         if (count < rows) write_padding(p, thread, num_rows, min(begin + rows, p.num_rows));
     }
-    for (int row = end + (group * gridDim.x + block) * rows; row < p.num_rows; row += rows * gridDim.x * GROUPS) write_padding(p, thread, row, min(row + rows, p.num_rows));
+    write_all_padding();
 #if MOMENTS || SUMS
     float* to = p.left + size_t(blockIdx.x) * part_numbers(OUT);
     part.leave(product, GROUPS > 1 ? parts : to);

@@ -18,6 +18,7 @@ from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
+_ALL_THREADS = 2**17  # about as many as run at a time on an H100
 _FEATURES = [name for names in NAMES.values() for name in names]
 _HEADER = Header(
     "collate_structs.h",
@@ -45,6 +46,7 @@ _HEADER = Header(
         ("BatchSpan", "span"),  # used if STAGED
         ("int", "number"),  # number of the batch in the plan, -1 for cursor[slot]; not used if STAGED
         ("int", "slot num_batches max_graphs max_nodes max_tiles target_words"),
+        ("int", "lanes"),  # threads that take one molecule, a divisor of a block's
     ],
 )
 
@@ -180,9 +182,12 @@ class Launch:
 
     def __init__(self, arrays: dict[str, Tensor], slot: Slot, number: int = 0, num_batches: int = 0) -> None:
         capacity = slot.capacity
-        self.grid = -(-capacity.graphs * 32 // THREADS)
+        lanes = THREADS
+        while lanes > 32 and lanes * capacity.graphs > _ALL_THREADS:
+            lanes //= 2
+        self.grid = -(-capacity.graphs * lanes // THREADS)
         room = {"max_graphs": capacity.graphs, "max_nodes": capacity.nodes, "max_tiles": capacity.tiles}
-        numbers = {"slot": number, "num_batches": num_batches, "target_words": slot.target_words.shape[1], **room}
+        numbers = {"slot": number, "num_batches": num_batches, "target_words": slot.target_words.shape[1], "lanes": lanes, **room}
         places = {f"slot_{name}": getattr(slot, name) for name in slot.names}
         self._parameters = fill(_HEADER.ctype()(), {**numbers, **arrays, **places})
 

@@ -2,6 +2,7 @@ import ctypes
 import gc
 import subprocess
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,10 +126,10 @@ def emulated(tmp_path):
     return build
 
 
-def batches_of_two_epochs(molecules, batch_size):
+def batches_of_two_epochs(molecules, batch_size, capacity):
     """Yield plans, numbers, and the CPU's slot with the batch, poisoned before it was filled."""
     sampler = MoleculeSampler(molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr), batch_size, seed=1)
-    feed = CPUFeed(molecules, Slot.pair(molecules, Capacity.of(molecules, batch_size)))
+    feed = CPUFeed(molecules, Slot.pair(molecules, capacity))
     for epoch in range(2):
         plan = sampler.plan(epoch)
         for number in range(len(plan)):
@@ -143,10 +144,13 @@ def assert_same(slot, expected):
         assert torch.equal(getattr(slot, name).nan_to_num(nan=-77), getattr(expected, name).nan_to_num(nan=-77)), name
 
 
-def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated):
-    resident, slots, buffer = DeviceMolecules(molecules, "cpu"), Slot.pair(molecules, Capacity.of(molecules, 7)), None
+@pytest.mark.parametrize("room", [7, 600, 5000])
+def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated, room):
+    """In larger slots fewer threads take a molecule."""
+    capacity = replace(Capacity.of(molecules, 7), graphs=room)
+    resident, slots, buffer = DeviceMolecules(molecules, "cpu"), Slot.pair(molecules, capacity), None
     run, cursor = emulated(resident.macros), torch.tensor([-5, -5], dtype=torch.int32)
-    for plan, number, expected in batches_of_two_epochs(molecules, 7):
+    for plan, number, expected in batches_of_two_epochs(molecules, 7, capacity):
         buffer = (buffer or PlanBuffer(plan)).copy_(plan)
         arrays = resident.arrays() | buffer.arrays() | {"cursor": cursor}
         launches = [Launch(arrays, slot, place, len(plan)) for place, slot in enumerate(slots)]
@@ -170,7 +174,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
     collator = PieceCollator(molecules, *pieces, num_threads)
     first = pieces[0]
     run = emulated(macros(first.features, first.row_end, first.neighbors, staged=True))
-    for plan, number, expected in batches_of_two_epochs(molecules, 7):
+    for plan, number, expected in batches_of_two_epochs(molecules, 7, capacity):
         slot, piece, place = slots[number % 2], pieces[number % 2], plan.spans[number]
         poison([slot])
         for one in pieces:

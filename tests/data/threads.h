@@ -10,6 +10,11 @@ struct Index {
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
+template <class Value>
+Value __ldg(const Value* at) {
+    return *at;
+}
+
 #include "collate.cu"
 
 extern "C" void run(const Parameters* parameters, int grid, int block) {

@@ -85,18 +85,18 @@ def random_call(
     return LayerNetworkCall(graph, spec, parameters, statistics, seed_of_dropout, Options(training, tile_nodes=tile_nodes))
 
 
-def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:
-    """Return the call with padding for two molecules, seven atoms and nine bonds, filled with `poison`."""
+def padded(call: LayerNetworkCall, poison: float, atoms: int = 7) -> LayerNetworkCall:
+    """Return the call with padding for two molecules, some atoms and nine bonds, filled with `poison`."""
     graph = call.graph
     bonds = graph.bonds
     if bonds is not None and graph.code is None:
         bonds = torch.cat([bonds, bonds.new_full((9, bonds.shape[1]), poison)])
     return call._replace(
         graph=graph._replace(
-            x=torch.cat([graph.x, graph.x.new_full((7, graph.x.shape[1]), poison)]),
+            x=torch.cat([graph.x, graph.x.new_full((atoms, graph.x.shape[1]), poison)]),
             bonds=bonds,
             ptr=torch.cat([graph.ptr, graph.ptr[-1:], graph.ptr[-1:]]),
-            rowptr=torch.cat([graph.rowptr, graph.rowptr[-1:].expand(7)]),
+            rowptr=torch.cat([graph.rowptr, graph.rowptr[-1:].expand(atoms)]),
             col=torch.cat([graph.col, graph.col.new_full((9,), 10**6)]),
             code=None if graph.code is None else torch.cat([graph.code, graph.code.new_full((9,), 10**6)]),
         )

@@ -24,7 +24,7 @@ LAYER_END = Header(
         ("real*", "new_mean new_variance"),  # [width]: running statistics after this batch
         ("const real*", "parts"),  # [num_parts, part_numbers(width)] to merge: moments, in backward sums; or null
         ("real*", "grad_weight grad_bias"),  # [width]
-        ("int", "num_parts rows_of_part"),  # rows_of_part: see `num_parts` in cuda/layer_end.cuh
+        ("int", "num_parts rows_of_part"),  # rows_of_part: see `has_part` in cuda/layer_end.cuh
         ("int", "width relu dropout_site"),  # site: -1 without dropout
         ("double", "eps momentum"),
     ],
@@ -32,7 +32,7 @@ LAYER_END = Header(
 _MERGE = Header(
     "layer_end_merge_structs.h",
     uses=LAYER_END,
-    Parameters=[("LayerEnd", "from"), ("real*", "to"), ("int", "columns")],
+    Parameters=[("LayerEnd", "from"), ("real*", "to"), ("int", "columns num_rows")],
 )
 
 
@@ -94,7 +94,7 @@ class LayerEnds:
         if self.run.graph.num_nodes <= FEW_ATOMS:
             return
         columns = stride_of(self.run.width(step.source))
-        it: Any = _MERGE.ctype()(columns=columns)
+        it: Any = _MERGE.ctype()(columns=columns, num_rows=self.run.graph.num_nodes)
         it.from_ = self.backward(step) if self.run.is_backward else self.forward(step)
         it.to = self.room(step, 1)
         defines = {"DOUBLE": int(self._number_bytes == 8), "SUMS": int(self.run.is_backward)}

@@ -146,7 +146,7 @@ class WeightBlocks:
 
     @property
     def rows_per_split(self) -> int:
-        """The number of rows of each part."""
+        """The number of rows of each part in a batch without padding; the kernel divides the real rows alike."""
         return -(-max(self.shape.rows, 1) // (self.splits * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE
 
     @property

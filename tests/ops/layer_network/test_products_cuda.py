@@ -32,6 +32,7 @@ def poisoned():
         pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
         pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
+        (11, 20, 17, 90, {"num_layers": 1, "norm": "batch"}),
         (20, 20, 75, 9, {**SAGE, "norm": "batch", "residual": True}),
         pytest.param(11, 20, 75, 9, {**SAGE, "residual": True, "project": True}, marks=pytest.mark.slow),
         pytest.param(20, 20, 40, 3, {**SAGE, "norm": "batch", "root_weight": False}, marks=pytest.mark.slow),

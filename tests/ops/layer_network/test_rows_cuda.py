@@ -98,11 +98,11 @@ def test_more_kinds_of_bonds_than_a_block_holds(emulate):
     check(random_call(spec_of("gine"), kinds=37))
 
 
-def check_padded(call: LayerNetworkCall) -> None:
-    expected, actual = passes(call, PlainSteps), emulated(padded(call, 1e3), poison=torch.nan)
+def check_padded(call: LayerNetworkCall, atoms: int = 7) -> None:
+    expected, actual = passes(call, PlainSteps), emulated(padded(call, 1e3, atoms), poison=torch.nan)
     assert not actual.outputs["pooled"][-2:].any()
-    assert not actual.gradients["x"][-7:].any()
-    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:-2], actual.gradients["x"][:-7]
+    assert not actual.gradients["x"][-atoms:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:-2], actual.gradients["x"][:-atoms]
     if "bonds" in actual.gradients and call.graph.code is None:
         assert not actual.gradients["bonds"][-9:].any()
         actual.gradients["bonds"] = actual.gradients["bonds"][:-9]
@@ -118,6 +118,12 @@ def test_padded_batches(emulate, network, coded):
     The products multiply rows of x there by zeros, so that these must be finite.
     """
     check_padded(random_call(spec_of(network), coded=coded))
+
+
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn"))
+def test_more_padding_than_atoms(emulate, network):
+    """Blocks that have padding alone leave no parts of norms that count."""
+    check_padded(random_call(spec_of(network)), 300)
 
 
 @pytest.mark.parametrize("network", slow_but(["gine", "gcn", "sage, max", "feed-forward"], "gcn"))
