@@ -1,6 +1,6 @@
 // Gathers the molecules of one batch from the resident packed set into a slot, in one launch. `lanes` threads take one molecule, and
-// threads do not communicate. The number of the batch may be read from the device, so that replays of one CUDA graph fill in one batch after the
-// other.
+// threads do not communicate. The number of the batch may be read from the device, so that replays of one CUDA graph fill in one batch
+// after the other.
 //
 // Macros:
 //   END_BYTES        bytes of a number of `row_end`
@@ -20,8 +20,8 @@
 #define TYPE(bytes) JOIN(bytes)
 #include "collate_structs.h"  // molgcn/data/resident.py
 
-// Copies entries of one of the set's arrays, from `from` on, to entries from `to` on of the slot's array. The threads of a
-// molecule do it, with several loads under way.
+// Copies entries of one of the set's arrays, from `from` on, to entries from `to` on of the slot's array. The threads of a molecule do
+// it, with several loads under way.
 template <int Columns, int CodeBytes, class Value>
 __device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane, int lanes) {
     if constexpr (Columns != 0) {

@@ -18,7 +18,7 @@ from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
-_ALL_THREADS = 2**17  # about as many as run at a time on an H100
+_ALL_THREADS = 2**17  # of a launch, as long as a molecule has more than a warp: half as many as run at a time on an H100
 _FEATURES = [name for names in NAMES.values() for name in names]
 _HEADER = Header(
     "collate_structs.h",
