@@ -5,8 +5,9 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from stack_cases import H100
 
-from molgcn.cuda_runtime.launch import launching_by
+from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
@@ -123,7 +124,8 @@ def test_padded_batches(emulate, network, coded):
 @pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn"))
 def test_more_padding_than_atoms(emulate, network):
     """Blocks that have padding alone leave no parts of norms that count."""
-    check_padded(random_call(spec_of(network)), 300)
+    emulate.properties = Gpu(20, H100)
+    check_padded(random_call(spec_of(network), sizes=[60] * 8), 600)
 
 
 @pytest.mark.parametrize("network", slow_but(["gine", "gcn", "sage, max", "feed-forward"], "gcn"))
