@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +23,7 @@ _HOOKS = tuple(f"_{step}_forward{kind}_hooks" for step in _STEPS for kind in (""
 _METHODS = ("message", "message_and_aggregate", "aggregate", "update", "edge_update")
 
 
-class AnyGraphConv(MessagePassing):
+class AnyGraphConv(MessagePassing, ABC):
     """Base of the fused layers; a layer is a subclass of this and of PyG's layer, in this order.
 
     Attributes:
@@ -84,9 +85,9 @@ class AnyGraphConv(MessagePassing):
                 return reason
         return None
 
+    @abstractmethod
     def _why_not_inputs(self, *args: Any, **kwargs: Any) -> str | None:
         """Return why kernels do not take the inputs of a call; None where they do. Every layer says this for its own inputs."""
-        raise NotImplementedError(f"{type(self).__name__} does not say which inputs it takes")
 
     def __repr__(self) -> str:
         return super().__repr__().replace(self.__class__.__name__, self.original.__name__, 1)
