@@ -11,7 +11,7 @@
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
 // tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. With
 // PART_CHUNKS sums of so many chunks are added up in float32, since tensor cores cut long ones off too often; it takes twice the registers.
-template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, int PART_CHUNKS = 0>
+template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, int PART_CHUNKS = 0, bool APART = false>
 struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = ROW_GROUPS;             // of eight atoms
@@ -74,6 +74,9 @@ struct ProductOf {
 #pragma unroll
             for (int i = 0; i < COLUMNS * groups * 4; i++) (&sum[0][0][0])[i] += (&part[0][0][0])[i], (&part[0][0][0])[i] = 0.0f;
         };
+        float small[2][COLUMNS][groups][4];  // of low high and of high low
+#pragma unroll
+        for (int i = 0; APART && i < 2 * COLUMNS * groups * 4; i++) (&small[0][0][0][0])[i] = 0.0f;
         read(v, corner);
         if (unrolled && in_chunks == CHUNKS) {
             constexpr int at_once = CHUNKS >= 16 ? 8 : CHUNKS;
@@ -82,7 +85,7 @@ struct ProductOf {
 #pragma unroll
                 for (int k = 0; k < at_once; k++)
                     if (first + k < CHUNKS) {
-                        step(to, k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
+                        step(to, small, k % ahead, first + k + ahead < CHUNKS, v, first + k + 1 < CHUNKS ? corner + 16 * (first + k + 1) : corner);
                         add_up(first + k);
                     }
         } else {
@@ -91,20 +94,23 @@ struct ProductOf {
 #pragma unroll
                 for (int i = 0; i < ahead; i++)
                     if (first + i < in_chunks) {
-                        step(to, i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+                        step(to, small, i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
                         add_up(first + i);
                     }
         }
 #pragma unroll
         for (int i = 0; PART_CHUNKS > 0 && i < COLUMNS * groups * 4; i++)
             (&sum[0][0][0])[i] *= larger_by(0.375f * (PART_CHUNKS - CHUNKS));  // the weight's scales make up for sums of all chunks
+#pragma unroll
+        for (int i = 0; APART && i < COLUMNS * groups * 4; i++)
+            (&sum[0][0][0])[i] = ((&sum[0][0][0])[i] + ((&small[0][0][0][0])[i] + (&small[1][0][0][0])[i])) * larger_by(-0.125f * CHUNKS);
     }
     __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll
         for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * STRIDE);
     }
     // Adds v times operand i to `to`. Meanwhile it reads the next v, and the operand `ahead` steps on.
-    __device__ __forceinline__ void step(float (&to)[COLUMNS][groups][4], int i, bool more, float4 (&v)[groups], const float* next) {
+    __device__ __forceinline__ void step(float (&to)[COLUMNS][groups][4], float (&small)[2][COLUMNS][groups][4], int i, bool more, float4 (&v)[groups], const float* next) {
         uint32 a[COLUMNS][2][4], b[groups][2][2];
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
@@ -119,11 +125,11 @@ struct ProductOf {
         read(v, next);
         if (more) load(i);
 #pragma unroll
-        for (int pass = exact ? 0 : 2; pass < 3; pass++)  // small products first
+        for (int pass = exact ? PART_CHUNKS == 1 ? 0 : 1 : 3; pass < 4; pass++)  // small products first
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
-                for (int m = 0; m < groups; m++) mma_half(to[c][m], a[c][pass == 0], b[m][pass == 1]);
+                for (int m = 0; m < groups; m++) mma_half(APART && pass < 3 ? small[pass % 2][c][m] : to[c][m], a[c][pass < 2], b[m][pass % 2 == 0]);
     }
     // Calls body(row, first of two columns, the two sums) for what the lane holds.
     template <class Body>

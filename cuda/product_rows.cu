@@ -38,17 +38,22 @@ constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_
 
 #include "halves_product.cuh"
 
-// Returns the PART_CHUNKS of a product: four where it is long, and there are registers for that.
+// Returns the PART_CHUNKS of a product: one where it is short, four where it is long, if there are registers for that.
 __device__ constexpr int part_chunks(int of_chunks, int tiles) {
-    return PRECISION == PRECISION_FLOAT32 && of_chunks > 14 && tiles == 1 && !WARPGROUPS ? 4 : 0;
+    if (PRECISION != PRECISION_FLOAT32 || tiles > 1 || WARPGROUPS) return 0;
+    return of_chunks <= 2 ? 1 : of_chunks > 14 ? 4 : 0;
 }
-using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT, part_chunks(Source::chunks, MIDDLE_TILES)>;
+// Returns whether the sums of a product are APART: in small batches, whose products are not long and wait for each other.
+__device__ constexpr bool apart(int of_chunks) {
+    return PRECISION == PRECISION_FLOAT32 && row_groups <= 2 && MIDDLE_TILES == 1 && of_chunks > 2 && of_chunks <= 5;
+}
+using First = ProductOf<MIDDLE_TILES, Source::chunks, Source::stride, RESIDENT, part_chunks(Source::chunks, MIDDLE_TILES), apart(Source::chunks)>;
 #if WARPGROUPS
 #include "bulk_rows.cuh"
 #include "warpgroup_product.cuh"
 using Last = WarpgroupProductOf<COLUMN_TILES, chunks>;
 #else
-using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT, part_chunks(chunks, COLUMN_TILES)>;
+using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT, part_chunks(chunks, COLUMN_TILES), apart(chunks)>;
 #endif
 
 #include "product_finish.cuh"
