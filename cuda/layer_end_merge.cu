@@ -12,9 +12,12 @@ extern "C" __global__ void __launch_bounds__(128) layer_end_merge(const __grid_c
 #if SUMS
     merge_sums(p.from, p.num_rows, first, 4, scratch, [&](int i, const NormSums& x) { p.to[first + i] = x.bias, p.to[half + first + i] = x.weight; });
 #else
-    merge_moments(p.from, p.num_rows, first, 4, scratch, [&](int i, const ColumnMoments& x) {
+    int near = 0;  // the first parts may have no rows, where a launch begins with a batch's padding
+    while (near + 1 < p.from.num_parts && rows_of(p.from, near) == real(0)) near++;
+    const auto use = [&](int i, const ColumnMoments& x) {
         p.to[first + i] = x.mean, p.to[half + first + i] = x.squares;
         if (first + i == 0) p.to[2 * half] = x.count;
-    });
+    };
+    merge_moments(p.from, p.num_rows, first, 4, scratch, use, near);
 #endif
 }

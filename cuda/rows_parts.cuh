@@ -63,8 +63,13 @@ __device__ __forceinline__ void leave_part(const Parameters& p, const Team& team
     if (team.index < team.per_block)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[team.index * columns + 4 * team.lane + e] = team.idle ? Record() : mine[e];
-    merge_block(all, team.per_block, columns);
+    __syncthreads();
     real* part = p.left + size_t(team.part) * part_numbers(p.width);
-#pragma unroll 1
-    for (int i = threadIdx.x; i < min(columns, p.stride - first); i += blockDim.x) Sums::put(part, first + i, padded_columns(p.width), all[i]);
+    int some = 0;  // a team that has rows; at the end of a padded batch others have none
+    while (some + 1 < team.per_block && all[some * columns].is_empty()) some++;
+    const auto origin = [&](int column) { return all[some * columns + column].origin(); };
+    const auto add = [&](real (&sums)[3], int number, int column) { all[number * columns + column].add_to(sums, origin(column)); };
+    merge_columns(min(columns, p.stride - first), team.per_block, add, [&](int column, const real (&sums)[3]) {
+        Sums::put(part, first + column, padded_columns(p.width), Record::of(sums, origin(column)));
+    });
 }

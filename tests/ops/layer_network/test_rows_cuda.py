@@ -5,12 +5,15 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from products_cases import call_of, kernels_of, saved_of
 from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 
@@ -132,6 +135,23 @@ def test_more_padding_than_atoms(emulate, network):
 def test_padding_of_large_batches(emulate, network):
     """In a large batch every other launch begins with the last rows, that is with padding."""
     check_padded(random_call(spec_of(network, 3, num_layers=2), sizes=[150] * 56, coded=False))
+
+
+@pytest.mark.parametrize("real", [4300, 4000, 1])
+def test_moments_of_rows_far_from_zero(emulate, real):
+    """Large means do not cancel, also where the first of a block's teams, or the first of all blocks, have padding alone."""
+    emulate.properties = Gpu(200, H100)
+    call = call_of(8, 8, real, padding=9000 - real, norm="batch")
+    run = Pass(call, saved_of(call), backward=False, signs_alone=True)
+    step = next(step for step in run.program.steps if isinstance(step, Finish) and step.norm is not None)
+    rows, source = kernels_of(run)[0], run.rows(step.source)
+    source.tensor.fill_(torch.nan)
+    source.values[:real] = values = 1000 + torch.randn(real, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), gpu_memory():
+        rows.leave_moments(step)
+        rows.finish(step, None)
+    variance, mean = torch.var_mean(values.double(), 0, correction=0)
+    torch.testing.assert_close(run.moments(step.norm).double(), torch.stack([mean, (variance + run.spec.eps).rsqrt()]), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [1, 0, 1]], ids=str)
