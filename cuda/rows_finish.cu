@@ -23,16 +23,20 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_finish(co
     const int num_atoms = atoms_of(p);
     LoadNorm loaded(p, p.end, team, room, false);
     wait_for_previous();
+    // Rows are loaded one ahead, since loads after a store would wait for it.
+    const auto ask = [&](int row) { return !team.idle && is_row(p, row) && row < num_atoms ? Source(p, row, team.quad) : Source(); };
+    Source next = ask(team.first_row);
     const Norm norm = loaded.merged(p, team, num_atoms, room);
     Distances distances;
     if (!team.idle)
-#pragma unroll 2
         for (int row = team.first_row; is_row(p, row); row += team.step) {
+            const Source now = next;
+            next = ask(row + team.step);
             if (row >= num_atoms) {
                 store(p, p.out, row, team.quad, constant(real(0)));
                 continue;
             }
-            const Quad y = load_source<true>(p, norm, row, team.quad);
+            const Quad y = now.ended(p, norm, row, team.quad);
             store(p, p.out, row, team.quad, y);
             if (LEAVES) distances.add(y);
         }

@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 7
         const Quad h = BONDS || AGGR == AGGR_MAX || p.sum_parts != nullptr ? load(p.source + offset_of(p, j, quad)) : Quad();
         const Quad own = counts ? load(p.grad + offset_of(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
+        const Quad before = LEAVES ? load(p.next_source + offset_of(p, j, quad)) : Quad();  // not after the store, which it would wait for
         const real scale = gcn ? p.scale[j] : real(1);
         const Incoming next(p, p.paired, j + step, num_atoms);  // loaded while the rows of j are under way
         Quad sum;
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 7
 #pragma unroll
             for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
         if (writes) sum = ending.write(p, p.of_source, j, quad, sum);
-        if (LEAVES && first_code == 0) left.add(p, j, quad, sum, load(p.next_source + offset_of(p, j, quad)));
+        if (LEAVES && first_code == 0) left.add(p, j, quad, sum, before);
         bonds = next;
     }
     if (TABLE) {

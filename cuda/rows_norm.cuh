@@ -39,15 +39,24 @@ __device__ __forceinline__ Quad activated(const Parameters& p, const LayerEnd& i
     const uint32 kept = drawn(p, row, quad, it.dropout_site);
     return each([&](int e) { return kept >> e & 1 ? y.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
-// Loads four columns of a row of `p.source`, and with `ends` takes them through `p.end` and adds the row of `p.add`, if there is one.
+// Four columns of a row of `p.source`, and of `p.add` if there is one.
+struct Source {
+    Quad x, residual;
+
+    __device__ __forceinline__ Source() {}
+    __device__ __forceinline__ Source(const Parameters& p, int row, int quad)
+        : x(load(p.source + offset_of(p, row, quad))), residual(load_if(p, p.add, row, quad)) {}
+    // Returns the columns after `p.end`, with what is added.
+    __device__ __forceinline__ Quad ended(const Parameters& p, const Norm& norm, int row, int quad) const {
+        Quad y = activated(p, p.end, row, quad, norm(x));
+        add(y, residual);
+        return y;
+    }
+};
+// Loads four columns of a row of `p.source`, and with `ends` takes them through `p.end`.
 template <bool ends>
 __device__ __forceinline__ Quad load_source(const Parameters& p, const Norm& norm, int row, int quad) {
-    Quad x = load(p.source + offset_of(p, row, quad));
-    if (!ends) return x;
-    const Quad residual = load_if(p, p.add, row, quad);
-    x = activated(p, p.end, row, quad, norm(x));
-    add(x, residual);
-    return x;
+    return ends ? Source(p, row, quad).ended(p, norm, row, quad) : load(p.source + offset_of(p, row, quad));
 }
 // Returns the gradient of the norm's output y, from that of the output of relu and dropout.
 __device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerEnd& it, int row, int quad, const Quad& y, Quad grad) {
