@@ -157,6 +157,7 @@ class _Candidate:
         self.compiled: Callable[..., Tensor] = torch.compile(self.model, dynamic=False, mode=mode) if name == "pyg_compiled" else self.model
         one, none = batch.targets.new_ones(1), batch.targets.new_zeros(1)
         self._objective = Objective(batch.targets, none, one, "mse", 1.0)
+        self._one = one.new_ones(())  # made once, as in training, which saves every candidate a kernel
 
     def loss(self) -> Tensor:
         """Return the mean squared error."""
@@ -172,7 +173,7 @@ class _Candidate:
 
         def both() -> None:
             self.model.zero_grad()
-            self.loss().backward()
+            self.loss().backward(self._one)
 
         if work == "forward_backward":
             return both
