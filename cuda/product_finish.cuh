@@ -51,49 +51,85 @@ __device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int
     return x;
 }
 
+// Where a lane's numbers of 16 columns of a result lie: in two rows of every eight.
+template <class After>
+struct Place {
+    static constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
+    int chunk, column, first, count, row[2];
+    bool inside;
+
+    // `c`: which of the 16 columns that the warp has; `first`, `count`: the tile's rows.
+    template <class Multiplication>
+    __device__ __forceinline__ Place(const Multiplication& product, int c, int first, int count)
+        : chunk(product.column + c), column(16 * chunk + 2 * product.g), first(first), count(count), inside(column < in_memory) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i);
+    }
+    __device__ __forceinline__ size_t offset(int m, int i) const { return size_t(first + row[i]) * in_memory + column + 8 * m * in_memory; }
+    __device__ __forceinline__ bool is_there(int m, int i) const { return 8 * m + row[i] < count && inside; }
+};
+
+// What is added to a lane's numbers of 16 columns, and the signs by which they are masked.
+template <class After>
+struct Further {
+    float2 added[Product::groups][2];
+    float4 signs[Product::groups];
+
+    // Asks for those of eight rows. `tile`: the tile's rows of it.add, if adds_what_follows.
+    __device__ __forceinline__ void ask(const Result& it, const Place<After>& place, int m, const float* tile) {
+        if (WARPGROUPS) added[m][0] = added[m][1] = make_float2(0.0f, 0.0f), signs[m] = nothing();  // or old ones would hold registers
+        if (After::mask && 8 * m < place.count) signs[m] = __ldg(&signs_of(it.signs, place.all_chunks, place.first + 8 * m, place.chunk));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (After::add && adds_what_follows)
+                added[m][i] = place.inside ? *reinterpret_cast<const float2*>(tile + (8 * m + place.row[i]) * place.in_memory + place.column) : make_float2(0.0f, 0.0f);
+            else if (After::add && place.is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
+                added[m][i] = *reinterpret_cast<const float2*>(it.add + place.offset(m, i));
+    }
+};
+
+// In small batches there are registers to ask for what follows the products before them.
+constexpr bool asks_early = RESIDENT && ROW_GROUPS <= 2;
+template <class After, int COLUMNS, class Multiplication>
+__device__ __forceinline__ void ask_early(const Result& it, const Multiplication& product, int first, int count, Further<After> (&further)[COLUMNS]) {
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++)
+#pragma unroll
+        for (int m = 0; m < Product::groups; m++) {
+            const Place<After> place(product, c, first, count);
+            if (asks_early && place.chunk < place.all_chunks) further[c].ask(it, place, m, nullptr);
+        }
+}
+
 // Applies what follows a product to the `count` rows from `first` on, and calls put(row of the tile, column, two numbers). product.sum then
 // holds what is written. `vectors`: the scales of the weight's columns, and the bias. `added`: the tile's rows of it.add, if adds_what_follows.
+// `early`: what has been asked for, if `asks_early`.
 template <class After, int COLUMNS, class Multiplication, class Put>
 __device__ __forceinline__ void finish(
     const Parameters& p, const Result& it, Multiplication& product, const float* vectors, const float* row_scales, const float* added, int first,
-    int count, Put put) {
-    constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
+    int count, const Further<After> (&early)[COLUMNS], Put put) {
+    constexpr int all_chunks = Place<After>::all_chunks;
     constexpr int at_once = WARPGROUPS ? 4 : Product::groups;  // groups of rows; the warps of warpgroups have few registers
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
         if (product.column + c >= all_chunks) continue;
-        const int column = 16 * (product.column + c) + 2 * product.g;
+        const Place<After> place(product, c, first, count);
+        const int column = place.column;
         const float2 scale = *reinterpret_cast<const float2*>(vectors + column), bias = *reinterpret_cast<const float2*>(vectors + 16 * all_chunks + column);
-        const bool inside = column < in_memory;
-        size_t offset[2];  // of a lane's two rows among every eight
-        int row[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), offset[i] = size_t(first + row[i]) * in_memory + column;
-        const auto is_there = [&](int m, int i) { return 8 * m + row[i] < count && inside; };
-        float2 more[Product::groups][2];
-        float4 signs[Product::groups];
-        const auto ask = [&](int m) {
-            if (WARPGROUPS) more[m][0] = more[m][1] = make_float2(0.0f, 0.0f), signs[m] = nothing();  // or old ones would hold registers
-            if (After::mask && 8 * m < count) signs[m] = __ldg(&signs_of(it.signs, all_chunks, first + 8 * m, product.column + c));
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                if (After::add && adds_what_follows)
-                    more[m][i] = inside ? *reinterpret_cast<const float2*>(added + (8 * m + row[i]) * in_memory + column) : make_float2(0.0f, 0.0f);
-                else if (After::add && is_there(m, i))  // the block itself may have written it, so that __ldg must not read it
-                    more[m][i] = *reinterpret_cast<const float2*>(it.add + offset[i] + 8 * m * in_memory);
-        };
+        Further<After> further;
+        if (asks_early) further = early[c];
 #pragma unroll
         for (int m = 0; m < Product::groups; m++) {
-            if (m % at_once == 0)
+            if (!asks_early && m % at_once == 0)
 #pragma unroll
-                for (int together = m; together < m + at_once && together < Product::groups; together++) ask(together);
+                for (int together = m; together < m + at_once && together < Product::groups; together++) further.ask(it, place, together, added);
             const Kept kept = After::dropout ? Kept(p, product.g, product.t, first, m, column, it.dropout_site) : Kept();
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const bool there = is_there(m, i);
-                const float down = row_scales[8 * m + row[i]];
+                const bool there = place.is_there(m, i);
+                const float down = row_scales[8 * m + place.row[i]];
                 float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias.x), fmaf(product.sum[c][m][2 + i], down * scale.y, bias.y)};
-                if (After::kept && there) two(it.kept + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
+                if (After::kept && there) two(it.kept + place.offset(m, i)) = make_float2(v[0], v[1]);
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     if (After::relu) v[j] = relu(v[j]);
@@ -101,17 +137,17 @@ __device__ __forceinline__ void finish(
                 }
                 if (After::signs)
 #pragma unroll
-                    for (int j = 0; j < 2; j++) at(signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
-                if (After::add && there) v[0] += more[m][i].x, v[1] += more[m][i].y;
+                    for (int j = 0; j < 2; j++) at(further.signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
+                if (After::add && there) v[0] += further.added[m][i].x, v[1] += further.added[m][i].y;
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    if (After::mask && there) v[j] = bits(at(signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
+                    if (After::mask && there) v[j] = bits(at(further.signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
                 }
-                if (After::out && there) two(it.out + offset[i] + 8 * m * in_memory) = make_float2(v[0], v[1]);
-                if (inside) put(8 * m + row[i], column, make_float2(v[0], v[1]));
+                if (After::out && there) two(it.out + place.offset(m, i)) = make_float2(v[0], v[1]);
+                if (place.inside) put(8 * m + place.row[i], column, make_float2(v[0], v[1]));
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }
-            if (After::signs && product.lane == 0 && 8 * m < count) signs_of(it.signs, all_chunks, first + 8 * m, product.column + c) = signs[m];
+            if (After::signs && product.lane == 0 && 8 * m < count) signs_of(it.signs, all_chunks, first + 8 * m, product.column + c) = further.signs[m];
         }
     }
 }

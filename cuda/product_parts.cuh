@@ -39,6 +39,7 @@ struct Part {  // a lane's sums over a block's rows
     int count = 0;
 
     __device__ __forceinline__ Part(const Parameters&, const Last&) {}
+    __device__ __forceinline__ void ask(const Parameters&, const Last&, int, int) {}
     __device__ __forceinline__ void add(const Parameters&, const Last& product, const float*, int, int more) {
         if (count == 0) {  // the origin: the column's first number, which is near the mean and the same in all lanes that share the column
 #pragma unroll
@@ -75,6 +76,7 @@ struct Part {  // a lane's sums over a block's rows
 struct Part {
     NormSums all[COLUMN_TILES][2];
     Column columns[COLUMN_TILES][2];
+    float2 early[COLUMN_TILES][Product::groups][2];  // a tile's rows of the norm's input, if `asks_early`
 
     __device__ __forceinline__ Part(const Parameters& p, const Last& product) {
         if (!WARPGROUPS) load(p, product);  // the norm's moments are known since the forward pass
@@ -86,6 +88,17 @@ struct Part {
             const float deviation = __ldg(p.next.moments + OUT + column);
             columns[i / 2][i % 2] = {__ldg(p.next.moments + column), deviation, deviation * __ldg(p.next.weight + column), __ldg(p.next.bias + column)};
         }
+    }
+    __device__ __forceinline__ void ask(const Parameters& p, const Last& product, int first, int count) {
+#pragma unroll
+        for (int c = 0; c < COLUMN_TILES; c++)
+#pragma unroll
+            for (int m = 0; m < Product::groups; m++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const Place<AfterLast> place(product, c, first, count);
+                    if (asks_early && place.is_there(m, i)) early[c][m][i] = __ldg(reinterpret_cast<const float2*>(p.next_source + place.offset(m, i)));
+                }
     }
     // `following`: the tile's rows of the norm's input, if `follows`.
     __device__ __forceinline__ void add(const Parameters& p, const Last& product, const float* following, int first, int count) {
@@ -108,7 +121,7 @@ struct Part {
                 for (int i = 0; i < 2; i++) {
                     if (8 * m + row[i] >= count || column >= out_stride) continue;
                     const float2* at = reinterpret_cast<const float2*>(source[i] + 8 * m * out_stride);
-                    const float2 x = follows ? *at : __ldg(at);
+                    const float2 x = asks_early ? early[c][m][i] : follows ? *at : __ldg(at);
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         float g = product.sum[c][m][2 * j + i];

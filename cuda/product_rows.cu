@@ -231,11 +231,18 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #if GATHER
         bonds = bonds_of(p, thread, first, num_rows);
 #endif
+        Further<AfterMiddle> of_middle[MIDDLE_TILES];
+        Further<AfterLast> of_last[COLUMN_TILES];
+        if constexpr (MIDDLE > 0) ask_early(p.middle, before, begin, count, of_middle);
+        ask_early(p.last, product, begin, count, of_last);
+#if MOMENTS || SUMS
+        part.ask(p, product, begin, count);
+#endif
         if constexpr (chain) {
             multiply_first(tile);
             sync();  // what follows is written over the tile
             const auto put = [&](int row, int column, const float2& x) { two(tile + row * Middle::stride + column) = x; };
-            finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, put);
+            finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, of_middle, put);
             row_scales = scales + rows;
             sync();
             convert_rows<Middle>(thread, tile, row_scales, count, [](int, int, float4&) {}, in_place(Middle::stride));
@@ -257,8 +264,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         following = arriving.following;
 #endif
         const auto nowhere = [](int, int, const float2&) {};
-        if constexpr (BESIDE) finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, nowhere);
-        finish<AfterLast, COLUMN_TILES>(p, p.last, product, last_vectors, row_scales, following, begin, count, nowhere);
+        if constexpr (BESIDE) finish<AfterMiddle, MIDDLE_TILES>(p, p.middle, before, middle_vectors, row_scales, nullptr, begin, count, of_middle, nowhere);
+        finish<AfterLast, COLUMN_TILES>(p, p.last, product, last_vectors, row_scales, following, begin, count, of_last, nowhere);
 #if MOMENTS || SUMS
         part.add(p, product, following, begin, count);
 #endif
