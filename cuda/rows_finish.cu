@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     leave_part<ColumnMoments>(p, team, distances, memory);
 }
 
-extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_finish(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 3) rows_finish(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
     const Team team(p);

@@ -32,7 +32,7 @@ struct Given {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : LEAVES ? 3 : 4) rows_finish_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 3) rows_finish_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     unsigned char* room = memory;
     const Team team(p);

@@ -54,6 +54,18 @@ struct GradSums {
     static __device__ __forceinline__ void put(real* part, int column, int half, const NormSums& x) { part[column] = x.bias, part[half + column] = x.weight; }
 };
 
+// Merges `number` records, `step` apart.
+template <class Record>
+__device__ __forceinline__ Record merged(const Record* records, int step, int number) {
+    int some = 0;  // a record of rows; at the end of a padded batch others have none
+    while (some + 1 < number && records[some * step].is_empty()) some++;
+    const real origin = records[some * step].origin();
+    real sums[3] = {};
+#pragma unroll 4
+    for (int i = 0; i < number; i++) records[i * step].add_to(sums, origin);
+    return Record::of(sums, origin);
+}
+
 // Leaves the block's part in `p.left`. `memory` has room for a record of each thread's four columns.
 template <class Record, class Sums>
 __device__ __forceinline__ void leave_part(const Parameters& p, const Team& team, const Sums& mine, unsigned char* memory) {
@@ -63,13 +75,12 @@ __device__ __forceinline__ void leave_part(const Parameters& p, const Team& team
     if (team.index < team.per_block)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[team.index * columns + 4 * team.lane + e] = team.idle ? Record() : mine[e];
+    // A few threads for each column merge some teams' records each, then one merges theirs.
+    const int shares = min(team.per_block, static_cast<int>(blockDim.x) / columns), share = threadIdx.x / columns, column = threadIdx.x % columns;
+    __syncthreads();
+    Record* own = all + share * columns + column;
+    if (share < shares) *own = merged(own, shares * columns, (team.per_block - share + shares - 1) / shares);
     __syncthreads();
     real* part = p.left + size_t(team.part) * part_numbers(p.width);
-    int some = 0;  // a team that has rows; at the end of a padded batch others have none
-    while (some + 1 < team.per_block && all[some * columns].is_empty()) some++;
-    const auto origin = [&](int column) { return all[some * columns + column].origin(); };
-    const auto add = [&](real (&sums)[3], int number, int column) { all[number * columns + column].add_to(sums, origin(column)); };
-    merge_columns(min(columns, p.stride - first), team.per_block, add, [&](int column, const real (&sums)[3]) {
-        Sums::put(part, first + column, padded_columns(p.width), Record::of(sums, origin(column)));
-    });
+    if (threadIdx.x < min(columns, p.stride - first)) Sums::put(part, first + column, padded_columns(p.width), merged(all + column, columns, shares));
 }

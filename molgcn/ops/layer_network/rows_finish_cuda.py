@@ -14,7 +14,7 @@ _WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole
 _WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
 _WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
 _ROWS = 2  # the fewest rows of a thread
-_BLOCKS = 4  # the most blocks per multiprocessor: as many as run at the same time
+_BLOCKS = 3  # the most blocks per multiprocessor: as many as run at the same time
 
 
 class FinishLaunches:
