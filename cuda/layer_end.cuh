@@ -29,9 +29,10 @@ struct ColumnMoments {
         sums[1] += multiply_add(count * distance, distance, squares);
         sums[2] += count;
     }
-    static __device__ __forceinline__ ColumnMoments of(const real (&sums)[3], real origin) {
-        const real distance = sums[0] / (sums[2] > real(0) ? sums[2] : real(1)), rest = sums[1] - sums[0] * distance;
-        return {sums[2], origin + distance, rest < real(0) ? real(0) : rest};
+    template <class Sum>
+    static __device__ __forceinline__ ColumnMoments of(const Sum (&sums)[3], real origin) {
+        const Sum distance = sums[0] / (sums[2] > Sum(0) ? sums[2] : Sum(1)), rest = sums[1] - sums[0] * distance;
+        return {static_cast<real>(sums[2]), static_cast<real>(origin + distance), rest < Sum(0) ? real(0) : static_cast<real>(rest)};
     }
     __device__ __forceinline__ bool is_empty() const { return count == real(0); }
     __device__ __forceinline__ real origin() const { return mean; }
@@ -42,7 +43,8 @@ struct NormSums {
     __device__ __forceinline__ void add(real g, real normal) { bias += g, weight = multiply_add(g, normal, weight); }
     __device__ __forceinline__ void merge(const NormSums& x) { bias += x.bias, weight += x.weight; }
     __device__ __forceinline__ void add_to(real (&sums)[3], real) const { sums[0] += bias, sums[1] += weight; }
-    static __device__ __forceinline__ NormSums of(const real (&sums)[3], real) { return {sums[0], sums[1]}; }
+    template <class Sum>
+    static __device__ __forceinline__ NormSums of(const Sum (&sums)[3], real) { return {static_cast<real>(sums[0]), static_cast<real>(sums[1])}; }
     __device__ __forceinline__ bool is_empty() const { return false; }
     __device__ __forceinline__ real origin() const { return 0; }
 };
@@ -72,23 +74,6 @@ __device__ __forceinline__ int lanes_of_column(int columns, int threads) {
     return lanes;
 }
 
-// Adds up `number` records of each column, some at each of the column's lanes. add(sums, record, column) adds one to three sums;
-// use(column, sums) receives them.
-template <class Add, class Use>
-__device__ __forceinline__ void merge_columns(int columns, int number, Add add, Use use) {
-    const int lanes = lanes_of_column(columns, blockDim.x);
-#pragma unroll 1
-    for (int item = threadIdx.x; (item - static_cast<int>(threadIdx.x % 32)) / lanes < columns; item += blockDim.x) {  // whole warps continue
-        const int column = item / lanes;
-        real sums[3] = {};
-        for (int record = item % lanes; column < columns && record < number; record += lanes) add(sums, record, column);
-        for (int mask = 1; mask < lanes; mask *= 2)
-#pragma unroll
-            for (int i = 0; i < 3; i++) sums[i] += shuffle_xor(sums[i], mask);
-        if (item % lanes == 0 && column < columns) use(column, sums);
-    }
-}
-
 // Returns whether there is such a part, of a norm over `num_rows` rows. Blocks that begin beyond the last row have left nothing.
 __device__ __forceinline__ bool has_part(const LayerEnd& it, int number, int num_rows) {
     return number < it.num_parts && number * it.rows_of_part < max(num_rows, 1);
@@ -98,8 +83,8 @@ __device__ __forceinline__ bool has_part(const LayerEnd& it, int number, int num
 __device__ __forceinline__ real rows_of(const LayerEnd& it, int number) { return it.parts[size_t(number + 1) * part_numbers(it.width) - 4]; }
 
 // Adds up parts in order, some at every thread. add(sums, quad, first, second, rows) adds a part's numbers of a quad of columns to 9 sums;
-// use(column, sums) then receives 2 sums of each column and the last one.
-template <class Add, class Use>
+// use(column, sums) then receives 2 sums of each column and the last one, which are added up across threads as Sum.
+template <class Sum, class Add, class Use>
 __device__ __forceinline__ void merge_parts(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Add add, Use use) {
     constexpr int together = 4;  // parts that are under way
     const int quads = columns / 4, threads = blockDim.x, shares = min(it.num_parts, max(1, threads / quads)), step = part_numbers(it.width);
@@ -125,16 +110,25 @@ __device__ __forceinline__ void merge_parts(const LayerEnd& it, int num_rows, in
         for (int i = 0; i < 9; i++) scratch[9 * item + i] = sums[i];
     }
     __syncthreads();
-    const auto add_share = [&](real (&sums)[3], int share, int column) {
-        const real* left = scratch + 9 * (share * quads + column / 4);
-        sums[0] += left[column % 4], sums[1] += left[4 + column % 4], sums[2] += left[8];
-    };
-    merge_columns(columns, shares, add_share, use);
+    const int lanes = lanes_of_column(columns, threads);
+#pragma unroll 1
+    for (int item = threadIdx.x; (item - static_cast<int>(threadIdx.x % 32)) / lanes < columns; item += threads) {  // whole warps continue
+        const int column = item / lanes;
+        Sum sums[3] = {};
+        for (int share = item % lanes; column < columns && share < shares; share += lanes) {
+            const real* left = scratch + 9 * (share * quads + column / 4);
+            sums[0] += left[column % 4], sums[1] += left[4 + column % 4], sums[2] += left[8];
+        }
+        for (int mask = 1; mask < lanes; mask *= 2)
+#pragma unroll
+            for (int i = 0; i < 3; i++) sums[i] += shuffle_xor(sums[i], mask);
+        if (item % lanes == 0 && column < columns) use(column, sums);
+    }
 }
 
 // Calls use(column, moments) for columns from `first` on. Distances from the mean of part `near`, which has rows unless there are none, keep
 // large means from cancelling.
-template <class Use>
+template <class Sum = real, class Use>
 __device__ __forceinline__ void merge_moments(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Use use, int near = 0) {
     const real* origin = it.parts + size_t(near) * part_numbers(it.width) + first;
     const auto add = [&](real (&sums)[9], int quad, const Quad& mean, const Quad& squares, real count) {
@@ -147,15 +141,16 @@ __device__ __forceinline__ void merge_moments(const LayerEnd& it, int num_rows, 
         }
         sums[8] += count;
     };
-    merge_parts(it, num_rows, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, ColumnMoments::of(sums, origin[column])); });
+    const auto use_sums = [&](int column, const Sum (&sums)[3]) { use(column, ColumnMoments::of(sums, origin[column])); };
+    merge_parts<Sum>(it, num_rows, first, columns, scratch, add, use_sums);
 }
-template <class Use>
+template <class Sum = real, class Use>
 __device__ __forceinline__ void merge_sums(const LayerEnd& it, int num_rows, int first, int columns, real* scratch, Use use) {
     const auto add = [](real (&sums)[9], int, const Quad& bias, const Quad& weight, real) {
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[e] += bias.e[e], sums[4 + e] += weight.e[e];
     };
-    merge_parts(it, num_rows, first, columns, scratch, add, [&](int column, const real (&sums)[3]) { use(column, NormSums::of(sums, real(0))); });
+    merge_parts<Sum>(it, num_rows, first, columns, scratch, add, [&](int column, const Sum (&sums)[3]) { use(column, NormSums::of(sums, real(0))); });
 }
 
 __device__ __forceinline__ real inverse_deviation(const LayerEnd& it, real variance) {

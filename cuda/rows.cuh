@@ -7,7 +7,8 @@
 // - chunk: the quads that one team has; wider rows have several chunks, each in blocks of its own.
 // - part: a block's number among the blocks of its chunk, which share the rows. Also what such a block leaves of a norm's moments or sums
 //   for the next launch (layer_end.cuh).
-// - record: what the teams of a block merge (`merge_block` in rows_parts.cuh): the sums of a column, of a quad of distinct bonds, or of eps.
+// - record: what the teams of a block merge (`merge_block` and `merged` in rows_parts.cuh): the sums of a column, of a quad of distinct
+//   bonds, or of eps.
 //
 // In a padded batch the rows beyond the last atom and the last bond are not read and become zero.
 #pragma once

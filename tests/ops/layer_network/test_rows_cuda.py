@@ -5,10 +5,12 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from pass_values import fill, keep_moments
 from products_cases import call_of, kernels_of, saved_of
 from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.plain import PlainSteps
@@ -152,6 +154,25 @@ def test_moments_of_rows_far_from_zero(emulate, real):
         rows.finish(step, None)
     variance, mean = torch.var_mean(values.double(), 0, correction=0)
     torch.testing.assert_close(run.moments(step.norm).double(), torch.stack([mean, (variance + run.spec.eps).rsqrt()]), rtol=1e-6, atol=0)
+
+
+def test_sums_of_large_batches_are_rounded_once(emulate):
+    """All terms of the gradients of a norm's weight are positive, so that none of the sums' errors cancel."""
+    emulate.properties = Gpu(200, H100)
+    call = call_of(8, 8, 9000, norm="batch")
+    run = Pass(call, saved_of(call), backward=True, signs_alone=True, grad_x=True)
+    step = next(step for step in run.backward.steps if isinstance(step, FinishGrad) and step.step.norm is not None)
+    source, gradient = fill(run, run.rows(step.step.source), "atoms", even=True).double(), run.gradient(step.grad)
+    keep_moments(run, step.step, source)
+    normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.spec.eps).sqrt()
+    gradient.values.copy_(normal)
+    expected = (gradient.values.double() * normal).sum(0)
+    with torch.no_grad(), gpu_memory():
+        rows = kernels_of(run)[0]
+        rows.leave_sums(step)
+        rows.finish_grad(step, None)
+    found = run.grad_parameters[f"{step.step.norm}.weight"].double()
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [1, 0, 1]], ids=str)
