@@ -108,6 +108,19 @@ def test_launches_of_a_layer(options, forward, backward):
     assert len([step for step in launches if not isinstance(step, WeightGrads)]) <= 12 * backward + 1
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_launch_adds_what_its_first_product_writes(network):
+    """What is added may be asked for before the products."""
+    run = pass_of(spec_of(network), backward=False)
+    for launch in forward_launches(run, GPU).values():
+        if launch.then is not None:
+            assert (launch.after or launch.then).add != launch.step.out
+    run = pass_of(spec_of(network), backward=True)
+    for launch in backward_launches(run, run.backward.steps, GPU).values():
+        if isinstance(launch.step, InputGrad) and launch.last is not launch.step:
+            assert launch.last.source.add != launch.step.source.out
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("project", [False, True])
