@@ -97,31 +97,30 @@ struct Part {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const Place<AfterLast> place(product, c, first, count);
-                    if (asks_early && place.is_there(m, i)) early[c][m][i] = __ldg(reinterpret_cast<const float2*>(p.next_source + place.offset(m, i)));
+                    if (asks_early && place.is_there(m, i)) early[c][m][i] = next_input(p, place, m, i);
                 }
+    }
+    __device__ __forceinline__ float2 next_input(const Parameters& p, const Place<AfterLast>& place, int m, int i) const {
+        return __ldg(reinterpret_cast<const float2*>(p.next_source + place.offset(m, i)));
     }
     // `following`: the tile's rows of the norm's input, if `follows`.
     __device__ __forceinline__ void add(const Parameters& p, const Last& product, const float* following, int first, int count) {
         if (WARPGROUPS) load(p, product);  // again, so that they take no registers meanwhile
 #pragma unroll
         for (int c = 0; c < COLUMN_TILES; c++) {
-            const int column = 16 * (product.column + c) + 2 * product.g;
+            const Place<AfterLast> place(product, c, first, count);
             NormSums tile[2];
-            int row[2];
-            const float* source[2];
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                row[i] = Product::atom(2 * product.t + i);
-                source[i] = (follows ? following + row[i] * out_stride : p.next_source + size_t(first + row[i]) * out_stride) + column;
-            }
 #pragma unroll
             for (int m = 0; m < Product::groups; m++) {
-                const Kept kept = NEXT_DROPOUT ? Kept(p, product.g, product.t, first, m, column, p.next.dropout_site) : Kept();
+                const Kept kept = NEXT_DROPOUT ? Kept(p, product.g, product.t, first, m, place.column, p.next.dropout_site) : Kept();
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    if (8 * m + row[i] >= count || column >= out_stride) continue;
-                    const float2* at = reinterpret_cast<const float2*>(source[i] + 8 * m * out_stride);
-                    const float2 x = asks_early ? early[c][m][i] : follows ? *at : __ldg(at);
+                    if (!place.is_there(m, i)) continue;
+                    float2 x = early[c][m][i];
+                    if (follows)
+                        x = *reinterpret_cast<const float2*>(following + (8 * m + place.row[i]) * out_stride + place.column);
+                    else if (!asks_early)
+                        x = next_input(p, place, m, i);
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         float g = product.sum[c][m][2 * j + i];
