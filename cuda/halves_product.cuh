@@ -11,6 +11,7 @@
 // a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight. The warp has COLUMNS times 16 columns, and the
 // tile has CHUNKS times 16, with STRIDE floats from row to row. IN_SHARED: the weight's operands are in shared memory. With
 // PART_CHUNKS sums of so many chunks are added up in float32, since tensor cores cut long ones off too often; it takes twice the registers.
+// If that is one, low low is added too. APART: low high and high low have sums of their own, so that products wait for each other less.
 template <int COLUMNS, int CHUNKS, int STRIDE, bool IN_SHARED = false, int PART_CHUNKS = 0, bool APART = false>
 struct ProductOf {
     static constexpr int ahead = 2;  // steps whose operands are under way
