@@ -15,13 +15,6 @@ __device__ __forceinline__ constexpr int merge_numbers(int threads, int columns)
 struct ColumnMoments {
     real count = 0, mean = 0, squares = 0;  // sum of squared distances from the mean
 
-    __device__ __forceinline__ void merge(const ColumnMoments& x) {
-        if (x.count == real(0)) return;
-        const real both = count + x.count, distance = x.mean - mean, share = x.count / both;
-        squares += x.squares + distance * distance * count * share;
-        mean = multiply_add(distance, share, mean);
-        count = both;
-    }
     // Adds to three sums, of distances from `origin`, of their squares and of rows. A near origin keeps large means from cancelling.
     __device__ __forceinline__ void add_to(real (&sums)[3], real origin) const {
         const real distance = mean - origin;

@@ -144,18 +144,17 @@ struct Part {
 // Merges the parts of a block's groups.
 __device__ __forceinline__ void merge_groups(const float* parts, float* to) {
     for (int column = threadIdx.x; column < out_width; column += blockDim.x) {
-        float first = 0.0f, second = 0.0f, count = 0.0f;
-        ColumnMoments moments;
+        float sums[3] = {};
         for (int group = 0; group < GROUPS; group++) {
             const float* part = parts + group * part_numbers(OUT);
             if (MOMENTS)
-                moments.merge({part[2 * out_width], part[column], part[out_width + column]});
+                ColumnMoments{part[2 * out_width], part[column], part[out_width + column]}.add_to(sums, parts[column]);
             else
-                first += part[column], second += part[out_width + column];
+                NormSums{part[column], part[out_width + column]}.add_to(sums, 0.0f);
         }
-        if (MOMENTS) first = moments.mean, second = moments.squares, count = moments.count;
-        to[column] = first, to[out_width + column] = second;
-        if (column == 0) to[2 * out_width] = count;
+        const ColumnMoments moments = ColumnMoments::of(sums, parts[column]);  // the first group has rows
+        to[column] = MOMENTS ? moments.mean : sums[0], to[out_width + column] = MOMENTS ? moments.squares : sums[1];
+        if (column == 0) to[2 * out_width] = sums[2];
     }
 }
 #endif
