@@ -56,7 +56,6 @@ template <class After>
 struct Place {
     static constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
     int chunk, column, first, count, row[2];
-    size_t start[2];  // of the two rows
     bool inside;
 
     // `c`: which of the 16 columns that the warp has; `first`, `count`: the tile's rows.
@@ -64,9 +63,9 @@ struct Place {
     __device__ __forceinline__ Place(const Multiplication& product, int c, int first, int count)
         : chunk(product.column + c), column(16 * chunk + 2 * product.g), first(first), count(count), inside(column < in_memory) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i), start[i] = size_t(first + row[i]) * in_memory + column;
+        for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i);
     }
-    __device__ __forceinline__ size_t offset(int m, int i) const { return start[i] + 8 * m * in_memory; }
+    __device__ __forceinline__ size_t offset(int m, int i) const { return size_t(first + row[i]) * in_memory + column + 8 * m * in_memory; }
     __device__ __forceinline__ bool is_there(int m, int i) const { return 8 * m + row[i] < count && inside; }
 };
 
