@@ -13,7 +13,8 @@ from molgcn.ops.layer_network.steps import Finish
 _WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
 _WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
 _WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
-_ROWS = 2  # the fewest rows of a thread
+_FEW_PARTS = 48  # up to this many parts threads have a row each
+_ROWS = 2  # the fewest rows of a thread in a grid of more parts
 _BLOCKS = 3  # the most blocks per multiprocessor: as many as run at the same time
 
 
@@ -81,7 +82,8 @@ class FinishLaunches:
 
     def _launch(self, file: str, name: str, it: Any, teams: Teams, leaves: Finish | None) -> None:
         """Launch a kernel, which leaves parts for the norm of a step if it is not None."""
-        parts = min(teams.parts(self._num_atoms, _ROWS), self._launches.resident(teams.chunks, _BLOCKS))
+        rows = 1 if teams.parts(self._num_atoms) <= _FEW_PARTS else _ROWS
+        parts = min(teams.parts(self._num_atoms, rows), self._launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
             parts = self._launches.parts_left(parts)
             it.left = self._ends.room(leaves, parts, teams.per_block)
