@@ -66,8 +66,9 @@ class _Library:
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
             f'#include "{source}"\n'
-            'extern "C" void run(const Parameters* p, int grid, int threads, int shared, int slice) '
-            f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ {name}(*p); }}); }}\n"
+            "template <class P> void call(void (*kernel)(P), const void* p) { kernel(*static_cast<const P*>(p)); }\n"
+            'extern "C" void run(const void* p, int grid, int threads, int shared, int slice) '
+            f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ call({name}, p); }}); }}\n"
         )
         key = hashlib.sha256(repr((program, sorted(defines.items()))).encode()).hexdigest()[:16]
         library = Path(_FOLDER.name) / f"{name}-{key}.so"
