@@ -3,7 +3,7 @@
 //
 // Macros: DOUBLE, MAX_SUMS.
 #include "real.cuh"
-#include "part_sums_structs.h"  // molgcn/ops/layer_network/part_sums.py
+#include "part_sums_structs.h"  // molgcn/ops/part_sums.py
 
 constexpr int together = 8;  // parts that are under way
 

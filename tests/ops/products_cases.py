@@ -14,13 +14,13 @@ from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, W
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.part_sums import PartSums
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
+from molgcn.ops.part_sums import PartSums
 from molgcn.ops.philox import keep_mask
 
 

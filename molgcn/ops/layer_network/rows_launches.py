@@ -15,9 +15,9 @@ from molgcn.ops.layer_network.backward import Produced
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
-from molgcn.ops.layer_network.part_sums import Sum
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.workspace import Workspace
+from molgcn.ops.part_sums import Sum
 
 THREADS = 256
 MOST_LANES = 32

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from molgcn.ops.layer_network.part_sums import Sum
 from molgcn.ops.layer_network.workspace import Workspace
+from molgcn.ops.part_sums import Sum
 
 
 class TileSums:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.layer_network.memory import FEW_ATOMS
-from molgcn.ops.layer_network.part_sums import PartSums
+from molgcn.ops.part_sums import PartSums
 
 
 class Workspace:

@@ -6,7 +6,7 @@ from architectures import EVERY_ARCHITECTURE
 from emulated import Compiler
 
 from molgcn.cuda_runtime.launch import launching_by
-from molgcn.ops.layer_network.part_sums import PartSums, Sum
+from molgcn.ops.part_sums import PartSums, Sum
 
 
 def sum_of(out, parts, add=None):

@@ -13,7 +13,9 @@ from molgcn.cuda_runtime.structs import Header
 _MAX_SUMS = 128  # the most sums of a launch
 _THREADS = 256  # threads of a block
 _VECTOR_BYTES = 16  # the alignment of four numbers
-_MOST_PARTS, _MOST_SHARES = 8, 8  # a number with more parts than the first is shared by several threads, at most the second
+_MOST_PARTS = 8  # a number with more parts is shared by several threads
+_MOST_SHARES, _MANY_SHARES = 8, 32  # at most so many threads, the second where there are more than `_MANY_PARTS` parts
+_MANY_PARTS = 256
 
 _HEADER = Header(
     "part_sums_structs.h",
@@ -26,6 +28,11 @@ _HEADER = Header(
     Parameters=[("Sum", "sums[MAX_SUMS]"), ("int", "num_sums")],
 )
 _PARAMETERS = _HEADER.ctype(MAX_SUMS=_MAX_SUMS)
+
+
+def source(number_bytes: int) -> tuple[str, dict[str, int]]:
+    """Return the source and the macros of the kernel that adds up numbers of so many bytes."""
+    return "part_sums.cu", {"MAX_SUMS": _MAX_SUMS, "DOUBLE": int(number_bytes == 8)}
 
 
 class Sum(NamedTuple):
@@ -51,7 +58,7 @@ class Sum(NamedTuple):
     def shares(self) -> int:
         """The number of threads that share the parts of a number."""
         shares = 1
-        while shares < _MOST_SHARES and self.num_parts > _MOST_PARTS * shares:
+        while shares < (_MANY_SHARES if self.num_parts > _MANY_PARTS else _MOST_SHARES) and self.num_parts > _MOST_PARTS * shares:
             shares *= 2
         return shares
 
@@ -97,7 +104,7 @@ class PartSums:
         waiting = list(self._sums.values())
         self._sums.clear()
         number_bytes = self._like.element_size()
-        defines = {"MAX_SUMS": _MAX_SUMS, "DOUBLE": int(number_bytes == 8)}
+        file, defines = source(number_bytes)
         for first in range(0, len(waiting), _MAX_SUMS):
             some = waiting[first : first + _MAX_SUMS]
             it: Any = _PARAMETERS(num_sums=len(some))
@@ -106,5 +113,5 @@ class PartSums:
                 each.out, each.numbers, each.parts, each.num_parts, each.step, each.add = left
                 each.shares, each.first_block, each.vector = left.shares, blocks, left.vector(number_bytes)
                 blocks += -(-left.numbers * left.shares // (_THREADS * each.vector))
-            function = kernel("part_sums.cu", "part_sums", defines, self._like.device)
+            function = kernel(file, "part_sums", defines, self._like.device)
             function.launch(blocks, _THREADS, 4 * number_bytes * _THREADS, it, overlap=True)
