@@ -11,7 +11,7 @@
 //   layer, batch norm   0: bias, 1: norm's bias, 2: norm's weight
 //   batch statistics    0: norm's bias, 1: norm's weight; a bias before them has no gradient
 // A layer without norm, relu and dropout has 0: bias.
-#include "gcn_layer_gradients.cuh"
+#include "gcn_layer_gradients_end.cuh"
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count) {
     const auto nobody = [](int, int, const float4&) {};
@@ -28,64 +28,6 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         return [column](int node) { return load4(column + at_row(node)); };
     };
     gather(p, shared, first, count, 0, quads, complete, nobody, keep);
-}
-
-__device__ __forceinline__ void finish_row(const Parameters& p, const Shared& shared, int first, int count, int row, Row& given, Sums& sums) {
-    const int lane = threadIdx.x % lanes, node = first + row;
-    const bool there = row < count;  // all lanes of a warp continue together
-    float4 d[lane_quads];
-#pragma unroll
-    for (int i = 0; i < lane_quads; i++) {
-        const int quad = lane + lanes * i;
-        d[i] = nothing();
-        if (quad >= quads || !there) break;
-        d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.own_rows + row * stride + 4 * quad);
-        add(d[i], given.residual[i]);
-        if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
-    }
-    if (p.out.on) through(d, sums, p, node, there, lane, shared, given);
-#pragma unroll
-    for (int i = 0; i < lane_quads; i++) {
-        const int quad = lane + lanes * i;
-        if (quad >= quads || !there) break;
-        if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
-        if (!(statistics && p.out.on)) add(sums[0][i], d[i]);
-    }
-}
-
-__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes, Row (&given)[early]) {
-    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
-    Sums sums = {};
-#pragma unroll
-    for (int i = 0; i < early; i++) finish_row(p, shared, first, count, team + i * teams, given[i], sums);
-#pragma unroll 1
-    for (int begin = early * teams; begin < count; begin += teams) {
-        Row more;
-        more.load(p, first + begin + team, begin + team < count, lane);
-        finish_row(p, shared, first, count, begin + team, more, sums);
-    }
-    constexpr int together = kinds * teams * width <= 2 * rows * stride ? kinds : 1;  // kinds of sums for which the tile and own_rows have room
-    static_assert(together * teams * width <= 2 * rows * stride, "a kind's sums fit shared memory");
-    float* to = tile_sums(p, kinds * width);
-#pragma unroll
-    for (int first_kind = 0; first_kind < kinds; first_kind += together) {
-        __syncthreads();
-#pragma unroll
-        for (int kind = 0; kind < together; kind++)
-#pragma unroll
-            for (int i = 0; i < lane_quads; i++) {
-                const int quad = lane + lanes * i;
-                if (quad < quads) four(shared.tile + (kind * teams + team) * width + 4 * quad) = sums[first_kind + kind][i];
-            }
-        __syncthreads();
-        for (int item = threadIdx.x; item < together * width; item += threads) {
-            float sum = 0.0f;
-#pragma unroll(wide ? 4 : teams)
-            for (int i = 0; i < teams; i++) sum += shared.tile[(item / width * teams + i) * width + item % width];
-            to[first_kind * width + item] = sum;
-        }
-    }
-    add_up_gradients(p, shared, num_nodes);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_backward(const __grid_constant__ Parameters p) {
@@ -117,15 +59,15 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
             return;
         }
         __syncthreads();
-        if (!wide) load_rows(given, p, first, count);  // under way during the product, which leaves no registers for it where it is a loop
+        if (!wide) load_rows<false>(given, p, first, count);  // under way during the product, which leaves no registers for it where it is a loop
         product.zero();
         product.multiply(shared.tile);
-        if (wide) load_rows(given, p, first, count);
+        if (wide) load_rows<false>(given, p, first, count);
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
-    if (is_start) load_rows(given, p, first, count);
+    if (is_start) load_rows<false>(given, p, first, count);
     if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);
     __syncthreads();
-    finish(p, shared, first, count, num_nodes, given);
+    finish<false>(p, shared, first, count, num_nodes, given);
 }

@@ -2,7 +2,7 @@
 //
 // With batch statistics a layer ends with its norm's input and the sums for its statistics. The next layer's kernel applies norm, relu,
 // dropout and residual to whatever it pulls, and stores its own atoms' results.
-#include "gcn_layer_activation.cuh"
+#include "gcn_layer_end.cuh"
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads) {
     const auto nobody = [](int, int, const float4&) {};
@@ -21,37 +21,6 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         return [&p, column](int node) { return load4(column + size_t(node) * p.in_width); };
     };
     gather(p, shared, first, count, first_quad, count_quads, complete, nobody, nobody);
-}
-
-// Applies norm, relu, dropout and residual to the product's rows, with a few lanes for each row.
-__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count) {
-    const int lane = threadIdx.x % lanes;
-#pragma unroll 2
-    for (int begin = 0; begin < count; begin += teams) {
-        const int row = begin + threadIdx.x / lanes, node = first + row;
-        const bool there = row < count;  // all lanes of a warp continue together
-        float4 v[lane_quads];
-#pragma unroll
-        for (int i = 0; i < lane_quads; i++) {
-            const int quad = lane + lanes * i;
-            v[i] = nothing();
-            if (quad >= quads || !there) break;
-            v[i] = four(shared.own_rows + row * stride + 4 * quad);
-            add(v[i], shared.column4(0, quad));
-        }
-        if (p.out.on) activate(v, p, node, there, lane, shared.columns);
-#pragma unroll
-        for (int i = 0; i < lane_quads; i++) {
-            const int quad = lane + lanes * i;
-            if (quad >= quads || !there) break;
-            if (statistics && p.out.on) {
-                four(shared.own_rows + row * stride + 4 * quad) = v[i];
-            } else {
-                if (p.residual != nullptr) add(v[i], *reinterpret_cast<const float4*>(p.residual + at_row(node) + 4 * quad));
-                four(p.output + at_row(node) + 4 * quad) = v[i];
-            }
-        }
-    }
 }
 
 // Merges the mean and squared distances of the product's columns over all atoms.
@@ -94,20 +63,9 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forw
         product.multiply(shared.tile);
     }
     product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
-    for (int column = threadIdx.x; column < width; column += threads) {
-        shared.columns[column] = parameter(p.bias, column);
-        if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {
-            float factor = parameter(p.out.weight, column);
-            if (NORM == NORM_BATCH) {
-                factor *= column < HIDDEN ? 1.0f / sqrtf(__ldg(p.out.variance + column) + p.eps) : 0.0f;
-                shared.columns[3 * width + column] = parameter(p.out.mean, column);
-            }
-            shared.columns[width + column] = factor;
-            shared.columns[2 * width + column] = parameter(p.out.bias, column);
-        }
-    }
+    read_parameters(p, shared);
     __syncthreads();
-    finish(p, shared, first, count);
+    finish<false>(p, shared, first, count);
     if (statistics && p.out.on) {
         __syncthreads();
         add_statistics(p, shared, count, num_nodes);

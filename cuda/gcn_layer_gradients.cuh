@@ -28,13 +28,18 @@ struct Row {
     float4 raw[lane_quads], residual[lane_quads];
     uint32 mask[lane_quads];
 
+    // OWN: the residual's gradient has been written by the block itself.
+    template <bool OWN>
     __device__ __forceinline__ void load(const Parameters& p, int node, bool there, int lane) {
 #pragma unroll
         for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             const bool inside = there && quad < quads;
             raw[i] = NORM != NORM_NONE && p.out.on && inside ? load4(p.out.raw + at_row(node) + 4 * quad) : nothing();
-            residual[i] = p.residual != nullptr && inside ? load4(p.residual + at_row(node) + 4 * quad) : nothing();
+            if constexpr (OWN)
+                residual[i] = p.residual != nullptr && inside ? *reinterpret_cast<const float4*>(p.residual + at_row(node) + 4 * quad) : nothing();
+            else
+                residual[i] = p.residual != nullptr && inside ? load4(p.residual + at_row(node) + 4 * quad) : nothing();
             mask[i] = (!statistics || DROPOUT) && p.out.on && inside ? __ldg(p.out.masks + size_t(node) * quads + quad) : 15u;
         }
     }
@@ -42,11 +47,12 @@ struct Row {
 constexpr int passes = (rows + teams - 1) / teams;                    // rows that a team takes one after the other
 constexpr int early = passes * lane_quads <= 8 ? passes : 8 / lane_quads;  // rows whose loads begin before the product
 
+template <bool OWN>
 __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters& p, int first, int count) {
 #pragma unroll
     for (int i = 0; i < early; i++) {
         const int row = threadIdx.x / lanes + i * teams;
-        given[i].load(p, first + row, row < count, threadIdx.x % lanes);
+        given[i].load<OWN>(p, first + row, row < count, threadIdx.x % lanes);
     }
 }
 

@@ -1,15 +1,16 @@
 // Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The
 // block that finishes a tile last adds its parts up in order.
 //
-// Macros: HIDDEN, PRECISION, TILE (32, 64 or 96), MAX_LAYERS.
+// Macros: HIDDEN, PRECISION, TILE (32, 64, 96 or 128), MAX_LAYERS.
 #include "matrix.cuh"
 #include "gcn_layer_weights_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
 constexpr int atoms = 32;  // taken at a time
 constexpr int stride = TILE + 8;
-constexpr int blocks = TILE / 32;  // 16 x 16 blocks of a warp in each direction
-constexpr int threads = 128;
+constexpr int threads = TILE > 96 ? 256 : 128;
+constexpr int row_warps = threads / 64, column_warps = 2;
+constexpr int row_blocks = TILE / 16 / row_warps, column_blocks = TILE / 16 / column_warps;  // 16 x 16 blocks of a warp
 constexpr int quads = atoms * TILE / 4 / threads;  // loads of a thread
 constexpr int across = (width + TILE - 1) / TILE;
 
@@ -37,7 +38,7 @@ __device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 ? 2 : 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, atoms, stride]: G and H, now and next
     int* flag = reinterpret_cast<int*>(tiles + 4 * atoms * stride);
@@ -52,9 +53,9 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_la
     const Operand h_rows = is_first ? Operand{p.first_input, p.in_width, in} : Operand{p.inputs + plane, width, in};
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
-    const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
+    const int row = warp / column_warps * 16 * row_blocks, column = warp % column_warps * 16 * column_blocks;
     const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
-    float sum[blocks][blocks][2][4] = {};
+    float sum[row_blocks][column_blocks][2][4] = {};
     int first = split * p.atoms_per_split, current = 0;
     const auto copy = [&](int from) {
         float* to = tiles + current * 2 * atoms * stride;
@@ -69,26 +70,25 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_la
         wait_for_copies();
         __syncthreads();
         copy(first + atoms);
-        float part[blocks][blocks][2][4] = {};  // the tensor cores round sums towards zero: short ones only
+        float part[row_blocks][column_blocks][2][4] = {};  // the tensor cores round sums towards zero: short ones only
 #pragma unroll
         for (int step = 0; step < atoms; step += 16) {
-            matrix::Left a[blocks];
-            matrix::Right b[blocks][2];
+            matrix::Left a[row_blocks];
+            matrix::Right b[column_blocks][2];
 #pragma unroll
-            for (int i = 0; i < blocks; i++) {
+            for (int i = 0; i < column_blocks; i++) {
                 float v[2][4];
-                across_atoms(v, left + row + 16 * i, step, g, t);
-                a[i] = matrix::Left(v);
+                if (i < row_blocks) across_atoms(v, left + row + 16 * i, step, g, t), a[i] = matrix::Left(v);
                 across_atoms(v, right + column + 16 * i, step, g, t);
                 b[i][0] = matrix::Right(v[0]), b[i][1] = matrix::Right(v[1]);
             }
-            matrix::multiply_add<blocks, blocks>([&](int m, int i) -> float(&)[2][4] { return part[m][i]; }, a, b);
+            matrix::multiply_add<row_blocks, column_blocks>([&](int m, int i) -> float(&)[2][4] { return part[m][i]; }, a, b);
         }
 #pragma unroll
-        for (int i = 0; i < blocks * blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
+        for (int i = 0; i < row_blocks * column_blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
     }
 
-    constexpr int mine = blocks * blocks * 2;  // float4 of a thread
+    constexpr int mine = row_blocks * column_blocks * 2;  // float4 of a thread
     float4* all = reinterpret_cast<float4*>(p.partial);
     const size_t distance = size_t(p.num_tiles) * mine * threads;
     float4 value[mine];
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_la
     const int columns_in = p.first_layer + layer == 0 ? p.num_features : HIDDEN;
 #pragma unroll
     for (int i = 0; i < mine; i++) {
-        const int j = i % 2, k = i / 2 % blocks, m = i / 2 / blocks;
+        const int j = i % 2, k = i / 2 % column_blocks, m = i / 2 / column_blocks;
         const float v[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
 #pragma unroll
         for (int e = 0; e < 4; e++) {  // rows 2 g + e / 2, columns 4 t + 2 (e % 2) + j

@@ -16,7 +16,8 @@ from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
-from molgcn.ops.gcn_layers_plan import WeightBlocks, blocks, padded_width, weight_blocks
+from molgcn.ops.gcn_layers_plan import blocks, padded_width
+from molgcn.ops.gcn_weights_plan import WeightBlocks, weight_blocks
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
 from molgcn.ops.spec import POOLS, Parameters
 

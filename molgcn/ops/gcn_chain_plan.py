@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, layers_together, padded_width
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, padded_width
 from molgcn.ops.gcn_tile_plan import shared_limit
+from molgcn.ops.gcn_weights_plan import layers_together
 from molgcn.ops.message_network import NetworkCall
 
 _CLUSTERS = (8, 4, 2)  # larger clusters leave fewer sums to read, but fewer of them fit on the GPU

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.gcn_layers_plan import MAX_TABLE
+from molgcn.ops.gcn_layers_plan import LAYER_TABLES, MAX_TABLE
 
 TABLES = (32, MAX_TABLE)  # lengths of the tables of layers' addresses
 
@@ -58,6 +58,17 @@ _LAYER = Header(
     ],
 )
 Activation, Parameters = _LAYER.ctype("Activation"), _LAYER.ctype()
+
+_LAYERS = Header(
+    "gcn_molecules_structs.h",
+    uses=_LAYER,
+    Layers=[
+        ("const int*", "tile_ptr"),  # [blocks + 1]: first molecule of each block
+        ("int", "num_layers"),
+        ("Parameters", "layers[MAX_LAYERS]"),  # in the order in which they are computed
+    ],
+)
+LAYERS = {size: _LAYERS.ctype("Layers", MAX_LAYERS=size) for size in LAYER_TABLES}
 
 _PREPARE = Header(
     "gcn_layer_prepare_structs.h",

@@ -1,7 +1,7 @@
 """`molgcn::message_network` on CUDA one layer at a time (strategy `layer`): one launch per layer in forward and one in backward.
 
-No features are added atomically. Small batches with batch statistics take one launch for all layers if the GPU can do that
-(:mod:`molgcn.ops.gcn_chain_cuda`).
+No features are added atomically. One launch does all layers of small batches with batch statistics if the GPU can do that
+(:mod:`molgcn.ops.gcn_chain_cuda`), and of large batches without them if the graph has tiles (:mod:`molgcn.ops.gcn_molecules_launches`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops import gcn_chain_cuda
-from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import prefetch_kernels
-from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_spans
+from molgcn.ops.gcn_layers_plan import padded_width, saved_layout
+from molgcn.ops.gcn_molecules_launches import launches
+from molgcn.ops.gcn_weights_plan import layers_together, weight_spans
 from molgcn.ops.message_network import NetworkCall
 from molgcn.ops.spec import Parameters
 
@@ -31,7 +32,7 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
         saved = call.graph.x.new_empty(saved_layout(call, keep=False).num_bytes, dtype=torch.uint8)
     if (chain := gcn_chain_cuda.find(call, "gcn_chain_forward")) is not None:
         return gcn_chain_cuda.forward(chain, call, pooled, statistics, saved)
-    run = LayerLaunches(call, saved, {}, backward=False)
+    run = launches(call, saved, {}, backward=False)
     it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(prefetch_kernels, call, run.gpu))
     run.prepare()
 
@@ -48,6 +49,7 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
         it.output = run.feature(layer + 1)
         it.arrivals = run.counters(layer)
         run.launch_layer(function, overlap=layer > 0)
+    run.flush()
     if run.statistics and call.spec.last_activation:
         run.wait_for(call.spec.num_layers - 1, statistics)
     else:
@@ -70,7 +72,7 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
         "kept": layers_together(call, device) * plane,
         "weights": max(each.partial_bytes for _, _, each in chunks),
     }
-    run = LayerLaunches(call, saved, sizes, backward=True)
+    run = launches(call, saved, sizes, backward=True)
     run.prepare()
     needs_grad_x = grad_x.numel() > 0
     it, function = run.arguments, run.kernel(run.blocks.kernel("backward"), needs_grad_x=needs_grad_x)
@@ -105,5 +107,6 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
             elif needs_grad_x:
                 it.grad_x = grad_x.data_ptr()
             run.launch_layer(function)
+        run.flush()
         run.launch_weights(division, first, end, first_counter, gradients.weights)
         first_counter += 4 * division.num_tiles

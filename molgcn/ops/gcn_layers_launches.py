@@ -13,11 +13,11 @@ from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, blocks, moments_size, padded_width, saved_layout
+from molgcn.ops.gcn_weights_plan import WeightBlocks
 from molgcn.ops.message_network import NetworkCall
 
 _PREPARE_THREADS = 256
-_WEIGHTS_THREADS = 128
 
 
 class LayerLaunches:
@@ -38,6 +38,7 @@ class LayerLaunches:
         kinds = 2 if self.statistics or not backward else 1 if call.spec.norm is None else 3
         row = 4 * kinds * self.width
         self.sums_bytes = row * self.blocks.num_parts
+        self.sum_planes = call.spec.num_layers if self.blocks.max_layers else 2
         fragments, self.scale_stride = self.fragment(call.spec.num_layers), max(self.in_width, self.width)
         launches, counters = call.spec.num_layers + 1, scratch.pop("counters", 0)
         layout = Layout(
@@ -46,7 +47,7 @@ class LayerLaunches:
                 "scales": 4 * call.spec.num_layers * self.scale_stride,
                 "partial": row * self.blocks.num_blocks,
                 "groups": row * self.blocks.num_groups,
-                "sums": 2 * self.sums_bytes,
+                "sums": self.sum_planes * self.sums_bytes,
                 **scratch,
                 "counters": 4 * (launches * (self.blocks.num_groups + 1) + counters),
             }
@@ -82,7 +83,7 @@ class LayerLaunches:
     def activation(self, layer: int) -> ctypes.Structure:
         """Return the arguments of the norm, relu and dropout that follow a layer's product."""
         call, it = self.call, Activation(layer=layer, on=int(self.activated(layer)))
-        it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
+        it.sums = self.scratch["sums"] + layer % self.sum_planes * self.sums_bytes
         if not it.on:
             return it
         keep = call.options.save_for_backward or self.statistics
@@ -124,14 +125,13 @@ class LayerLaunches:
         """Return a kernel for the model's options; see :func:`molgcn.cuda_runtime.launch.kernel` for `prefetch`."""
         return kernel(f"{name}.cu", name, layer_macros(self.call, self.blocks, needs_grad_x), self.call.graph.x.device, prefetch)
 
-    def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
-        """Launch a kernel with the current arguments. The first launch after :meth:`prepare` reads its results and must not overlap it."""
-        function.launch(grid, self.blocks.threads, self.blocks.shared_bytes, self.arguments, overlap=overlap)
-
     def launch_layer(self, function: Kernel, *, overlap: bool = True) -> None:
-        """Launch the kernel that runs one layer."""
+        """Launch the kernel that runs one layer. The first launch after :meth:`prepare` reads its results and must not overlap it."""
         shared_bytes = self.blocks.kernel_bytes(self.backward)
         function.launch(self.blocks.num_blocks, self.blocks.threads, shared_bytes, self.arguments, overlap=overlap)
+
+    def flush(self) -> None:
+        """Launch the layers that :meth:`launch_layer` has only collected."""
 
     def counters(self, launch: int) -> int:
         """Return the address of the counters of one launch's groups."""
@@ -166,7 +166,9 @@ class LayerLaunches:
     def launch_pool(self, pooled: Tensor) -> None:
         """Pool the last layer's output, which `arguments` describe, into `pooled`."""
         self.arguments.pooled = pooled.data_ptr()
-        self.launch(self.kernel("gcn_layer_pool"), max(1, min(self.call.graph.num_graphs, 8 * self.gpu.num_multiprocessors)))
+        grid = max(1, min(self.call.graph.num_graphs, 8 * self.gpu.num_multiprocessors))
+        shared_bytes = self.blocks.shared_bytes if self.statistics else self.blocks.pool_bytes
+        self.kernel("gcn_layer_pool").launch(grid, self.blocks.threads, shared_bytes, self.arguments, overlap=True)
 
     def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: Sequence[Tensor]) -> None:
         """Compute the weight gradients of layers `first` to `end` - 1, whose G = Â dZ is in `kept`."""
@@ -181,4 +183,4 @@ class LayerLaunches:
         tables.splits, tables.atoms_per_split = division.splits, division.atoms_per_split
         tables.grad_weights[: end - first] = [grad_weights[layer].data_ptr() for layer in range(first, end)]
         product = kernel("gcn_layer_weights.cu", "gcn_layer_weights", defines, call.graph.x.device)
-        product.launch(division.num_tiles * division.splits, _WEIGHTS_THREADS, division.shared_bytes, tables, overlap=True)
+        product.launch(division.num_tiles * division.splits, division.threads, division.shared_bytes, tables, overlap=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops import part_sums
 from molgcn.ops.gcn_layers_arguments import table_size
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks, weight_spans
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks
+from molgcn.ops.gcn_weights_plan import weight_spans
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
 from molgcn.ops.spec import POOLS
 
@@ -42,6 +44,8 @@ def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, i
         for backward in (False, True)[: 1 + trains]:
             kernels.append(("gcn_layer_prepare.cu", prepare_macros(call, min(MAX_TABLE, call.spec.num_layers - first), backward)))
     kernels.append(("gcn_layer_pool.cu", layer_macros(call, division)))
+    if division.max_layers and trains:
+        kernels.append(part_sums.source(call.graph.x.element_size()))
     for first, end, weights in weight_spans(call, gpu) if trains else ():
         kernels.append(("gcn_layer_weights.cu", weights_macros(call, end - first, weights.tile)))
     return kernels

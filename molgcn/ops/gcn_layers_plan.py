@@ -12,11 +12,13 @@ from molgcn.ops.message_network import NetworkCall
 
 MAX_HIDDEN = 512  # the widest product in the kernel; wider ones are PyTorch's
 MAX_TABLE = 256  # the most layers whose addresses fit in one launch's arguments
+LAYER_TABLES = (16, 64)  # lengths of the tables of layers that are one launch
+_TILES = 2  # from so many tiles for each multiprocessor on, one launch for all layers is faster
+_NARROWEST, _WIDEST = 7, 16  # in times 16 columns: those for which it is
 _MAX_PARTS = 128  # the most partial sums over atoms that a kernel reads
 _STREAM = 4  # from this many tiles per block on, a block goes through them one after the other
 _HALO_ROWS = 8  # rows of a tile for atoms of other tiles
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
-_ATOMS = 32  # the number of atoms that a weight gradient reads at a time
 
 
 def padded_width(columns: int) -> int:
@@ -53,6 +55,8 @@ class Blocks:
         width: The number of columns of the features in memory.
         min_blocks: The number of blocks that a multiprocessor has registers for.
         streams: The number of blocks that each go through several tiles (cuda/gcn_stream.cuh); 0 if every tile has its own block.
+        max_layers: The number of layers that a launch has room for, if a block takes a tile of whole molecules through all
+            layers (cuda/gcn_molecules.cuh); 0 if every layer has its own launch.
     """
 
     warp_rows: int
@@ -63,6 +67,7 @@ class Blocks:
     width: int
     min_blocks: int = 1
     streams: int = 0
+    max_layers: int = 0
 
     @property
     def rows(self) -> int:
@@ -82,7 +87,7 @@ class Blocks:
     @property
     def num_parts(self) -> int:
         """The number of partial sums that every block of the next kernel reads: one per tile, or a single one if there are many tiles."""
-        return self.num_tiles if self.num_tiles <= _MAX_PARTS and not self.streams else 1
+        return self.num_tiles if self.max_layers or (self.num_tiles <= _MAX_PARTS and not self.streams) else 1
 
     @property
     def atoms_per_part(self) -> int:
@@ -105,14 +110,19 @@ class Blocks:
         return 4 * (2 * self.rows + 1) * self.stride + 56 * self.rows + 4 * 6 * self.width + 16
 
     @property
+    def pool_bytes(self) -> int:
+        """The shared memory in bytes in which a block pools molecules: sums and ties of its threads' columns."""
+        return 2 * 16 * max(self.threads, self.width // 4)
+
+    @property
     def stride(self) -> int:
         """The distance between two rows in shared memory, in numbers."""
         depth = max(self.width, 64)
         return depth + 16 if depth % 32 == 0 else depth
 
     def kernel(self, direction: str) -> str:
-        """Return the name of the kernel that runs a layer "forward" or "backward"."""
-        return f"gcn_{'stream' if self.streams else 'layer'}_{direction}"
+        """Return the name of the kernel that runs a layer, or all of them, "forward" or "backward"."""
+        return f"gcn_{'molecules' if self.max_layers else 'stream' if self.streams else 'layer'}_{direction}"
 
     def kernel_bytes(self, backward: bool) -> int:
         """Return the shared memory of a block of that kernel in bytes: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
@@ -131,6 +141,7 @@ class Blocks:
             "COLUMN_TILES": self.column_tiles,
             "MIN_BLOCKS": self.min_blocks,
             **({"HALO_ROWS": _HALO_ROWS} if self.streams else {}),
+            **({"MAX_LAYERS": self.max_layers} if self.max_layers else {}),
         }
 
 
@@ -138,6 +149,8 @@ def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
     """Return the division of a batch into small blocks, so that even small batches use all multiprocessors, with several blocks on each."""
     width = padded_width(call.spec.hidden_channels)
     chunks = width // 16
+    if (of_molecules := _by_molecules(call, gpu)) is not None:
+        return of_molecules
     if chunks <= 2:
         warp_rows, row_tiles, column_tiles, min_blocks = 4, 1, chunks, 4
     elif chunks <= 4:
@@ -155,6 +168,27 @@ def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
         row_tiles -= 1
 
 
+def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
+    """Return the division for blocks that take tiles of whole molecules through all layers, or None if they cannot or are not faster.
+
+    docs/decisions/cuda_layer_by_layer.md has the measurements.
+    """
+    graph, width = call.graph, padded_width(call.spec.hidden_channels)
+    if call.batch_statistics or graph.tile_ptr is None or graph.large_molecules or graph.tile_nodes % 16 > 0:
+        return None
+    num_tiles, row_tiles, chunks = graph.tile_ptr.shape[0] - 1, graph.tile_nodes // 16, width // 16
+    max_layers = next((size for size in LAYER_TABLES if call.spec.num_layers < size), 0)
+    if chunks <= 8:
+        warp_rows = 2 if row_tiles % 2 == 0 else 1
+        plan = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, num_tiles, width, min_blocks=2, max_layers=max_layers)
+    else:
+        plan = Blocks(1, chunks, row_tiles, 1, num_tiles, width, max_layers=max_layers)
+    fits = plan.min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+    whole = padded_width(call.spec.in_channels) <= width  # rows of x too
+    faster = _NARROWEST <= chunks <= _WIDEST and num_tiles >= _TILES * gpu.num_multiprocessors
+    return plan if fits and whole and faster and max_layers > 0 else None
+
+
 def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
     """Return the division for blocks that go through many tiles if these fit on the GPU and are faster, else `plan`.
 
@@ -167,63 +201,6 @@ def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
     whole = padded_width(call.spec.in_channels) <= plan.width  # rows of x too
     many = plan.num_tiles >= _STREAM * streams.streams
     return streams if call.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan
-
-
-@dataclass(frozen=True)
-class WeightBlocks:
-    """How the weight gradients of some layers are divided among blocks.
-
-    Attributes:
-        tile: The number of rows and of columns of a gradient that a block computes.
-        num_tiles: The number of tiles of all these layers.
-        splits: The number of parts that the atoms are split into.
-        atoms_per_split: The number of atoms of each part.
-    """
-
-    tile: int
-    num_tiles: int
-    splits: int
-    atoms_per_split: int
-
-    @property
-    def shared_bytes(self) -> int:
-        """The shared memory of a block in bytes."""
-        return 2 * 2 * 4 * _ATOMS * (self.tile + 8) + 16
-
-    @property
-    def partial_bytes(self) -> int:
-        """The size of the parts' sums in bytes."""
-        return 4 * self.splits * self.num_tiles * self.tile**2
-
-
-def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
-    """Return the division for `num_layers` layers from `first_layer` on.
-
-    There are about two large or four small blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
-    """
-    num_nodes, num_features = call.graph.x.shape
-    width = padded_width(call.spec.hidden_channels)
-    tile = 32 if width <= 32 else 96 if -(-width // 96) * 96 <= -(-width // 64) * 64 else 64  # large tiles read G and H less often
-    across = -(-width // tile)
-    first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
-    num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    most = 2 * gpu.num_multiprocessors // num_tiles if tile == 96 else -(-4 * gpu.num_multiprocessors // num_tiles)
-    splits = max(1, min(most, num_nodes // 128))
-    atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
-    return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
-
-
-def layers_together(call: NetworkCall, gpu: Gpu) -> int:
-    """Return how many layers' weight gradients one launch computes: as many as there is memory for their G = Â dZ."""
-    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
-    return max(1, min(call.spec.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
-
-
-def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
-    """Return the first layer, the end and the division of each launch that computes weight gradients, the last layers first."""
-    together = layers_together(call, gpu)
-    spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
-    return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]
 
 
 def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:

@@ -16,6 +16,7 @@ from stack_cases import A100, H100, changed, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.ops.gcn_tile_plan import next_fit
 
 TABLE = Path(__file__).with_suffix(".json")
 GPUS = {"sm_80": Gpu(108, A100), "sm_90": Gpu(132, H100, True), "sm_100": Gpu(148, H100, True)}
@@ -23,6 +24,7 @@ NETWORKS = {  # molecules of 20 atoms in a batch, features, options
     "32 features": (16, 32, {"strategy": "tile"}),
     "64 features, layer norm": (16, 64, {"strategy": "tile", "norm": "layer", "residual": True}),
     "128 features": (16, 128, {"strategy": "layer"}),
+    "128 features, large batch": (2000, 128, {"strategy": "layer"}),
     "172 features, batch norm": (16, 172, {"strategy": "layer", "norm": "batch", "training": True, "residual": True}),
     "172 features, batch norm, large batch": (2000, 172, {"strategy": "layer", "norm": "batch", "training": True, "residual": True}),
 }
@@ -32,7 +34,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
     """Return sources and macros of the kernels of a forward and a backward pass, each once, in the order of their launches."""
     molecules, hidden, options = NETWORKS[network]
     inputs = random_inputs(random_batch([20] * molecules, 11), hidden, 3, **options)
-    inputs, found = changed(inputs, x=inputs.graph.x.detach()), []
+    inputs, found = changed(inputs, x=inputs.graph.x.detach(), tile_ptr=next_fit(inputs.graph.ptr)), []
 
     class Recorded(Launcher):
         def gpu(self, device: object) -> Gpu:

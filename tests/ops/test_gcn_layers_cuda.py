@@ -12,7 +12,8 @@ from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops import gcn_layers_launches, message_network_reference
-from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
+from molgcn.ops.gcn_layers_plan import blocks
+from molgcn.ops.gcn_weights_plan import layers_together, weight_blocks
 
 OPTIONS = [
     {},

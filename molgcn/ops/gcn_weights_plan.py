@@ -1,0 +1,75 @@
+"""How the weight gradients of a network that runs layer by layer are divided among blocks and launches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, padded_width
+from molgcn.ops.message_network import NetworkCall
+
+_ATOMS = 32  # the number of atoms that a weight gradient reads at a time
+
+
+@dataclass(frozen=True)
+class WeightBlocks:
+    """How the weight gradients of some layers are divided among blocks.
+
+    Attributes:
+        tile: The number of rows and of columns of a gradient that a block computes.
+        num_tiles: The number of tiles of all these layers.
+        splits: The number of parts that the atoms are split into.
+        atoms_per_split: The number of atoms of each part.
+    """
+
+    tile: int
+    num_tiles: int
+    splits: int
+    atoms_per_split: int
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of a block."""
+        return 256 if self.tile > 96 else 128
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block in bytes."""
+        return 2 * 2 * 4 * _ATOMS * (self.tile + 8) + 16
+
+    @property
+    def partial_bytes(self) -> int:
+        """The size of the parts' sums in bytes."""
+        return 4 * self.splits * self.num_tiles * self.tile**2
+
+
+def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
+    """Return the division for `num_layers` layers from `first_layer` on.
+
+    There are about two large or four small blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
+    """
+    num_nodes, num_features = call.graph.x.shape
+    width = padded_width(call.spec.hidden_channels)
+    tile = 32 if width <= 32 else min((128, 96, 64), key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
+    across = -(-width // tile)
+    first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
+    num_tiles = first + (num_layers - (first_layer == 0)) * across**2
+    most = {128: 1, 96: 2}.get(tile, 4) * gpu.num_multiprocessors / num_tiles
+    most = math.ceil(most) if tile < 96 else math.floor(most)
+    splits = max(1, min(most, num_nodes // 128))
+    atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
+    return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
+
+
+def layers_together(call: NetworkCall, gpu: Gpu) -> int:
+    """Return how many layers' weight gradients one launch computes: as many as there is memory for their G = Â dZ."""
+    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
+    return max(1, min(call.spec.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
+
+
+def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
+    """Return the first layer, the end and the division of each launch that computes weight gradients, the last layers first."""
+    together = layers_together(call, gpu)
+    spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
+    return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]

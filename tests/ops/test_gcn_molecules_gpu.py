@@ -1,0 +1,35 @@
+"""Blocks that take tiles of whole molecules through all layers are right on a GPU. `pytest -m gpu`."""
+
+import pytest
+import torch
+from gcn_molecules_cases import OPTIONS, SIZES, make
+from gpu_cases import gradient_of, on_gpu
+from stack_cases import run
+from test_gcn_layers_gpu import check_one_of_three
+
+from molgcn.cuda_runtime.launch import gpu
+from molgcn.ops import message_network
+from molgcn.ops.gcn_layers_plan import blocks
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
+
+
+def by_molecules(hidden, seed=0, **options):
+    """Return inputs with two layers; with more, activations within rounding of zero would cost more than the bounds."""
+    inputs = make(hidden, 2, sizes=SIZES * 100, seed=seed, **options)
+    if not blocks(inputs, gpu(torch.device("cuda"))).max_layers:
+        pytest.skip("the GPU has too many multiprocessors for the batch, or too little shared memory")
+    return inputs
+
+
+@pytest.mark.parametrize("hidden", [100, 128, 172, 256])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option(hidden, options):
+    check_one_of_three(lambda seed: by_molecules(hidden, seed, **options))
+
+
+def test_same_bits_on_every_run():
+    inputs = on_gpu(by_molecules(128, norm="layer", residual=True), torch.float32)
+    first, second = (run(message_network, inputs, gradient_of(inputs)) for _ in range(2))
+    for left, right in ((first.outputs, second.outputs), (first.gradients, second.gradients)):
+        assert all(torch.equal(tensor, right[name]) for name, tensor in left.items())
