@@ -20,7 +20,7 @@ struct Tile {  // the atoms of a block
     }
 };
 
-// Starts to copy the tile's rows into own_rows.
+// Brings the tile's rows into own_rows.
 __device__ __forceinline__ void bring_rows(const Shared& shared, const Tile& tile, const float* from, int in_width) {
     const int in_quads = in_width / 4;
 #pragma unroll 4

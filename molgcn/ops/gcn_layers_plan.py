@@ -147,10 +147,10 @@ class Blocks:
 
 def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
     """Return the division of a batch into small blocks, so that even small batches use all multiprocessors, with several blocks on each."""
-    width = padded_width(call.spec.hidden_channels)
-    chunks = width // 16
     if (of_molecules := _by_molecules(call, gpu)) is not None:
         return of_molecules
+    width = padded_width(call.spec.hidden_channels)
+    chunks = width // 16
     if chunks <= 2:
         warp_rows, row_tiles, column_tiles, min_blocks = 4, 1, chunks, 4
     elif chunks <= 4:
@@ -171,7 +171,7 @@ def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
 def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
     """Return the division for blocks that take tiles of whole molecules through all layers, or None if they cannot or are not faster.
 
-    docs/decisions/cuda_layer_by_layer.md has the measurements.
+    docs/decisions/cuda_wide_molecules.md has the measurements.
     """
     graph, width = call.graph, padded_width(call.spec.hidden_channels)
     if call.batch_statistics or graph.tile_ptr is None or graph.large_molecules or graph.tile_nodes % 16 > 0:
