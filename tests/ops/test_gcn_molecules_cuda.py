@@ -34,6 +34,17 @@ def test_widths_and_tiles(emulate, channels, hidden, tile_nodes):
     assert emulate.sources >= KERNELS
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
+    """Gradients of weights are tiles of 128 x 128 here."""
+    inputs = make(HIDDEN, 3, precision=precision)
+    check(inputs, bound, 3 * bound)
+    assert emulate.sources >= KERNELS
+    with pytest.raises(AssertionError):
+        check(inputs)
+
+
 @pytest.mark.parametrize("options", [{"residual": True}, pytest.param({}, marks=pytest.mark.slow)], ids=str)
 def test_features_without_a_gradient(emulate, options):
     """Most models need no gradient of the features, and backward then has another kernel."""
