@@ -75,7 +75,7 @@ def test_weight_gradients_of_a_few_layers_at_a_time(emulate):
 
 
 def test_padded_batches(emulate):
-    """Padding for molecules, tiles, atoms and bonds gives zero outputs and has no effect on gradients."""
+    """Padding for molecules (in no tile), tiles, atoms and bonds gives zero outputs and has no effect on gradients."""
     inputs, more = make(HIDDEN, 2, norm="layer", residual=True), 70
     graph = inputs.graph
     grad = torch.sin(torch.arange(float(HIDDEN) * (len(SIZES) + 2), dtype=torch.float64)).view(-1, HIDDEN)
@@ -86,7 +86,7 @@ def test_padded_batches(emulate):
         ptr=torch.cat([graph.ptr, graph.ptr[-1:], graph.ptr[-1:]]),
         rowptr=torch.cat([graph.rowptr, graph.rowptr[-1:].expand(more)]),
         col=torch.cat([graph.col, torch.full((9,), 10**6, dtype=torch.int32)]),
-        tile_ptr=torch.cat([graph.tile_ptr, graph.tile_ptr[-1:] + 2, graph.tile_ptr[-1:] + 2]),
+        tile_ptr=torch.cat([graph.tile_ptr, graph.tile_ptr[-1:], graph.tile_ptr[-1:]]),
     )
     actual = run_emulated(padded, grad)
     assert torch.equal(actual.outputs.pop("pooled"), torch.cat([expected.outputs.pop("pooled"), torch.zeros(2, HIDDEN)]))
