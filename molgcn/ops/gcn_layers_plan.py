@@ -86,7 +86,7 @@ class Blocks:
 
     @property
     def num_parts(self) -> int:
-        """The number of partial sums that every block of the next kernel reads: one per tile, or a single one if there are many tiles."""
+        """The number of partial sums that the next kernel reads: one per tile, or a single one if single layers have many tiles."""
         return self.num_tiles if self.max_layers or (self.num_tiles <= _MAX_PARTS and not self.streams) else 1
 
     @property

@@ -34,6 +34,7 @@ class MoleculeLaunches(LayerLaunches):
         super().__init__(call, saved, scratch, backward)
         self._layers: list[Any] = []
         self._sums = PartSums(call.graph.x)
+        self._function: Kernel
 
     def launch_layer(self, function: Kernel, *, overlap: bool = True) -> None:
         """Collect a layer."""
