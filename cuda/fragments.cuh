@@ -8,7 +8,7 @@
 // operands are rounded to nearest and weights are truncated, so that the product that is left out, low low, has no sign of its own. In
 // bf16, every word holds two numbers.
 #pragma once
-#include "matrix.cuh"
+#include "precision.cuh"
 
 constexpr bool packed = PRECISION == PRECISION_BF16;
 constexpr int width = HIDDEN <= 16 ? 16 : (HIDDEN + 31) / 32 * 32;  // of the features with padding

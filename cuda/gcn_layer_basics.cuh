@@ -3,7 +3,7 @@
 // Macros: HIDDEN (H), PRECISION.
 #pragma once
 #include "halves.cuh"
-#include "matrix.cuh"
+#include "precision.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
 #include "sums.cuh"

@@ -1,88 +1,121 @@
-// Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The
-// block that finishes a tile last adds its parts up in order.
+// Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` shares of the atoms. The
+// block that finishes a tile last adds its shares up in order.
 //
-// Macros: HIDDEN, PRECISION, TILE (32, 64, 96 or 128), MAX_LAYERS.
-#include "matrix.cuh"
+// x = high + low, both bf16, and x y = high high + high low + low high. This keeps float32's range, and 16 bits of each number, which suffice
+// where no later layer sees the result. With PRECISION_BF16 there is only high. A thread copies rows to shared memory some steps ahead, and
+// splits what it has copied itself into high and low, which all warps read.
+//
+// Macros: HIDDEN, PRECISION, TILE (32, 64, 96 or 128), STAGES (steps whose rows are on their way), MAX_LAYERS.
+#include "precision.cuh"
+#include "quads.cuh"
 #include "gcn_layer_weights_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
 constexpr int atoms = 32;  // taken at a time
-constexpr int stride = TILE + 8;
-constexpr int threads = TILE > 96 ? 256 : 128;
-constexpr int row_warps = threads / 64, column_warps = 2;
+constexpr int parts = PRECISION == PRECISION_BF16 ? 1 : 2;
+constexpr int stride = TILE / 2 + 4;  // words, of two columns each, from atom to atom: eight atoms side by side use all banks
+constexpr int plane = atoms * stride, operand = parts * plane;  // words of a part, and of an operand
+constexpr int row_warps = TILE > 64 ? TILE / 32 : 2, column_warps = TILE > 96 ? 4 : 2;
+constexpr int threads = 32 * row_warps * column_warps;
 constexpr int row_blocks = TILE / 16 / row_warps, column_blocks = TILE / 16 / column_warps;  // 16 x 16 blocks of a warp
-constexpr int quads = atoms * TILE / 4 / threads;  // loads of a thread
+constexpr int in_row = TILE / 4, quads = atoms * in_row / threads;  // of four columns: in a row, and those that a thread copies
+constexpr int stage = atoms * TILE;  // numbers of an operand
 constexpr int across = (width + TILE - 1) / TILE;
 
 struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     const float* begin;
     int row_width, column;
 
-    // Starts to copy rows from `first` on into the tile; writes zeros from `end` on.
-    __device__ __forceinline__ void copy(float* tile, int first, int end) const {
+    static __device__ __forceinline__ int row(int i) { return threadIdx.x / in_row + threads / in_row * i; }
+    static __device__ __forceinline__ int first_column() { return 4 * (threadIdx.x % in_row); }
+
+    // Starts to copy the thread's share of the rows from `first` on; zeros from `end` on.
+    __device__ __forceinline__ void copy(float* to, int first, int end) const {
 #pragma unroll
         for (int i = 0; i < quads; i++) {
-            const int item = threadIdx.x + threads * i, row = item / (TILE / 4), at = 4 * (item % (TILE / 4));
-            const bool there = first + row < end && column + at < row_width;
-            copy16(tile + row * stride + at, there ? begin + size_t(first + row) * row_width + column + at : begin, there);
+            const bool there = first + row(i) < end && column + first_column() < row_width;
+            copy16(to + 4 * (threadIdx.x + threads * i), there ? begin + size_t(first + row(i)) * row_width + column + first_column() : begin, there);
+        }
+    }
+    // Writes the parts of what the thread has copied.
+    static __device__ __forceinline__ void split(const float* from, float* to) {
+#pragma unroll
+        for (int i = 0; i < quads; i++) {
+            const float4 x = *reinterpret_cast<const float4*>(from + 4 * (threadIdx.x + threads * i));
+            uint32 high[2], low[2];
+            split_pair(x.x, x.y, high[0], low[0]), split_pair(x.z, x.w, high[1], low[1]);
+            float* words = to + row(i) * stride + first_column() / 2;
+            two(words) = make_float2(number(high[0]), number(high[1]));
+            if (parts == 2) two(words + plane) = make_float2(number(low[0]), number(low[1]));
         }
     }
 };
 
-// Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for atoms first + 4 e + t.
-__device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile, int first, int g, int t) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const float2 x = *reinterpret_cast<const float2*>(tile + (first + 4 * e + t) * stride + 2 * g);
-        v[0][e] = x.x, v[1][e] = x.y;
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 ? 2 : 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, atoms, stride]: G and H, now and next
-    int* flag = reinterpret_cast<int*>(tiles + 4 * atoms * stride);
+    float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, parts, atoms, stride]: G and H, now and next
+    float* stages = tiles + 4 * operand;  // [STAGES, 2, stage]: G and H
+    int* flag = reinterpret_cast<int*>(stages + STAGES * 2 * stage);
     const int index = blockIdx.x % p.num_tiles, split = blockIdx.x / p.num_tiles;
     const int first_across = (p.in_width + TILE - 1) / TILE, first_tiles = p.first_layer == 0 ? first_across * across : 0;
     const bool is_first = index < first_tiles;
     const int rest = index - first_tiles, layer = is_first ? 0 : rest / (across * across) + (p.first_layer == 0);  // counted from first_layer
     const int tile = is_first ? index : rest % (across * across);
     const int out = TILE * (tile % across), in = TILE * (tile / across);
-    const size_t plane = size_t(p.num_nodes) * width * layer;
-    const Operand g_rows = {p.gradients + plane, width, out};
-    const Operand h_rows = is_first ? Operand{p.first_input, p.in_width, in} : Operand{p.inputs + plane, width, in};
+    const size_t before = size_t(p.num_nodes) * width * layer;
+    const Operand g_rows = {p.gradients + before, width, out};
+    const Operand h_rows = is_first ? Operand{p.first_input, p.in_width, in} : Operand{p.inputs + before, width, in};
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
     const int row = warp / column_warps * 16 * row_blocks, column = warp % column_warps * 16 * column_blocks;
     const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
     float sum[row_blocks][column_blocks][2][4] = {};
-    int first = split * p.atoms_per_split, current = 0;
-    const auto copy = [&](int from) {
-        float* to = tiles + current * 2 * atoms * stride;
-        g_rows.copy(to, from, end), h_rows.copy(to + atoms * stride, from, end);
-        current ^= 1;
+    // Where the lane's rows of four 8 x 8 blocks begin: for G atoms 0 to 7, then 8 to 15, of two blocks of columns each, and for H the reverse.
+    const int g_begin = (lane % 8 + lane / 16 * 8) * stride + row / 2 + lane / 8 % 2 * 4;
+    const int h_begin = (lane % 8 + lane / 8 % 2 * 8) * stride + column / 2 + lane / 16 * 4;
+    int first = split * p.atoms_per_split, next = first, current = 0, at = 0;
+    const auto copy = [&] {
+        g_rows.copy(stages + 2 * stage * at, next, end), h_rows.copy(stages + 2 * stage * at + stage, next, end);
+        commit_copies();
+        next += atoms, at = at + 1 < STAGES ? at + 1 : 0;
+    };
+    const auto split_copied = [&](float* to) {  // and starts the next copy to the same place
+        wait_for_copies_but<STAGES - 1>();
+        Operand::split(stages + 2 * stage * at, to), Operand::split(stages + 2 * stage * at + stage, to + operand);
+        copy();
     };
     wait_for_previous();
-    copy(first);
+#pragma unroll
+    for (int i = 0; i < STAGES; i++) copy();
+    split_copied(tiles);
 #pragma unroll 1
-    for (; first < end; first += atoms) {
-        const float *left = tiles + (current ^ 1) * 2 * atoms * stride, *right = left + atoms * stride;
-        wait_for_copies();
-        __syncthreads();
-        copy(first + atoms);
+    for (; first < end; first += atoms, current ^= 1) {
+        const float *left = tiles + 2 * operand * current, *right = left + operand;
+        __syncthreads();  // this step's parts are there, and those of the step before are read no more
+        split_copied(tiles + 2 * operand * (current ^ 1));
         float part[row_blocks][column_blocks][2][4] = {};  // the tensor cores round sums towards zero: short ones only
 #pragma unroll
         for (int step = 0; step < atoms; step += 16) {
-            matrix::Left a[row_blocks];
-            matrix::Right b[column_blocks][2];
+            uint32 a[parts][row_blocks][4], b[parts][column_blocks][4];
 #pragma unroll
-            for (int i = 0; i < column_blocks; i++) {
-                float v[2][4];
-                if (i < row_blocks) across_atoms(v, left + row + 16 * i, step, g, t), a[i] = matrix::Left(v);
-                across_atoms(v, right + column + 16 * i, step, g, t);
-                b[i][0] = matrix::Right(v[0]), b[i][1] = matrix::Right(v[1]);
+            for (int i = 0; i < parts; i++) {
+#pragma unroll
+                for (int m = 0; m < row_blocks; m++) load_transposed(a[i][m], left + i * plane + g_begin + step * stride + 8 * m);
+#pragma unroll
+                for (int k = 0; k < column_blocks; k++) load_transposed(b[i][k], right + i * plane + h_begin + step * stride + 8 * k);
             }
-            matrix::multiply_add<row_blocks, column_blocks>([&](int m, int i) -> float(&)[2][4] { return part[m][i]; }, a, b);
+#pragma unroll
+            for (int pass = parts == 2 ? 0 : 2; pass < 3; pass++)  // low high, high low, high high: small products first
+#pragma unroll
+                for (int k = 0; k < column_blocks; k++)
+#pragma unroll
+                    for (int j = 0; j < 2; j++)
+#pragma unroll
+                        for (int m = 0; m < row_blocks; m++) {
+                            const uint32(&of)[4] = b[pass == 1 ? parts - 1 : 0][k];
+                            const uint32 eight[2] = {of[2 * j], of[2 * j + 1]};
+                            mma_bf16(part[m][k][j], a[pass == 0 ? parts - 1 : 0][m], eight);
+                        }
         }
 #pragma unroll
         for (int i = 0; i < row_blocks * column_blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
@@ -109,15 +142,11 @@ extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 
         __threadfence();
         const float* from = reinterpret_cast<const float*>(all + size_t(index) * mine * threads + threadIdx.x);
 #pragma unroll
-        for (int i = 0; i < mine; i++) {
-            float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 4
-            for (int part = 0; part < p.splits; part++) {
-                const float4 x = load4_past_l1(from + 4 * (part * distance + i * threads));
-                total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
-            }
-            value[i] = total;
-        }
+        for (int i = 0; i < mine; i++) value[i] = nothing();
+#pragma unroll 1
+        for (int part = 0; part < p.splits; part++, from += 4 * distance)
+#pragma unroll
+            for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + 4 * i * threads));
     }
     const int columns_in = p.first_layer + layer == 0 ? p.num_features : HIDDEN;
 #pragma unroll
@@ -125,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 
         const int j = i % 2, k = i / 2 % column_blocks, m = i / 2 / column_blocks;
         const float v[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
 #pragma unroll
-        for (int e = 0; e < 4; e++) {  // rows 2 g + e / 2, columns 4 t + 2 (e % 2) + j
-            const int to_out = out + row + 16 * m + 2 * g + e / 2, to_in = in + column + 16 * k + 4 * t + 2 * (e % 2) + j;
+        for (int e = 0; e < 4; e++) {
+            const int to_out = out + row + 16 * m + g + e / 2 * 8, to_in = in + column + 16 * k + 8 * j + 2 * t + e % 2;
             if (to_out < HIDDEN && to_in < columns_in) p.grad_weights[layer][size_t(to_out) * columns_in + to_in] = v[e];
         }
     }

@@ -19,7 +19,7 @@
 // WARPGROUPS, MIN_BLOCKS (on a multiprocessor).
 #define DOUBLE 0
 #include "layer_end.cuh"
-#include "matrix.cuh"
+#include "precision.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
 #include "product_rows_structs.h"  // molgcn/ops/layer_network/products_arguments.py

@@ -1,9 +1,12 @@
-// Products of 16 x 16 blocks on the tensor cores for gradients of weights, one block for each warp. Lanes hold blocks as in matrix.cuh.
+// Products of 16 x 16 blocks on the tensor cores for gradients of weights, one block for each warp.
+//
+// Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16 x 16 block, and in each row the four columns 4 t .. 4 t + 3. The order of
+// the contracted index is free as long as both operands agree.
 //
 // In float32, x = high + low, high in TF32, and x y = high high + low y + x low, the last two in bf16. This keeps float32's range, is
 // within 6e-7 of a gradient, and takes four instructions where three products in TF32 take six.
 #pragma once
-#include "matrix.cuh"
+#include "precision.cuh"
 
 constexpr bool exact = PRECISION == PRECISION_FLOAT32, in_tf32 = PRECISION != PRECISION_BF16, in_bf16 = PRECISION != PRECISION_TF32;
 

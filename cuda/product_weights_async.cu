@@ -9,7 +9,7 @@
 // Macros: PRECISION, OUT_CHUNKS (of 16 columns of G, in a tile), IN_GROUPS (of eight columns of x, which are multiplied together), SLICES (of
 // so many columns, in a tile), GROUPS, STAGES (whose rows a group has room for), MAX_PRODUCTS.
 #include "halves.cuh"
-#include "matrix.cuh"
+#include "precision.cuh"
 #include "warpgroup.cuh"
 #include "product_weights_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 

@@ -1,7 +1,7 @@
 // Products of a tile's rows and a weight on the tensor cores, both as halves (halves.cuh).
 #pragma once
 #include "halves.cuh"
-#include "matrix.cuh"
+#include "precision.cuh"
 #include "tile_rows.cuh"
 
 constexpr bool exact = PRECISION == PRECISION_FLOAT32;

@@ -50,8 +50,8 @@ def prefetch_kernels(call: NetworkCall, defines: dict[str, int]) -> list[tuple[s
     kernels = [("gcn_layer_prepare.cu", prepare_macros(call, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(call, blocks(call, own_gpu))))
     if call.options.save_for_backward:
-        tile = weight_blocks(call, 0, num_layers, own_gpu).tile
-        kernels += [("gcn_chain_backward.cu", defines), ("gcn_layer_weights.cu", weights_macros(call, num_layers, tile))]
+        division = weight_blocks(call, 0, num_layers, own_gpu)
+        kernels += [("gcn_chain_backward.cu", defines), ("gcn_layer_weights.cu", weights_macros(call, num_layers, division))]
         kernels.append(("gcn_layer_prepare.cu", prepare_macros(call, num_layers, backward=True)))
     return kernels
 

@@ -173,7 +173,7 @@ class LayerLaunches:
     def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: Sequence[Tensor]) -> None:
         """Compute the weight gradients of layers `first` to `end` - 1, whose G = Â dZ is in `kept`."""
         call = self.call
-        defines = weights_macros(call, end - first, division.tile)
+        defines = weights_macros(call, end - first, division)
         tables: Any = WEIGHTS[defines["MAX_LAYERS"]]()
         tables.ptr, tables.first_input = call.graph.ptr.data_ptr(), self.feature(0)
         tables.inputs = self.feature(first) if first else self.feature(1) - self.plane

@@ -6,7 +6,7 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops import part_sums
 from molgcn.ops.gcn_layers_arguments import table_size
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks
-from molgcn.ops.gcn_weights_plan import weight_spans
+from molgcn.ops.gcn_weights_plan import WeightBlocks, weight_spans
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
 from molgcn.ops.spec import POOLS
 
@@ -30,10 +30,10 @@ def prepare_macros(call: NetworkCall, num_layers: int, backward: bool) -> dict[s
     return {"SELF_LOOPS": int(call.spec.add_self_loops), "TRANSPOSED": int(backward), "MAX_LAYERS": table_size(num_layers)}
 
 
-def weights_macros(call: NetworkCall, num_layers: int, tile: int) -> dict[str, int]:
+def weights_macros(call: NetworkCall, num_layers: int, division: WeightBlocks) -> dict[str, int]:
     """Return the macros of the kernel that computes some layers' weight gradients."""
-    precision = PRECISIONS.index(call.options.precision)
-    return {"HIDDEN": call.spec.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": table_size(num_layers)}
+    sizes = {"TILE": division.tile, "STAGES": division.stages, "MAX_LAYERS": table_size(num_layers)}
+    return {"HIDDEN": call.spec.hidden_channels, "PRECISION": PRECISIONS.index(call.options.precision), **sizes}
 
 
 def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
@@ -47,5 +47,5 @@ def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, i
     if division.max_layers and trains:
         kernels.append(part_sums.source(call.graph.x.element_size()))
     for first, end, weights in weight_spans(call, gpu) if trains else ():
-        kernels.append(("gcn_layer_weights.cu", weights_macros(call, end - first, weights.tile)))
+        kernels.append(("gcn_layer_weights.cu", weights_macros(call, end - first, weights)))
     return kernels

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, padded_width
+from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
+_STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # steps whose rows are on their way, by size of the tile
+_BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # about so many on a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,14 @@ class WeightBlocks:
 
     Attributes:
         tile: The number of rows and of columns of a gradient that a block computes.
+        stages: The number of steps whose rows are on their way to shared memory.
         num_tiles: The number of tiles of all these layers.
         splits: The number of parts that the atoms are split into.
         atoms_per_split: The number of atoms of each part.
     """
 
     tile: int
+    stages: int
     num_tiles: int
     splits: int
     atoms_per_split: int
@@ -31,12 +36,12 @@ class WeightBlocks:
     @property
     def threads(self) -> int:
         """The number of threads of a block."""
-        return 256 if self.tile > 96 else 128
+        return 512 if self.tile > 96 else max(128, 2 * self.tile)
 
     @property
     def shared_bytes(self) -> int:
         """The shared memory of a block in bytes."""
-        return 2 * 2 * 4 * _ATOMS * (self.tile + 8) + 16
+        return _shared_bytes(self.tile, self.stages)
 
     @property
     def partial_bytes(self) -> int:
@@ -44,22 +49,28 @@ class WeightBlocks:
         return 4 * self.splits * self.num_tiles * self.tile**2
 
 
+def _shared_bytes(tile: int, stages: int) -> int:
+    return 2 * 4 * _ATOMS * (2 * (tile + 8) + stages * tile) + 16
+
+
 def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
     """Return the division for `num_layers` layers from `first_layer` on.
 
-    There are about two large or four small blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
+    There are one to four blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
     """
     num_nodes, num_features = call.graph.x.shape
     width = padded_width(call.spec.hidden_channels)
-    tile = 32 if width <= 32 else min((128, 96, 64), key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
+    fitting = [tile for tile in (128, 96, 64) if _shared_bytes(tile, 1) <= shared_limit(gpu)]
+    tile = 32 if width <= 32 else min(fitting or [32], key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
+    stages = next(stages for stages in range(_STAGES[tile], 0, -1) if _shared_bytes(tile, stages) <= shared_limit(gpu))
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    most = {128: 1, 96: 2}.get(tile, 4) * gpu.num_multiprocessors / num_tiles
+    most = _BLOCKS[tile] * gpu.num_multiprocessors / num_tiles
     most = math.ceil(most) if tile < 96 else math.floor(most)
     splits = max(1, min(most, num_nodes // 128))
     atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
-    return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
+    return WeightBlocks(tile, stages, num_tiles, splits, atoms_per_split)
 
 
 def layers_together(call: NetworkCall, gpu: Gpu) -> int:

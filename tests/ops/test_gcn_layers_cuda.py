@@ -7,7 +7,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, run_emulated
-from stack_cases import H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
+from stack_cases import A100, H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
@@ -139,9 +139,17 @@ def test_plans(hidden):
     assert 16 * plan.warp_columns * plan.column_tiles >= hidden
     assert plan.rows * plan.num_tiles >= inputs.graph.x.shape[0]
     assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
-    weights = weight_blocks(inputs, 0, 28, Gpu(132, H100))
-    assert weights.splits * weights.atoms_per_split >= inputs.graph.x.shape[0]
-    assert weights.num_tiles * weights.tile**2 >= hidden * 300 + 27 * hidden**2
+    for limit in (48 * 1024, RTX, A100, H100):
+        weights = weight_blocks(inputs, 0, 28, Gpu(132, limit))
+        assert weights.shared_bytes <= limit
+        assert weights.splits * weights.atoms_per_split >= inputs.graph.x.shape[0]
+        assert weights.num_tiles * weights.tile**2 >= hidden * 300 + 27 * hidden**2
+
+
+def test_gradients_of_weights_copy_rows_as_far_ahead_as_shared_memory_allows():
+    inputs = random_inputs(random_batch([20] * 200, 16), 128, 3)
+    divisions = [weight_blocks(inputs, 0, 3, Gpu(132, limit)) for limit in (H100, A100, RTX)]
+    assert [(it.tile, it.stages) for it in divisions] == [(128, 4), (128, 2), (64, 2)]
 
 
 SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_layer_backward", "gcn_layer_weights")
