@@ -1,39 +1,20 @@
 // Mean, sum or max over each molecule's atoms. After batch statistics this kernel also applies the last layer's norm, relu and dropout.
 #include "gcn_layer_activation.cuh"
+#include "gcn_layer_pooling.cuh"
 
 constexpr int bands = threads < quads ? 1 : threads / quads;  // threads that share a molecule's quad; each takes every `bands`-th atom
-
-struct Pooled {
-    float4 value, ties;
-
-    __device__ __forceinline__ void add(const float4& x, const float4& count) {
-        if (POOL != POOL_MAX) {
-            ::add(value, x);
-            return;
-        }
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float y = at(x, e);
-            float& most = at(value, e);
-            at(ties, e) = y > most ? at(count, e) : at(ties, e) + (y == most ? at(count, e) : 0.0f);
-            if (y > most || y != y) most = y;
-        }
-    }
-};
 
 extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
     const bool waiting = statistics && p.in.on;
-    const float4 one = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
     float4* work = reinterpret_cast<float4*>(shared.tile);  // [2, bands, quads]
     wait_for_previous();
     if (waiting) find_statistics(p, p.in, shared, num_atoms(p));
     for (int graph = blockIdx.x; graph < p.num_graphs; graph += gridDim.x) {
         __syncthreads();
         const int begin = __ldg(p.ptr + graph), end = __ldg(p.ptr + graph + 1);
-        const float lowest = POOL == POOL_MAX && end > begin ? number(0xff800000u) : 0.0f;
-        const Pooled none = {make_float4(lowest, lowest, lowest, lowest), nothing()};
+        const Pooled none(end - begin);
         for (int item = threadIdx.x; item < bands * quads; item += threads) {
             const int quad = item % quads;
             const Pending pending(p, shared, quad);
@@ -51,15 +32,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __gri
         for (int quad = threadIdx.x; quad < quads; quad += threads) {
             Pooled all = none;
             for (int band = 0; band < bands; band++) all.add(work[band * quads + quad], POOL == POOL_MAX ? work[(bands + band) * quads + quad] : one);
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                if (POOL == POOL_MEAN && end > begin) at(all.value, e) /= static_cast<float>(end - begin);
-                if (4 * quad + e < HIDDEN) p.pooled[size_t(graph) * HIDDEN + 4 * quad + e] = at(all.value, e);
-            }
-            if (POOL == POOL_MAX && p.largest != nullptr) {
-                four(p.largest + at_row(graph) + 4 * quad) = all.value;
-                four(p.ties + at_row(graph) + 4 * quad) = all.ties;
-            }
+            all.leave(p, graph, quad, end - begin);
         }
     }
 }

@@ -49,7 +49,6 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
         it.output = run.feature(layer + 1)
         it.arrivals = run.counters(layer)
         run.launch_layer(function, overlap=layer > 0)
-    run.flush()
     if run.statistics and call.spec.last_activation:
         run.wait_for(call.spec.num_layers - 1, statistics)
     else:

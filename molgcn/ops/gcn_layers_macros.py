@@ -43,8 +43,9 @@ def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, i
     for first in range(0, call.spec.num_layers, MAX_TABLE):
         for backward in (False, True)[: 1 + trains]:
             kernels.append(("gcn_layer_prepare.cu", prepare_macros(call, min(MAX_TABLE, call.spec.num_layers - first), backward)))
-    kernels.append(("gcn_layer_pool.cu", layer_macros(call, division)))
-    if division.max_layers and trains:
+    if not division.max_layers:
+        kernels.append(("gcn_layer_pool.cu", layer_macros(call, division)))
+    elif trains:
         kernels.append(part_sums.source(call.graph.x.element_size()))
     for first, end, weights in weight_spans(call, gpu) if trains else ():
         kernels.append(("gcn_layer_weights.cu", weights_macros(call, end - first, weights)))

@@ -45,10 +45,20 @@ class MoleculeLaunches(LayerLaunches):
                 it.output = 0  # the gradient stays on chip
             if not it.grad_pooled:
                 self._add_up(it.in_)
-        elif not self.call.options.save_for_backward and layer + 1 < self.call.spec.num_layers and not self.residual(layer + 1):
+        elif not self._is_read(layer + 1):
             it.output = 0
         self._layers.append(it)
         self._function = function
+
+    def launch_pool(self, pooled: Tensor) -> None:
+        """Launch all layers, whose blocks also pool their molecules."""
+        self._layers[-1].pooled = pooled.data_ptr()
+        self.flush()
+
+    def _is_read(self, layer: int) -> bool:
+        """Return whether a layer's input, or for layer L the last one's output, is read outside the blocks that made it."""
+        spec, keep = self.call.spec, self.call.options.save_for_backward
+        return keep and spec.pool == "max" if layer == spec.num_layers else keep or self.residual(layer)
 
     def _add_up(self, layer: Any) -> None:
         """Remember to add up the tiles' sums, which are the gradients of a layer's bias and norm."""
