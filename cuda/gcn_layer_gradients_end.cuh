@@ -63,5 +63,5 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
             to[first_kind * width + item] = sum;
         }
     }
-    add_up_gradients(p, shared, num_nodes);
+    if (!STAYS) add_up_gradients(p, shared, num_nodes);
 }
