@@ -14,6 +14,7 @@ from molgcn.benchmark.candidates import capture
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.memory import captured_mb, peak_mb
 from molgcn.benchmark.results import Row, Table
+from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
@@ -111,7 +112,7 @@ def _memories(candidates: tuple[str, ...]) -> Mapping[str, tuple[str, Callable[[
 
 def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
     device, model = torch.device(key["device"]), network(key["network"], molecules)
-    batch = _batch(molecules, key["batch_size"], device)
+    batch = _batch(key["network"], molecules, key["batch_size"], device)
     made = {name: _Candidate(name, model, batch) for name in candidates}
     if check:
         _check(made, model, batch, _BOUNDS[key["precision"]])
@@ -138,11 +139,14 @@ def fused_step(molecules: PackedMolecules, name: str, depth: int, batch_size: in
         batch_size: number of molecules.
         device: device that computes.
     """
-    return _Candidate("fused", network(name, molecules, depth), _batch(molecules, batch_size, device)).call("step")
+    return _Candidate("fused", network(name, molecules, depth), _batch(name, molecules, batch_size, device)).call("step")
 
 
-def _batch(molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphBatch:
-    batch = random_batch(molecules, batch_size, device)
+def _batch(name: str, molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphBatch:
+    """Return a batch in the tiles in which training has it."""
+    conv, num_layers, width, options = NETWORKS[name]
+    model = ModelConfig(name=conv, num_layers=num_layers, hidden_channels=width, **{"norm": None, "residual": False, **options})
+    batch = random_batch(molecules, batch_size, device, model)
     batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
     return batch
 

@@ -14,12 +14,14 @@ from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.nn.options import runs_message_network
+from molgcn.ops.gcn_layers_plan import pairs_small_tiles
 from molgcn.ops.gcn_tile_plan import FEW_TILES
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
 from molgcn.strategies import known_strategy
 
+_TIME_OF_PAIRED_TILE = 0.62  # of a tile of 48 atoms, two on a multiprocessor, to that of one of 64: docs/decisions/cuda_wide_molecules.md
 _MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_speed.md
 
 
@@ -100,6 +102,9 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     GPU. The size must hold the largest molecule, and the GPU's busiest scheduler must be done earlier with it. With at most one tile per
     multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tried.md.
 
+    A GCN of 97 to 256 features may get 48 where a multiprocessor has room for two such tiles but not for two of 64 (on Hopper from 193
+    features on), if the batch does not need too many of them. See docs/decisions/cuda_wide_molecules.md.
+
     Args:
         sizes: int [M], number of atoms of each molecule of the set.
         batch: int [B], the molecules of a typical batch.
@@ -108,12 +113,20 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
         precision: precision of the matrix products, "float32", "tf32" or "bf16".
     """
     largest = int(sizes.max(initial=1))
-    plain = model.hidden_channels <= 32 and model.norm is None and not model.residual
-    if device.type != "cuda" or not plain or largest > MIDDLE_TILE:
+    if device.type != "cuda" or largest > MIDDLE_TILE:
         return tile_size(largest)
     device_gpu, whole, all_sizes = gpu(device), np.array([0, len(batch)]), np.ascontiguousarray(sizes, np.int64)
     fitting = [size for size in (SMALL_TILE, TILE_SIZES[0], MIDDLE_TILE) if largest <= size]
-    tiles = {size: len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1 for size in fitting}
+
+    def num_tiles(size: int) -> int:
+        return len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1
+
+    gcn = runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool)
+    if gcn and largest <= SMALL_TILE and pairs_small_tiles(model.hidden_channels, SMALL_TILE, TILE_SIZES[0], device_gpu):
+        return SMALL_TILE if _TIME_OF_PAIRED_TILE * num_tiles(SMALL_TILE) < num_tiles(TILE_SIZES[0]) else TILE_SIZES[0]
+    if model.hidden_channels > 32 or model.norm is not None or model.residual:
+        return tile_size(largest)
+    tiles = {size: num_tiles(size) for size in fitting}
     if tiles[fitting[0]] <= device_gpu.num_multiprocessors:  # at most one tile each: more warps are better
         return fitting[0] if fitting[0] <= TILE_SIZES[0] else TILE_SIZES[1]
     if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # so few tiles are fastest at this size

@@ -176,17 +176,32 @@ def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
     graph, width = call.graph, padded_width(call.spec.hidden_channels)
     if call.batch_statistics or graph.tile_ptr is None or graph.large_molecules or graph.tile_nodes % 16 > 0:
         return None
-    num_tiles, row_tiles, chunks = graph.tile_ptr.shape[0] - 1, graph.tile_nodes // 16, width // 16
+    num_tiles, chunks = graph.tile_ptr.shape[0] - 1, width // 16
     max_layers = next((size for size in LAYER_TABLES if call.spec.num_layers < size), 0)
-    if chunks <= 8:
-        warp_rows = 2 if row_tiles % 2 == 0 else 1
-        plan = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, num_tiles, width, min_blocks=2, max_layers=max_layers)
-    else:
-        plan = Blocks(1, chunks, row_tiles, 1, num_tiles, width, max_layers=max_layers)
-    fits = plan.min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+    fitting = [plan for plan in _of_tiles(width, graph.tile_nodes // 16) if _fits(plan, gpu)]
     whole = padded_width(call.spec.in_channels) <= width  # rows of x too
     faster = _NARROWEST <= chunks <= _WIDEST and num_tiles >= _TILES * gpu.num_multiprocessors
-    return plan if fits and whole and faster and max_layers > 0 else None
+    return replace(fitting[0], num_tiles=num_tiles, max_layers=max_layers) if fitting and whole and faster and max_layers > 0 else None
+
+
+def _of_tiles(width: int, row_tiles: int) -> list[Blocks]:
+    """Return the divisions of a tile of whole molecules, the fastest first: two blocks on a multiprocessor, or one with twice the warps."""
+    chunks = width // 16
+    warp_rows = 2 if chunks <= 8 and row_tiles % 2 == 0 else 1
+    pair = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, 1, width, min_blocks=2)
+    return [pair, Blocks(1, chunks, row_tiles, 1, 1, width)] if chunks > 8 else [pair]
+
+
+def _fits(plan: Blocks, gpu: Gpu) -> bool:
+    """Return whether a multiprocessor has the shared memory for `min_blocks` blocks."""
+    return plan.min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+
+
+def pairs_small_tiles(hidden_channels: int, small: int, large: int, gpu: Gpu) -> bool:
+    """Return whether a multiprocessor has room for two tiles of whole molecules of at most `small` atoms, but not of `large` atoms."""
+    width = padded_width(hidden_channels)
+    pairs = [_fits(_of_tiles(width, tile_nodes // 16)[0], gpu) for tile_nodes in (small, large)]
+    return _NARROWEST <= width // 16 <= _WIDEST and pairs == [True, False]
 
 
 def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:

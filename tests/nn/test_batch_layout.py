@@ -65,6 +65,22 @@ def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "model", "places"),
+    [
+        (SIZES, ModelConfig(hidden_channels=193, norm=None), 48),
+        (SIZES, ModelConfig(hidden_channels=256, norm="layer"), 48),
+        (SIZES, ModelConfig(hidden_channels=192, norm=None), 64),  # two tiles of 64 fit too
+        (SIZES, ModelConfig(hidden_channels=257, norm=None), 64),  # a launch for each layer
+        (SIZES, ModelConfig(name="gin", hidden_channels=256, norm=None), 64),  # another operator
+        (np.full(4096, 30), ModelConfig(hidden_channels=256, norm=None), 64),  # twice as many tiles of 48
+        (np.append(SIZES, 49), ModelConfig(hidden_channels=256, norm=None), 64),  # a molecule that a smaller tile does not hold
+    ],
+)
+def test_smaller_tiles_where_only_they_fit_twice(sizes, model, places):
+    assert tile_nodes_for(sizes, ALL, model, CUDA) == places
+
+
+@pytest.mark.parametrize(
     ("largest", "count", "model", "device", "places"),
     [
         (65, 4096, PLAIN, CUDA, 96),

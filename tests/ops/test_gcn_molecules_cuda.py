@@ -18,17 +18,20 @@ from molgcn.ops.gcn_weights_plan import layers_together
 
 HIDDEN = 100
 KERNELS = {"gcn_molecules_forward.cu", "gcn_molecules_backward.cu"}
+OF_LAYERS = {"gcn_layer_forward.cu", "gcn_layer_backward.cu", "gcn_layer_pool.cu"}
 
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *(pytest.param(options, marks=pytest.mark.slow) for options in OPTIONS[1:])], ids=str)
 def test_every_option(emulate, options):
     check(make(HIDDEN, 3, **options))
     assert emulate.sources >= KERNELS
-    assert not {"gcn_layer_forward.cu", "gcn_layer_backward.cu"} & emulate.sources
+    assert not OF_LAYERS & emulate.sources
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("channels", "hidden", "tile_nodes"), [(16, 128, 64), (112, 112, 48), (5, 130, 64), (70, 176, 32), (256, 256, 64)])
+@pytest.mark.parametrize(
+    ("channels", "hidden", "tile_nodes"), [(16, 128, 64), (112, 112, 48), (5, 130, 64), (70, 176, 32), (16, 200, 48), (256, 256, 64)]
+)
 def test_widths_and_tiles(emulate, channels, hidden, tile_nodes):
     check(make(hidden, 2, channels=channels, tile_nodes=tile_nodes, residual=True, sizes=SIZES[:6]))
     assert emulate.sources >= KERNELS
@@ -105,7 +108,7 @@ def test_a_broken_promise(emulate):
     together, layers = (
         run_emulated(changed(inputs, large_molecules=allowed, tile_ptr=next_fit(inputs.graph.ptr)), grad) for allowed in (False, True)
     )
-    assert emulate.sources >= KERNELS | {"gcn_layer_forward.cu", "gcn_layer_backward.cu"}
+    assert emulate.sources >= KERNELS | OF_LAYERS
     for results, name, rows in (("outputs", "pooled", large), ("gradients", "x", torch.repeat_interleave(large, sizes))):
         actual, right = (getattr(result, results).pop(name) for result in (together, layers))
         assert actual[rows].isnan().all()
@@ -132,8 +135,13 @@ def test_plans():
     def plan(hidden, molecules=800, limit=H100, num_layers=12, channels=28, **options):
         return blocks(make(hidden, num_layers, channels=channels, sizes=[23] * molecules, **options), Gpu(132, limit))
 
-    plans = [plan(97), plan(128, norm="layer"), plan(256, num_layers=20)]
-    assert [(it.max_layers, it.threads, it.rows, it.min_blocks) for it in plans] == [(16, 256, 64, 2), (16, 256, 64, 2), (64, 512, 64, 1)]
+    def shape(it):
+        return it.max_layers, it.threads, it.rows, it.min_blocks
+
+    assert shape(plan(97)) == shape(plan(128, norm="layer")) == (16, 256, 64, 2)
+    assert shape(plan(172)) == (16, 192, 64, 2)
+    assert shape(plan(256, num_layers=20)) == (64, 512, 64, 1)
+    assert shape(plan(256, tile_nodes=48)) == (16, 256, 48, 2)
     assert plan(128).kernel("forward") == "gcn_molecules_forward"
     others = [plan(96), plan(257), plan(128, molecules=400), plan(128, limit=RTX), plan(128, num_layers=64), plan(128, channels=129)]
     others.append(plan(128, norm="batch", training=True))

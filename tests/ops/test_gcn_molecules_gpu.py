@@ -22,10 +22,10 @@ def by_molecules(hidden, seed=0, **options):
     return inputs
 
 
-@pytest.mark.parametrize("hidden", [100, 128, 172, 256])
+@pytest.mark.parametrize(("hidden", "tile_nodes"), [(100, 64), (128, 64), (172, 64), (256, 64), (256, 48)])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option(hidden, options):
-    check_one_of_three(lambda seed: by_molecules(hidden, seed, **options))
+def test_every_option(hidden, tile_nodes, options):
+    check_one_of_three(lambda seed: by_molecules(hidden, seed, tile_nodes=tile_nodes, **options))
 
 
 def test_same_bits_on_every_run():
