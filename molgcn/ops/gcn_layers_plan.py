@@ -178,7 +178,7 @@ def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
         return None
     num_tiles, chunks = graph.tile_ptr.shape[0] - 1, width // 16
     max_layers = next((size for size in LAYER_TABLES if call.spec.num_layers < size), 0)
-    fitting = [plan for plan in _of_tiles(width, graph.tile_nodes // 16) if _fits(plan, gpu)]
+    fitting = [plan for plan in _of_tiles(width, graph.tile_nodes // 16) if fit_together(plan.min_blocks, plan.shared_bytes, gpu)]
     whole = padded_width(call.spec.in_channels) <= width  # rows of x too
     faster = _NARROWEST <= chunks <= _WIDEST and num_tiles >= _TILES * gpu.num_multiprocessors
     return replace(fitting[0], num_tiles=num_tiles, max_layers=max_layers) if fitting and whole and faster and max_layers > 0 else None
@@ -192,15 +192,15 @@ def _of_tiles(width: int, row_tiles: int) -> list[Blocks]:
     return [pair, Blocks(1, chunks, row_tiles, 1, 1, width)] if chunks > 8 else [pair]
 
 
-def _fits(plan: Blocks, gpu: Gpu) -> bool:
-    """Return whether a multiprocessor has the shared memory for `min_blocks` blocks."""
-    return plan.min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+def fit_together(count: int, shared_bytes: int, gpu: Gpu) -> bool:
+    """Return whether a multiprocessor has shared memory for `count` blocks at the same time."""
+    return count * (shared_bytes + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
 
 
 def pairs_small_tiles(hidden_channels: int, small: int, large: int, gpu: Gpu) -> bool:
     """Return whether a multiprocessor has room for two tiles of whole molecules of at most `small` atoms, but not of `large` atoms."""
     width = padded_width(hidden_channels)
-    pairs = [_fits(_of_tiles(width, tile_nodes // 16)[0], gpu) for tile_nodes in (small, large)]
+    pairs = [fit_together(2, _of_tiles(width, tile_nodes // 16)[0].shared_bytes, gpu) for tile_nodes in (small, large)]
     return _NARROWEST <= width // 16 <= _WIDEST and pairs == [True, False]
 
 
@@ -212,7 +212,7 @@ def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
     """
     chunks = plan.width // 16
     streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)
-    fits = plan.min_blocks * (streams.kernel_bytes(backward=True) + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+    fits = fit_together(plan.min_blocks, streams.kernel_bytes(backward=True), gpu)
     whole = padded_width(call.spec.in_channels) <= plan.width  # rows of x too
     many = plan.num_tiles >= _STREAM * streams.streams
     return streams if call.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan

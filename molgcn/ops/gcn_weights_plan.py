@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, padded_width
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, fit_together, padded_width
 from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
-_STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # steps whose rows are on their way, by size of the tile
+_STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # the most steps whose rows are on their way, by size of the tile
 _BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # about so many on a multiprocessor
 
 
@@ -62,7 +62,7 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     width = padded_width(call.spec.hidden_channels)
     fitting = [tile for tile in (128, 96, 64) if _shared_bytes(tile, 1) <= shared_limit(gpu)]
     tile = 32 if width <= 32 else min(fitting or [32], key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
-    stages = next(stages for stages in range(_STAGES[tile], 0, -1) if _shared_bytes(tile, stages) <= shared_limit(gpu))
+    more = [stages for stages in range(2, _STAGES[tile] + 1) if fit_together(_BLOCKS[tile], _shared_bytes(tile, stages), gpu)]
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
@@ -70,7 +70,7 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     most = math.ceil(most) if tile < 96 else math.floor(most)
     splits = max(1, min(most, num_nodes // 128))
     atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
-    return WeightBlocks(tile, stages, num_tiles, splits, atoms_per_split)
+    return WeightBlocks(tile, max(more, default=1), num_tiles, splits, atoms_per_split)
 
 
 def layers_together(call: NetworkCall, gpu: Gpu) -> int:
