@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __gri
             for (int node = begin + item / quads; node < end; node += bands) {
                 const float4 x = waiting ? pending(node) : load4(p.input + at_row(node) + 4 * quad);
                 if (waiting && POOL == POOL_MAX) four(p.kept + at_row(node) + 4 * quad) = x;
-                all.add(x, one);
+                all.add(x);
             }
             work[item] = all.value;
             if (POOL == POOL_MAX) work[bands * quads + item] = all.ties;
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __gri
         __syncthreads();
         for (int quad = threadIdx.x; quad < quads; quad += threads) {
             Pooled all = none;
-            for (int band = 0; band < bands; band++) all.add(work[band * quads + quad], POOL == POOL_MAX ? work[(bands + band) * quads + quad] : one);
+            for (int band = 0; band < bands; band++) all.add(work[band * quads + quad], POOL == POOL_MAX ? work[(bands + band) * quads + quad] : nothing());
             all.leave(p, graph, quad, end - begin);
         }
     }

@@ -9,7 +9,9 @@ struct Pooled {  // of four columns
         const float lowest = POOL == POOL_MAX && num_atoms > 0 ? number(0xff800000u) : 0.0f;
         value = make_float4(lowest, lowest, lowest, lowest), ties = nothing();
     }
-    // Adds an atom, or a part of the molecule's atoms with their ties.
+    // Adds an atom.
+    __device__ __forceinline__ void add(const float4& x) { add(x, make_float4(1.0f, 1.0f, 1.0f, 1.0f)); }
+    // Adds some atoms: their sum, or their largest values and how many have them.
     __device__ __forceinline__ void add(const float4& x, const float4& count) {
         if (POOL != POOL_MAX) {
             ::add(value, x);
@@ -36,4 +38,3 @@ struct Pooled {  // of four columns
         }
     }
 };
-constexpr float4 one = {1.0f, 1.0f, 1.0f, 1.0f};  // an atom's own ties

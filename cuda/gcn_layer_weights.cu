@@ -2,10 +2,10 @@
 // block that finishes a tile last adds its shares up in order.
 //
 // x = high + low, both bf16, and x y = high high + high low + low high. This keeps float32's range, and 16 bits of each number, which suffice
-// where no later layer sees the result. With PRECISION_BF16 there is only high. A thread copies rows to shared memory some steps ahead, and
-// splits what it has copied itself into high and low, which all warps read.
+// where no later layer sees the result. With PRECISION_BF16 there is only high. A thread copies rows to shared memory some steps ahead. It
+// splits the numbers that it copied into high and low, which all warps read.
 //
-// Macros: HIDDEN, PRECISION, TILE (32, 64, 96 or 128), STAGES (steps whose rows are on their way), MAX_LAYERS.
+// Macros: HIDDEN, PRECISION, TILE (32, 64, 96 or 128), STAGES (steps whose rows are on their way), MIN_BLOCKS (on a multiprocessor), MAX_LAYERS.
 #include "precision.cuh"
 #include "quads.cuh"
 #include "gcn_layer_weights_structs.h"  // molgcn/ops/gcn_layers_arguments.py
@@ -51,7 +51,7 @@ struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     }
 };
 
-extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 ? 2 : 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, parts, atoms, stride]: G and H, now and next
     float* stages = tiles + 4 * operand;  // [STAGES, 2, stage]: G and H
@@ -70,18 +70,19 @@ extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 
     const int row = warp / column_warps * 16 * row_blocks, column = warp % column_warps * 16 * column_blocks;
     const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
     float sum[row_blocks][column_blocks][2][4] = {};
-    // Where the lane's rows of four 8 x 8 blocks begin: for G atoms 0 to 7, then 8 to 15, of two blocks of columns each, and for H the reverse.
+    // Where the rows begin whose addresses the lane gives to load_transposed. G: columns 0 to 7, then 8 to 15, of atoms 0 to 7, then of atoms
+    // 8 to 15. H: atoms 0 to 7, then 8 to 15, of columns 0 to 7, then of columns 8 to 15.
     const int g_begin = (lane % 8 + lane / 16 * 8) * stride + row / 2 + lane / 8 % 2 * 4;
     const int h_begin = (lane % 8 + lane / 8 % 2 * 8) * stride + column / 2 + lane / 16 * 4;
-    int first = split * p.atoms_per_split, next = first, current = 0, at = 0;
+    int first = split * p.atoms_per_split, next = first, current = 0, place = 0;
     const auto copy = [&] {
-        g_rows.copy(stages + 2 * stage * at, next, end), h_rows.copy(stages + 2 * stage * at + stage, next, end);
+        g_rows.copy(stages + 2 * stage * place, next, end), h_rows.copy(stages + 2 * stage * place + stage, next, end);
         commit_copies();
-        next += atoms, at = at + 1 < STAGES ? at + 1 : 0;
+        next += atoms, place = place + 1 < STAGES ? place + 1 : 0;
     };
     const auto split_copied = [&](float* to) {  // and starts the next copy to the same place
         wait_for_copies_but<STAGES - 1>();
-        Operand::split(stages + 2 * stage * at, to), Operand::split(stages + 2 * stage * at + stage, to + operand);
+        Operand::split(stages + 2 * stage * place, to), Operand::split(stages + 2 * stage * place + stage, to + operand);
         copy();
     };
     wait_for_previous();
@@ -144,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(threads, TILE > 96 ? 1 : TILE > 64 
 #pragma unroll
         for (int i = 0; i < mine; i++) value[i] = nothing();
 #pragma unroll 1
-        for (int part = 0; part < p.splits; part++, from += 4 * distance)
+        for (int share = 0; share < p.splits; share++, from += 4 * distance)
 #pragma unroll
             for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + 4 * i * threads));
     }

@@ -15,7 +15,7 @@ __device__ __forceinline__ void pool(const Layers& all, const Shared& shared, co
         const int begin = __ldg(p.ptr + graph) - tile.first, end = __ldg(p.ptr + graph + 1) - tile.first;
         Pooled sum(end - begin);
 #pragma unroll 4
-        for (int row = begin; row < end; row++) sum.add(tile.fits ? four(shared.own_rows + row * stride + 4 * quad) : broken, one);
+        for (int row = begin; row < end; row++) sum.add(tile.fits ? four(shared.own_rows + row * stride + 4 * quad) : broken);
         sum.leave(p, graph, quad, end - begin);
     }
 }

@@ -143,9 +143,10 @@ def fused_step(molecules: PackedMolecules, name: str, depth: int, batch_size: in
 
 
 def _batch(name: str, molecules: PackedMolecules, batch_size: int, device: torch.device) -> GraphBatch:
-    """Return a batch in the tiles in which training has it."""
+    """Return a random batch in the tiles that the training loader makes for the network."""
     conv, num_layers, width, options = NETWORKS[name]
-    model = ModelConfig(name=conv, num_layers=num_layers, hidden_channels=width, **{"norm": None, "residual": False, **options})
+    options = {"norm": None, "residual": False, **options}  # what MoleculeNet does without them
+    model = ModelConfig(name=conv, num_layers=num_layers, hidden_channels=width, **options)
     batch = random_batch(molecules, batch_size, device, model)
     batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
     return batch

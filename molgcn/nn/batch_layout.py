@@ -102,8 +102,8 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     GPU. The size must hold the largest molecule, and the GPU's busiest scheduler must be done earlier with it. With at most one tile per
     multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tried.md.
 
-    A GCN of 97 to 256 features may get 48 where a multiprocessor has room for two such tiles but not for two of 64 (on Hopper from 193
-    features on), if the batch does not need too many of them. See docs/decisions/cuda_wide_molecules.md.
+    A GCN of 97 to 256 features without batch norm may get 48 where a multiprocessor has room for two such tiles but not for two of 64 (on
+    Hopper from 193 features on), if the batch does not need too many of them. See docs/decisions/cuda_wide_molecules.md.
 
     Args:
         sizes: int [M], number of atoms of each molecule of the set.
@@ -121,7 +121,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     def num_tiles(size: int) -> int:
         return len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1
 
-    gcn = runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool)
+    gcn = runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool) and model.norm != "batch"
     if gcn and largest <= SMALL_TILE and pairs_small_tiles(model.hidden_channels, SMALL_TILE, TILE_SIZES[0], device_gpu):
         return SMALL_TILE if _TIME_OF_PAIRED_TILE * num_tiles(SMALL_TILE) < num_tiles(TILE_SIZES[0]) else TILE_SIZES[0]
     if model.hidden_channels > 32 or model.norm is not None or model.residual:

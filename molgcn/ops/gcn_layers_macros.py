@@ -32,7 +32,7 @@ def prepare_macros(call: NetworkCall, num_layers: int, backward: bool) -> dict[s
 
 def weights_macros(call: NetworkCall, num_layers: int, division: WeightBlocks) -> dict[str, int]:
     """Return the macros of the kernel that computes some layers' weight gradients."""
-    sizes = {"TILE": division.tile, "STAGES": division.stages, "MAX_LAYERS": table_size(num_layers)}
+    sizes = {"TILE": division.tile, "STAGES": division.stages, "MIN_BLOCKS": division.min_blocks, "MAX_LAYERS": table_size(num_layers)}
     return {"HIDDEN": call.spec.hidden_channels, "PRECISION": PRECISIONS.index(call.options.precision), **sizes}
 
 

@@ -185,7 +185,7 @@ def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
 
 
 def _of_tiles(width: int, row_tiles: int) -> list[Blocks]:
-    """Return the divisions of a tile of whole molecules, the fastest first: two blocks on a multiprocessor, or one with twice the warps."""
+    """Return the divisions of a single tile of whole molecules, the fastest first: two blocks on a multiprocessor, or one of more warps."""
     chunks = width // 16
     warp_rows = 2 if chunks <= 8 and row_tiles % 2 == 0 else 1
     pair = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, 1, width, min_blocks=2)

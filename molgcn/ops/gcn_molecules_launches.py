@@ -56,7 +56,7 @@ class MoleculeLaunches(LayerLaunches):
         self.flush()
 
     def _is_read(self, layer: int) -> bool:
-        """Return whether a layer's input, or for layer L the last one's output, is read outside the blocks that made it."""
+        """Return whether a layer's input, or for layer L the last one's output, is read from memory: in backward, or as a residual."""
         spec, keep = self.call.spec, self.call.options.save_for_backward
         return keep and spec.pool == "max" if layer == spec.num_layers else keep or self.residual(layer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, fit_together, padded_width
@@ -12,7 +13,7 @@ from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
 _STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # the most steps whose rows are on their way, by size of the tile
-_BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # about so many on a multiprocessor
+_BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # the most blocks on a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,15 @@ class WeightBlocks:
     Attributes:
         tile: The number of rows and of columns of a gradient that a block computes.
         stages: The number of steps whose rows are on their way to shared memory.
+        min_blocks: The number of blocks that a multiprocessor has shared memory and registers for.
         num_tiles: The number of tiles of all these layers.
-        splits: The number of parts that the atoms are split into.
-        atoms_per_split: The number of atoms of each part.
+        splits: The number of shares that the atoms are split into.
+        atoms_per_split: The number of atoms of each share.
     """
 
     tile: int
     stages: int
+    min_blocks: int
     num_tiles: int
     splits: int
     atoms_per_split: int
@@ -45,32 +48,38 @@ class WeightBlocks:
 
     @property
     def partial_bytes(self) -> int:
-        """The size of the parts' sums in bytes."""
+        """The size of the shares' sums in bytes."""
         return 4 * self.splits * self.num_tiles * self.tile**2
 
 
 def _shared_bytes(tile: int, stages: int) -> int:
+    """Return the shared memory of a block in bytes: two steps' numbers as high and low, and the rows on their way. bf16 needs less."""
     return 2 * 4 * _ATOMS * (2 * (tile + 8) + stages * tile) + 16
 
 
 def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
     """Return the division for `num_layers` layers from `first_layer` on.
 
-    There are one to four blocks per multiprocessor. Each has at least 128 atoms, unless the batch has fewer.
+    There are about as many blocks as multiprocessors have room for, and as many stages as leave room for them. Each block has at least
+    128 atoms, unless the batch has fewer.
     """
     num_nodes, num_features = call.graph.x.shape
     width = padded_width(call.spec.hidden_channels)
     fitting = [tile for tile in (128, 96, 64) if _shared_bytes(tile, 1) <= shared_limit(gpu)]
     tile = 32 if width <= 32 else min(fitting or [32], key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
-    more = [stages for stages in range(2, _STAGES[tile] + 1) if fit_together(_BLOCKS[tile], _shared_bytes(tile, stages), gpu)]
+    min_blocks, stages = max(
+        (count, stages)
+        for count, stages in product(range(1, _BLOCKS[tile] + 1), range(1, _STAGES[tile] + 1))
+        if fit_together(count, _shared_bytes(tile, stages), gpu)
+    )
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    most = _BLOCKS[tile] * gpu.num_multiprocessors / num_tiles
+    most = min_blocks * gpu.num_multiprocessors / num_tiles
     most = math.ceil(most) if tile < 96 else math.floor(most)
     splits = max(1, min(most, num_nodes // 128))
     atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
-    return WeightBlocks(tile, max(more, default=1), num_tiles, splits, atoms_per_split)
+    return WeightBlocks(tile, stages, min_blocks, num_tiles, splits, atoms_per_split)
 
 
 def layers_together(call: NetworkCall, gpu: Gpu) -> int:

@@ -71,6 +71,7 @@ def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
         (SIZES, ModelConfig(hidden_channels=256, norm="layer"), 48),
         (SIZES, ModelConfig(hidden_channels=192, norm=None), 64),  # two tiles of 64 fit too
         (SIZES, ModelConfig(hidden_channels=257, norm=None), 64),  # a launch for each layer
+        (SIZES, ModelConfig(hidden_channels=256, norm="batch"), 64),  # a launch for each layer in training
         (SIZES, ModelConfig(name="gin", hidden_channels=256, norm=None), 64),  # another operator
         (np.full(4096, 30), ModelConfig(hidden_channels=256, norm=None), 64),  # twice as many tiles of 48
         (np.append(SIZES, 49), ModelConfig(hidden_channels=256, norm=None), 64),  # a molecule that a smaller tile does not hold

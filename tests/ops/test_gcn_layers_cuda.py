@@ -151,7 +151,8 @@ def test_gradients_of_weights_copy_rows_as_far_ahead_as_shared_memory_allows():
     divisions = [
         weight_blocks(random_inputs(graph, hidden, 3), 0, 3, Gpu(132, limit)) for hidden in (64, 128) for limit in (H100, A100, RTX)
     ]
-    assert [(it.tile, it.stages) for it in divisions] == [(64, 2), (64, 1), (64, 1), (128, 4), (128, 2), (64, 1)]
+    found = [(it.tile, it.min_blocks, it.stages) for it in divisions]
+    assert found == [(64, 3, 2), (64, 3, 1), (64, 1, 2), (128, 1, 4), (128, 1, 2), (64, 1, 2)]
 
 
 SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_layer_backward", "gcn_layer_weights")
