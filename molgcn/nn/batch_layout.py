@@ -102,7 +102,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     GPU. The size must hold the largest molecule, and the GPU's busiest scheduler must be done earlier with it. With at most one tile per
     multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tried.md.
 
-    A GCN of 97 to 256 features without batch norm may get 48 where a multiprocessor has room for two such tiles but not for two of 64 (on
+    A GCN of 97 to 256 features without batch norm may get 48 where a multiprocessor has room for two such tiles but for one of 64 (on
     Hopper from 193 features on), if the batch does not need too many of them. See docs/decisions/cuda_wide_molecules.md.
 
     Args:

@@ -178,18 +178,19 @@ def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
         return None
     num_tiles, chunks = graph.tile_ptr.shape[0] - 1, width // 16
     max_layers = next((size for size in LAYER_TABLES if call.spec.num_layers < size), 0)
-    fitting = [plan for plan in _of_tiles(width, graph.tile_nodes // 16) if fit_together(plan.min_blocks, plan.shared_bytes, gpu)]
+    fitting = _of_tiles(width, graph.tile_nodes // 16, gpu)
     whole = padded_width(call.spec.in_channels) <= width  # rows of x too
     faster = _NARROWEST <= chunks <= _WIDEST and num_tiles >= _TILES * gpu.num_multiprocessors
     return replace(fitting[0], num_tiles=num_tiles, max_layers=max_layers) if fitting and whole and faster and max_layers > 0 else None
 
 
-def _of_tiles(width: int, row_tiles: int) -> list[Blocks]:
-    """Return the divisions of a single tile of whole molecules, the fastest first: two blocks on a multiprocessor, or one of more warps."""
+def _of_tiles(width: int, row_tiles: int, gpu: Gpu) -> list[Blocks]:
+    """Return the divisions of a tile of whole molecules that fit a GPU, the fastest first: two blocks on a multiprocessor, or one."""
     chunks = width // 16
     warp_rows = 2 if chunks <= 8 and row_tiles % 2 == 0 else 1
     pair = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, 1, width, min_blocks=2)
-    return [pair, Blocks(1, chunks, row_tiles, 1, 1, width)] if chunks > 8 else [pair]
+    plans = [pair, Blocks(1, chunks, row_tiles, 1, 1, width)] if chunks > 8 else [pair]
+    return [plan for plan in plans if fit_together(plan.min_blocks, plan.shared_bytes, gpu)]
 
 
 def fit_together(count: int, shared_bytes: int, gpu: Gpu) -> bool:
@@ -198,10 +199,10 @@ def fit_together(count: int, shared_bytes: int, gpu: Gpu) -> bool:
 
 
 def pairs_small_tiles(hidden_channels: int, small: int, large: int, gpu: Gpu) -> bool:
-    """Return whether a multiprocessor has room for two tiles of whole molecules of at most `small` atoms, but not of `large` atoms."""
+    """Return whether a multiprocessor has room for two tiles of whole molecules of at most `small` atoms, but for one of `large` atoms."""
     width = padded_width(hidden_channels)
-    pairs = [fit_together(2, _of_tiles(width, tile_nodes // 16)[0].shared_bytes, gpu) for tile_nodes in (small, large)]
-    return _NARROWEST <= width // 16 <= _WIDEST and pairs == [True, False]
+    together = [plan.min_blocks for tile_nodes in (small, large) for plan in _of_tiles(width, tile_nodes // 16, gpu)[:1]]
+    return _NARROWEST <= width // 16 <= _WIDEST and together == [2, 1]
 
 
 def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:

@@ -81,6 +81,13 @@ def test_smaller_tiles_where_only_they_fit_twice(sizes, model, places):
     assert tile_nodes_for(sizes, ALL, model, CUDA) == places
 
 
+@pytest.mark.parametrize(("hidden", "limit", "places"), [(176, 163, 48), (256, 163, 64), (100, 99, 64)])
+def test_smaller_tiles_on_gpus_with_less_shared_memory(monkeypatch, hidden, limit, places):
+    """One of 64 must fit too: without it there would be a launch for each layer."""
+    monkeypatch.setattr(module, "gpu", lambda device: Gpu(132, limit * 1024))
+    assert tile_nodes_for(SIZES, ALL, ModelConfig(hidden_channels=hidden, norm=None), CUDA) == places
+
+
 @pytest.mark.parametrize(
     ("largest", "count", "model", "device", "places"),
     [
