@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -12,6 +11,7 @@ from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
+_ROUND = 128  # the start and the end of a round of blocks take as long as so many atoms
 _STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # the most steps whose rows are on their way, by size of the tile
 _BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # the most blocks on a multiprocessor
 
@@ -60,8 +60,8 @@ def _shared_bytes(tile: int, stages: int) -> int:
 def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
     """Return the division for `num_layers` layers from `first_layer` on.
 
-    There are about as many blocks as multiprocessors have room for, and as many stages as leave room for them. Each block has at least
-    128 atoms, unless the batch has fewer.
+    There are as many blocks as multiprocessors have room for in one round, or in two where that is less work for each of them. As many
+    stages are used as leave room for these blocks. Each block has at least 128 atoms, unless the batch has fewer.
     """
     num_nodes, num_features = call.graph.x.shape
     width = padded_width(call.spec.hidden_channels)
@@ -75,10 +75,12 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    most = min_blocks * gpu.num_multiprocessors / num_tiles
-    most = math.ceil(most) if tile < 96 else math.floor(most)
-    splits = max(1, min(most, num_nodes // 128))
-    atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
+    divisions = []
+    for rounds in (1, 2):  # with one round many multiprocessors may be idle
+        splits = max(1, min(rounds * min_blocks * gpu.num_multiprocessors // num_tiles, num_nodes // 128))
+        atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
+        divisions.append((rounds * (atoms_per_split + _ROUND), splits, atoms_per_split))
+    _, splits, atoms_per_split = min(divisions)
     return WeightBlocks(tile, stages, min_blocks, num_tiles, splits, atoms_per_split)
 
 
