@@ -6,15 +6,14 @@ from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
-from molgcn.ops.layer_network.rows_launches import RowLaunches, Teams, teams_of
+from molgcn.ops.layer_network.rows_launches import FEW_PARTS, RowLaunches, Teams
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.steps import Finish
 
 _WARP_TEAM_THREADS = 512  # threads of a block that sums columns and reads whole rows
 _WARP_TEAM_BLOCKS = 2  # such blocks per multiprocessor
 _WARP_TEAM_BYTES = 96 << 10  # the most shared memory for the sums of such a block
-_FEW_PARTS = 48  # up to this many parts threads have a row each
-_ROWS = 2  # the fewest rows of a thread in a grid of more parts
+_ROWS = 2  # the fewest rows of a thread in a grid of more than FEW_PARTS parts
 _BLOCKS = 3  # the most blocks per multiprocessor: as many as run at the same time
 
 
@@ -39,7 +38,7 @@ class FinishLaunches:
             it.end = self._ends.forward(step)
             return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=warp_team_macros(source.stride))
         self.leave_moments(step)
-        teams = teams_of(source.stride)
+        teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, **rows)
         it.end = self._ends.forward(step)
         self._launch("rows_finish.cu", "rows_finish", it, teams, leaves)
@@ -49,7 +48,7 @@ class FinishLaunches:
         if not uses_batch(step, self.run) or self.run.is_backward or self._ends.has_parts(step):
             return
         source = self.run.rows(step.source)
-        teams = teams_of(source.stride)
+        teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, source=source)
         self._launch("rows_finish.cu", "rows_moments", it, teams, step)
 
@@ -75,14 +74,14 @@ class FinishLaunches:
 
     def _grad_arguments(self, step: FinishGrad) -> tuple[Any, Teams]:
         source = self.run.rows(step.step.source)
-        teams = teams_of(source.stride)
+        teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end = self._ends.backward(step.step)
         return it, teams
 
     def _launch(self, file: str, name: str, it: Any, teams: Teams, leaves: Finish | None) -> None:
         """Launch a kernel, which leaves parts for the norm of a step if it is not None."""
-        rows = 1 if teams.parts(self._num_atoms) <= _FEW_PARTS else _ROWS
+        rows = 1 if teams.parts(self._num_atoms) <= FEW_PARTS else _ROWS
         parts = min(teams.parts(self._num_atoms, rows), self._launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
             parts = self._launches.parts_left(parts)

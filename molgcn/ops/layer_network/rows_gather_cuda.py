@@ -11,13 +11,15 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams, teams_of
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 _BLOCKS = 4  # forward blocks per multiprocessor
+_END_BLOCKS = 3  # such blocks that apply the end of a layer
 _TABLE_THREADS = 512  # threads of a backward block that sums over distinct bonds in a small batch: fewer blocks leave parts
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
-_SUMMING_BLOCKS = 4  # backward blocks per multiprocessor that leave sums
+_SUMMING_THREADS = 1024  # threads per multiprocessor of backward blocks that leave sums: as many as run at the same time
+_LEAVING_THREADS = 768  # those of blocks that leave sums for a norm
 _PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
@@ -64,7 +66,7 @@ class GatherLaunches:
         """Compute a step's value."""
         run, launches, before = self.run, self._launches, launch.before
         source = run.rows(step.source if before is None else before.source)
-        teams = teams_of(source.stride)
+        teams = launches.teams(source.stride)
         rows = {"source": source, "out": run.rows(step.out), "bonds": None if step.bonds is None else run.rows(step.bonds)}
         if before is not None:
             rows |= {"add": None if before.add is None else run.rows(before.add)}
@@ -73,7 +75,7 @@ class GatherLaunches:
         it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
-        parts, leaves = min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _BLOCKS)), launch.leaves
+        parts, leaves = min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _BLOCKS if before is None else _END_BLOCKS)), launch.leaves
         if before is not None:
             it.end = launches.ends.forward(before)
         if leaves is not None:
@@ -95,7 +97,7 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        teams = teams_of(grad.stride, _TABLE_THREADS if table and num_atoms <= FEW_ATOMS else THREADS)
+        teams = launches.teams(grad.stride, _TABLE_THREADS if table and num_atoms <= FEW_ATOMS else THREADS)
         reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -108,7 +110,9 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self.paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
+        summing = (_SUMMING_THREADS if leaves is None else _LEAVING_THREADS) // teams.threads
+        sums = table or learns_eps or leaves is not None
+        parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, summing if sums else _GRAD_BLOCKS))
         if table or leaves is not None:
             parts = launches.parts_left(parts)
         if leaves is not None:

@@ -21,6 +21,8 @@ from molgcn.ops.part_sums import Sum
 
 THREADS = 256
 MOST_LANES = 32
+FEW_LANES = 8  # the most lanes in a small batch, where every block merges the parts of a norm's columns
+FEW_PARTS = 48  # the most parts that leave multiprocessors idle: teams stay wide, and threads have a row each
 _EITHER_WAY = {"rows_finish.cu", "rows_finish_grad.cu", "rows_gather.cu", "rows_gather_grad.cu"}  # kernels that read `backwards`
 _HEADER = Header(
     "rows_structs.h",
@@ -144,6 +146,12 @@ class RowLaunches:
 
     def _address(self, gradient: int | None) -> int:
         return 0 if gradient is None else self.run.gradient(gradient).address
+
+    def teams(self, stride: int, threads: int = THREADS) -> Teams:
+        """Return the teams for rows of `stride` numbers, which are narrow in a small batch of more than `FEW_PARTS` parts."""
+        wide, num_atoms = teams_of(stride, threads), self.run.graph.num_nodes
+        narrow = num_atoms <= FEW_ATOMS and wide.parts(num_atoms) > FEW_PARTS
+        return teams_of(stride, threads, FEW_LANES) if narrow else wide
 
     def leave_sums(self, num_parts: int, *outs: Tensor) -> int:
         """Return the address of memory [num_parts, numbers] in which blocks leave the parts of sums, those of `outs` one after another."""
