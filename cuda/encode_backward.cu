@@ -1,7 +1,7 @@
 // Gradients of the maps that encode rows. Inputs get none, so two sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
 // the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
 //
-// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (in its shared memory).
+// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (of a step; those of the next one are on their way meanwhile).
 #include "encode.cuh"
 
 constexpr int threads = 512;
@@ -9,6 +9,7 @@ constexpr int threads = 512;
 constexpr int x_tiles = x_quads * quads_of(OUT), tiles = x_tiles + quads_of(MORE_IN) * quads_of(MORE_OUT);
 constexpr int chunks = (tiles + LANES - 1) / LANES, teams = threads / LANES;
 constexpr int partial_size = (in_stride + 1) * out_stride;  // of a block: S and s
+constexpr int stage = ROWS * (in_stride + out_stride);      // inputs of a step's rows, then gradients
 
 struct Tile {
     int in_quad, out_quad;
@@ -22,17 +23,21 @@ struct Tile {
     }
 };
 
-__device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, int first, int rows, int end) {
+// Starts to copy `rows` rows of gradients from `first` on.
+__device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, int first, int rows) {
 #pragma unroll 4
     for (int i = threadIdx.x; i < rows * out_quads; i += threads) {
         const int row = first + i / out_quads;
         const States states(i % out_quads);
         const float* from = p.grad_states + size_t(row) * width + states.column;
+        if (aligned) {
+            copy16(to + 4 * i, from, true);
+            continue;
+        }
         float4 g = nothing();
-        if (row < end && aligned) g = load4(from);
 #pragma unroll
-        for (int e = 0; !aligned && e < 4; e++)
-            if (row < end && e < states.size) at(g, e) = __ldg(from + e);
+        for (int e = 0; e < 4; e++)
+            if (e < states.size) at(g, e) = __ldg(from + e);
         four(to + 4 * i) = g;
     }
 }
@@ -41,21 +46,29 @@ __device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, 
 extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* norm = reinterpret_cast<float*>(memory);  // [3, MORE_IN]
-    float* inputs = norm + norm_size;                // [ROWS, in_stride]
-    float* gradients = inputs + ROWS * in_stride;    // [ROWS, out_stride]
-    float* totals = inputs;                          // [threads, 20], after the rows
+    float* stages = norm + norm_size;                // [2, stage]
+    float* totals = stages;                          // [threads, 20], after the rows
     const int part = blockIdx.x / chunks, number = blockIdx.x % chunks * LANES + threadIdx.x % LANES, team = threadIdx.x / LANES;
     const bool works = team < teams && number < tiles;
     const Tile it(works ? number : 0);
     wait_for_previous();
     const int begin = part * p.rows_per_block, end = min(begin + p.rows_per_block, num_real(p.num_real, nullptr, p.num_rows));
     for (int i = threadIdx.x; NORM && i < 3 * MORE_IN; i += threads) norm[i] = p.moments[i];
-    float4 sum[5] = {nothing(), nothing(), nothing(), nothing(), nothing()};  // four rows of S, and s
-    for (int first = begin; first < end; first += ROWS) {
+    if (NORM) __syncthreads();
+    const auto bring = [&](float* to, int first) {
         const int rows = min(ROWS, end - first);
-        __syncthreads();
-        bring_rows(p, inputs, norm, first, rows, end);
-        bring_gradients(p, gradients, first, rows, end);
+        bring_gradients(p, to + ROWS * in_stride, first, rows);
+        bring_rows(p, to, norm, first, rows, end);
+        commit_copies();
+    };
+    float4 sum[5] = {nothing(), nothing(), nothing(), nothing(), nothing()};  // four rows of S, and s
+    bring(stages, begin);
+    for (int first = begin, current = 0; first < end; first += ROWS, current ^= 1) {
+        float *inputs = stages + stage * current, *gradients = inputs + ROWS * in_stride;
+        const int rows = min(ROWS, end - first);
+        __syncthreads();  // the step before is read no more
+        bring(stages + stage * (current ^ 1), first + ROWS);
+        wait_for_copies_but<1>();
         __syncthreads();
         if (!works) continue;
 #pragma unroll 2
@@ -66,6 +79,7 @@ extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __gri
             if (it.sums_columns) add(sum[4], g);
         }
     }
+    wait_for_copies();
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < 5; e++) four(totals + 20 * threadIdx.x + 4 * e) = sum[e];
@@ -103,17 +117,18 @@ __device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, i
     return total;
 }
 
-// Writes the gradients: a block for each input, and a last one for the biases.
+// Writes the gradients: a block for each input and, without a norm, for each `side` columns. The last ones are for the biases.
 extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);  // [threads]
-    const int side = min(min(out_stride, 128), static_cast<int>(blockDim.x)), input = blockIdx.x, step = input - IN;
+    constexpr int side = NORM ? (out_stride < 128 ? out_stride : 128) : 32, across = NORM ? 1 : (out_stride + side - 1) / side;
+    const int input = blockIdx.x / across, step = input - IN;
     const bool biases = step == MORE_IN, more = step >= 0 && !biases, normed = NORM && more;
     const int row = biases ? in_stride : more ? 4 * x_quads + step : input;
     float of_weight = 0.0f, of_bias = 0.0f;  // of the norm
     wait_for_previous();
     const float weight = normed ? p.norm_weight[step] : 1.0f, bias = normed ? p.norm_bias[step] : 0.0f;
-    for (int first = 0; first < out_stride; first += side) {
+    for (int first = blockIdx.x % across * side; first < out_stride; first += across * side) {
         const int column = first + threadIdx.x % side, other = column - 4 * first_quad;
         const bool of_x = column < OUT, of_walks = other >= 0 && other < MORE_OUT, wanted = biases ? of_x || of_walks : more ? of_walks : of_x;
         const float total = sum_parts(p, shared, row * out_stride + column, wanted, side);

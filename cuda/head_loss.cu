@@ -7,13 +7,13 @@
 
 enum {
     LANES = 8,    // threads that compute a molecule's predictions,
-    WIDE = 4,     // as many columns at a time
+    WIDE = 8,     // as many columns at a time
     COLUMNS = 4,  // of the weight's gradient that a block sums,
     ROWS = 16,    // as many molecules at a time
 };
 
 // Computes predictions, derivatives and partial sums, with eight lanes for each molecule.
-extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(1024, 1) linear_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
     const int lane = threadIdx.x % LANES, step = gridDim.x * blockDim.x / LANES;
@@ -30,9 +30,9 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
                 float values[WIDE], weights[WIDE];
 #pragma unroll
                 for (int k = 0; k < WIDE; ++k) {
-                    const int column = first_column + k * LANES, h = min(column, p.width - 1);
-                    values[k] = x[h], weights[k] = p.weight[t * p.width + h];
-                    if (column >= p.width) weights[k] = 0.0f;
+                    const int column = first_column + k * LANES;
+                    const bool inside = column < p.width;
+                    values[k] = inside ? __ldg(x + column) : 0.0f, weights[k] = inside ? __ldg(p.weight + t * p.width + column) : 0.0f;
                 }
 #pragma unroll
                 for (int k = 0; k < WIDE; ++k) prediction += values[k] * weights[k];
@@ -107,7 +107,7 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
 }
 
 // Computes the gradients. The first blocks sum those of weight and bias, the others compute that of x.
-extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512, 2) linear_loss_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
@@ -115,14 +115,18 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
         grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, loss_scale(p.sums, p.grad_loss));
         return;
     }
-    const long long count = static_cast<long long>(p.num_graphs) * p.width;
-    const long long threads = static_cast<long long>(gridDim.x - summing) * blockDim.x;
+    const int threads = (gridDim.x - summing) * blockDim.x, thread = (blockIdx.x - summing) * blockDim.x + threadIdx.x;
+    const int rows_ahead = threads / p.width, columns_ahead = threads % p.width;  // divisions take long: one for a thread, not for a number
     const float factor = loss_scale(p.sums, p.grad_loss);
-    for (long long i = static_cast<long long>(blockIdx.x - summing) * blockDim.x + threadIdx.x; i < count; i += threads) {
-        const float* derivatives = p.derivatives + i / p.width * p.num_targets;
+    for (int row = thread / p.width, column = thread % p.width; row < p.num_graphs; row += rows_ahead, column += columns_ahead) {
+        if (column >= p.width) {
+            column -= p.width;
+            if (++row >= p.num_graphs) break;
+        }
+        const float* derivatives = p.derivatives + size_t(row) * p.num_targets;
         float sum = 0.0f;
-        for (int t = 0; t < p.num_targets; ++t) sum += derivatives[t] * p.weight[t * p.width + i % p.width];
-        p.grad_x[i] = factor * sum;
+        for (int t = 0; t < p.num_targets; ++t) sum += derivatives[t] * p.weight[t * p.width + column];
+        p.grad_x[size_t(row) * p.width + column] = factor * sum;
     }
 }
 

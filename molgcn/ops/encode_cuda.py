@@ -20,7 +20,8 @@ from molgcn.ops.row_walk import aligned
 SUM_THREADS = 1024  # threads of a block that adds up the sums of other blocks, or rows
 _THREADS = 256
 _BACKWARD_THREADS = 512
-_SHARED_NUMBERS = 12288  # the most numbers of rows that a block of backward has in shared memory: 48 KB
+_SHARED_NUMBERS = 20480  # the most numbers of rows that a block of backward has in shared memory: 80 KB
+_COLUMNS = 32  # columns whose gradients a block writes, if there is no norm
 MANY_ROWS = 16384  # from this many rows on a thread computes several at a time
 _MOST_SUMS = 128  # the most blocks that share the sums of a norm
 _HEADER = Header(
@@ -110,7 +111,7 @@ class _Sums(NamedTuple):
 
     Attributes:
         lanes: The number of tiles of a block.
-        rows: The number of rows that a block has in shared memory.
+        rows: The number of rows of a step. A block has those of two steps in shared memory.
     """
 
     lanes: int
@@ -119,13 +120,14 @@ class _Sums(NamedTuple):
     @staticmethod
     def of(shape: _Shape) -> _Sums:
         row = shape.in_stride + 4 * shape.out_quads
-        return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), 64 if 64 * row <= _SHARED_NUMBERS else 16)
+        rows = next((rows for rows in (64, 32, 16) if 2 * rows * row <= _SHARED_NUMBERS), 8)
+        return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), rows)
 
     def macros(self, shape: _Shape) -> dict[str, int]:
         return {**shape.macros, "LANES": self.lanes, "ROWS": self.rows}
 
     def shared_bytes(self, shape: _Shape) -> int:
-        rows = self.rows * (shape.in_stride + 4 * shape.out_quads)
+        rows = 2 * self.rows * (shape.in_stride + 4 * shape.out_quads)
         return 4 * (shape.norm_size + max(rows, 20 * _BACKWARD_THREADS))
 
 
@@ -166,7 +168,8 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     function = kernel("encode_backward.cu", "encode_sums", macros, device)
     function.launch(blocks, _BACKWARD_THREADS, plan.shared_bytes(shape), it, overlap=True)
     function = kernel("encode_backward.cu", "encode_gradients", macros, device)
-    function.launch(shape.in_ + shape.more_in + 1, SUM_THREADS, 4 * SUM_THREADS, it, overlap=True)
+    across = 1 if shape.norm else -(-4 * shape.out_quads // _COLUMNS)
+    function.launch((shape.in_ + shape.more_in + 1) * across, SUM_THREADS, 4 * SUM_THREADS, it, overlap=True)
     return gradients
 
 

@@ -18,7 +18,7 @@ from molgcn.ops import head_layers_cuda
 from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
 
 THREADS = 512  # threads of a block with a linear layer
-_PLAIN_THREADS = 1024  # threads of the only block without a linear layer
+_ONE_BLOCK_THREADS = 1024  # threads of a block that computes the loss alone
 _SUMS_BYTES = 512  # two doubles for each of up to 32 warps
 _COLUMNS = 4
 _TARGETS = 8  # the number of targets that are summed at a time if there are several
@@ -87,7 +87,7 @@ def _launch_last_forward(tensors: dict[str, Tensor], kind: int, delta: float) ->
     """Compute the loss of the last linear layer's outputs, or of the predictions `x` without a layer."""
     (count, num_targets), linear = tensors["derivatives"].shape, "weight" in tensors
     blocks = 1 if not linear or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
-    threads = _PLAIN_THREADS if not linear else THREADS if blocks == 1 else 256
+    threads = _ONE_BLOCK_THREADS if blocks == 1 else 256
     tensors["partial"] = tensors["x"].new_empty(2 * blocks, dtype=torch.double)
     parameters = _parameters(tensors, num_targets, kind=kind, delta=delta)
     name = "linear_loss_forward" if linear else "masked_loss_forward"

@@ -75,7 +75,8 @@ class GatherLaunches:
         it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
-        parts, leaves = min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _BLOCKS if before is None else _END_BLOCKS)), launch.leaves
+        resident = launches.resident(teams.chunks, _BLOCKS if before is None else _END_BLOCKS)
+        parts, leaves = min(teams.parts(run.graph.num_nodes), resident), launch.leaves
         if before is not None:
             it.end = launches.ends.forward(before)
         if leaves is not None:

@@ -100,6 +100,12 @@ def test_more_atoms_than_a_block_holds(emulate, network):
     check(random_call(spec_of(network, 6), sizes=[150] * 15))
 
 
+@pytest.mark.parametrize("network", slow_but(["gine", "feed-forward", "sage, max"], "gine"))
+def test_narrow_teams_of_a_small_batch(emulate, network):
+    """A batch with more than FEW_PARTS blocks of rows, whose columns many blocks share."""
+    check(random_call(spec_of(network, 70), sizes=[150] * 5 + [25]))
+
+
 def test_more_kinds_of_bonds_than_a_block_holds(emulate):
     check(random_call(spec_of("gine"), kinds=37))
 
