@@ -6,13 +6,13 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, Produced
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
-from molgcn.ops.layer_network.rows_launches import FEW_LANES, RowLaunches, teams_of
+from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
 from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Finish, Linear, Normalize
 
 _THREADS = 128  # threads of a molecule's block
-_FEW_THREADS = 256  # of such a block that merges parts in a small batch
+_FEW_THREADS, _FEW_LANES = 256, 16  # of such a block that merges parts in a small batch, and the most side by side on a row
 _FEW_BLOCKS = 3  # such blocks per multiprocessor: as many as run at the same time
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_BLOCKS = 8  # backward blocks per multiprocessor that leave sums
@@ -35,7 +35,7 @@ class PoolLaunches:
         run, launches = self.run, self._launches
         source = run.rows(run.program.out if end is None else end.source)
         few = end is not None and run.graph.num_nodes <= FEW_ATOMS
-        teams = teams_of(source.stride, _FEW_THREADS, FEW_LANES) if few else teams_of(source.stride, _THREADS)
+        teams = teams_of(source.stride, _FEW_THREADS, _FEW_LANES) if few else teams_of(source.stride, _THREADS)
         add = None if end is None or end.add is None else run.rows(end.add)
         it = launches.arguments(source.width, source.stride, teams, source=source, add=add)
         it.pooled = pooled.data_ptr()
