@@ -28,9 +28,10 @@ struct Segment {
     int table;        // 1: tiles are rows of the table of distinct bonds
 };
 
-// The part of a tile's memory that holds rows of one value, one for each atom or for each bond, after `offset` columns of the same kind.
+// Rows of one value, one for each atom or for each bond: in a tile's memory after `offset` columns of the same kind, or the tile's part of rows
+// outside, whose number is `memory`, or else -1.
 struct Buffer {
-    int bonds, width, offset;
+    int bonds, width, offset, memory;
 };
 
 // Rows in memory outside tiles.

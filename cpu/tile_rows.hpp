@@ -6,7 +6,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Rows in a tile's memory. The columns from `width` to `stride`, which fill whole vectors, are zeros.
+// Rows of a tile. The columns from `width` to `stride`, which fill whole vectors, are zeros.
 template <typename T>
 struct TileRows {
     T* data;
@@ -58,20 +58,21 @@ struct TileStep {
     TileRows<T> rows(int number) const {
         if (number < 0) return {nullptr, 0, 0, 0};
         const Buffer& buffer = run.pass.buffers[number];
-        return {memory.at(buffer), row_stride<T>(buffer.width), buffer.width, buffer.bonds ? num_bonds : tile.num_rows};
+        T* data = buffer.memory < 0 ? memory.at(buffer) : outside(buffer.memory);
+        return {data, row_stride<T>(buffer.width), buffer.width, buffer.bonds ? num_bonds : tile.num_rows};
     }
 
     // Returns the rows in memory outside the tile, from the tile's first row on.
-    T* outside(const Instruction& step) const {
-        const Memory& m = run.pass.memory[step.memory];
-        return run.memory[step.memory] + (m.bonds ? first_bond : int64_t{tile.first_row}) * m.stride;
+    T* outside(int number) const {
+        const Memory& m = run.pass.memory[number];
+        return run.memory[number] + (m.bonds ? first_bond : int64_t{tile.first_row}) * m.stride;
     }
 };
 
 template <typename T>
 void load_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> out = t.rows(step.out);
-    const T* from = t.outside(step);
+    const T* from = t.outside(step.memory);
     for (int i = 0; i < out.count; i++, from += t.run.pass.memory[step.memory].stride) {
         std::memcpy(out[i], from, out.width * sizeof(T));
         zero(out[i] + out.width, out.stride - out.width);
@@ -82,7 +83,7 @@ template <typename T>
 void store_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source);
     const int stride = t.run.pass.memory[step.memory].stride;
-    T* to = t.outside(step);
+    T* to = t.outside(step.memory);
     for (int i = 0; i < source.count; i++, to += stride) std::memcpy(to, source[i], (stride < source.stride ? stride : source.stride) * sizeof(T));
 }
 

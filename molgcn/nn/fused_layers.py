@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -140,4 +141,4 @@ def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
 
 def _find(model: MoleculeNet, name: str) -> Any:
     """Return the parameter, buffer or module that has this name in the model."""
-    return reduce(getattr, name.split("."), model)
+    return attrgetter(name)(model)

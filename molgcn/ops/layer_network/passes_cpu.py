@@ -22,6 +22,7 @@ from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import POOLS, LayerNetworkSpec
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
 
+_ALIGNMENT = 64  # of rows that tiles use where they are, in bytes; PyTorch's own memory has it
 _PASS = {torch.float32: _cpu.layer_pass_float32, torch.float64: _cpu.layer_pass_float64}
 
 
@@ -71,6 +72,12 @@ def saved_numbers(call: LayerNetworkCall) -> int:
 
 
 def _moments(call: LayerNetworkCall) -> int:
+    """Return how many numbers the moments take, with zeros behind them so that aligned rows follow."""
+    line = _ALIGNMENT // call.graph.x.element_size()
+    return -(-_num_moments(call) // line) * line
+
+
+def _num_moments(call: LayerNetworkCall) -> int:
     return 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
 
 
@@ -138,6 +145,7 @@ def _forward(*args: Any) -> Outputs:
     check(call)
     x, hidden = call.graph.x, call.spec.hidden_channels
     saved, pooled = empty_saved(call), x.new_empty(call.graph.num_graphs, hidden)
+    saved[_num_moments(call) : _moments(call)] = 0
     statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
     _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)
     return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0))
@@ -148,7 +156,8 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
     check_backward(grad_pooled, saved, saved_numbers(call), call)
     grad_bonds = grad_bonds and call.spec.edge_channels is not None
     gradients = empty_gradients(call, grad_x, grad_bonds)
-    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved.contiguous(), gradients=gradients)
+    saved = saved.contiguous() if saved.data_ptr() % _ALIGNMENT == 0 else saved.clone()
+    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved, gradients=gradients)
     return gradients
 
 

@@ -1,6 +1,7 @@
 """Lay out the rows of a pass that runs tile by tile.
 
-Rows are in a tile's own memory. Rows that other segments or passes read are in memory outside the tiles too.
+Rows are in a tile's own memory. Rows that other segments or passes read are in memory outside the tiles, and are used there where that is
+possible. Elsewhere they are copied.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from molgcn.ops.layer_network.memory import lay_out, spans
 from molgcn.ops.layer_network.steps import BONDS, X
 
 _LINE = 16  # numbers, so that rows in a tile's memory are whole vectors in every instruction set
+_MULTIPLIED = {Op.LINEAR: "source", Op.INPUT_GRAD: "grad", Op.PRODUCT: "grad"}  # the rows of which a product reads more than there are
 
 
 class Home(IntEnum):
@@ -28,17 +30,19 @@ class Home(IntEnum):
 
 
 class Buffer(NamedTuple):
-    """The part of a tile's memory that holds the rows of one value or gradient.
+    """A tile's rows of one value or gradient, in the tile's memory or outside.
 
     Attributes:
         bonds: 1 for one row per bond of the tile, or per row of its part of the table; 0 for one row per atom.
         width: The number of columns.
-        offset: The number of columns of the same kind before these.
+        offset: The number of columns of the same kind before these in the tile's memory.
+        memory: The number of the rows outside that are used in place, or -1.
     """
 
     bonds: int
     width: int
     offset: int
+    memory: int = -1
 
 
 class Memory(NamedTuple):
@@ -130,6 +134,7 @@ class _Layouter:
         self._keys = keys
         self._homes = {X: Home.X, BONDS: Home.BONDS} | dict.fromkeys(saved, Home.SAVED) | dict(outputs)
         self._outside = {key for segment in segments for key in _from_outside(segment)} | set(self._homes)
+        self._in_place = self._used_in_place(segments)
         self._segments = [segment._replace(instructions=tuple(self._with_moves(segment))) for segment in segments]
         self._memory, self._columns = self._all_memory(saved)
         self._buffers: list[Buffer] = []
@@ -139,9 +144,23 @@ class _Layouter:
         segments = tuple(self._numbered(segment) for segment in self._segments)
         return TileProgram(segments, tuple(self._buffers), tuple(self._memory.values()), self._buffer_columns, self._columns)
 
+    def _used_in_place(self, segments: Sequence[Segment]) -> set[int]:
+        """Return the rows outside tiles that instructions read and write there.
+
+        Their columns are whole vectors, no product multiplies them, and they are aligned: those that the pass keeps for itself, and saved
+        rows of atoms. Saved rows of bonds follow rows of atoms of any width.
+        """
+        each = [instruction for segment in segments for instruction in segment.instructions]
+        multiplied = {getattr(one, _MULTIPLIED[Op(one.op)]) for one in each if one.op in _MULTIPLIED}
+        homes = {key: (self._homes.get(key, Home.SCRATCH), self._rows(key)[0]) for key in self._outside - multiplied if self._is_whole(key)}
+        return {key for key, home in homes.items() if home[0] == Home.SCRATCH or home == (Home.SAVED, 0)}
+
+    def _is_whole(self, key: int) -> bool:
+        return self._rows(key)[1] % _LINE == 0
+
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
-        """Yield the instructions, with loads before rows from outside are read and stores after rows for outside are computed."""
-        present: set[int] = set()
+        """Yield the instructions, with loads before rows are read, and stores after rows are computed, that cannot be used in place."""
+        present = set(self._in_place)
         for instruction in segment.instructions:
             for key in instruction.read:
                 if key not in present:
@@ -149,16 +168,24 @@ class _Layouter:
                     present.add(key)
             yield instruction
             present.add(instruction.out)
-            if instruction.out in self._outside:
+            if instruction.out in self._outside - self._in_place:
                 yield Instruction(Op.STORE, source=instruction.out, memory=instruction.out)
 
     def _all_memory(self, saved: Sequence[int]) -> tuple[dict[int, Memory], dict[Home, Columns]]:
         """Return the memory of all rows outside tiles, in the order of its numbers, and the columns of each tensor."""
-        touched = [tuple(each.memory for each in segment.instructions if each.memory >= 0) for segment in self._segments]
+        touched = [
+            tuple(
+                key
+                for each in segment.instructions
+                for key in (each.memory, *self._in_place.intersection((*each.read, each.out)))
+                if key >= 0
+            )
+            for segment in self._segments
+        ]
         used = sorted({key for keys in touched for key in keys})
         memory: dict[int, Memory] = {}
         columns = [0, 0]
-        for key in saved:
+        for key in sorted(saved, key=self._is_whole, reverse=True):  # whole vectors first, so that they are aligned
             bonds, width = self._rows(key)
             memory[key] = Memory(bonds, width, width, columns[bonds], Home.SAVED)
             columns[bonds] += width
@@ -179,7 +206,8 @@ class _Layouter:
         touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
         numbers, columns = {-1: -1}, list(self._buffer_columns)
         for kind in (0, 1):
-            sizes = {key: _padded(self._rows(key)[1]) for keys in touched for key in keys if self._rows(key)[0] == kind}
+            own = {key for keys in touched for key in keys if self._rows(key)[0] == kind} - self._in_place
+            sizes = {key: _padded(self._rows(key)[1]) for key in own}
             offsets, size = lay_out(spans(sizes, touched))
             columns[kind] = max(columns[kind], size)
             for key, offset in offsets.items():
@@ -187,6 +215,9 @@ class _Layouter:
                 self._buffers.append(Buffer(kind, self._rows(key)[1], offset))
         self._buffer_columns = Columns(*columns)
         memory = {-1: -1} | {key: number for number, key in enumerate(self._memory)}
+        for key in self._in_place.intersection(key for keys in touched for key in keys):
+            numbers[key] = len(self._buffers)
+            self._buffers.append(Buffer(*self._rows(key), offset=0, memory=memory[key]))
         names = ("out", "source", "grad", "bonds", "result", "add", "mask")
         instructions = (
             each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})

@@ -1,5 +1,7 @@
 """The C++ layer network agrees with its steps in plain PyTorch in float64, on molecules and on other graphs."""
 
+from itertools import product
+
 import pytest
 import torch
 from compiler import needs_extension
@@ -127,8 +129,9 @@ def worst(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) ->
 @pytest.mark.parametrize("options", NETWORKS)
 @pytest.mark.parametrize("message", MESSAGES)
 def test_float64(message, options, training):
-    for coded in (True, False):
-        call = call_of(network(message, options), training=training, coded=coded)
+    """Rows of 16 columns are whole vectors, which tiles use where they are; others are copied."""
+    for coded, (in_channels, hidden) in product((True, False), ((6, 10), (16, 16))):
+        call = call_of(network(message, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
         assert worst(results(call), results(call, plain=True)) < 1e-12
 
 
@@ -166,11 +169,12 @@ def test_any_graph(molecules, message, options, coded):
         assert all(not one.any() for one in actual.values())
 
 
+@pytest.mark.parametrize("width", [10, 16])
 @pytest.mark.parametrize("coded", [True, False])
 @pytest.mark.parametrize("message", ["gine", "gin norm", "sage max"])
-def test_the_number_of_threads_does_not_count(message, coded):
+def test_the_number_of_threads_does_not_count(message, coded, width):
     """Results have the same bits with any number of threads."""
-    spec = network(message, "blocks")
+    spec = network(message, "blocks", hidden=width)
     call = changed(call_of(spec, graph(rings(SIZES * 8), SIZES * 8, spec, coded=coded)), torch.Tensor.float)
     before = torch.get_num_threads()
     try:
@@ -184,10 +188,11 @@ def test_the_number_of_threads_does_not_count(message, coded):
         assert all(torch.equal(other[name], one) for other in found[1:]), name
 
 
+@pytest.mark.parametrize("width", [10, 16])
 @pytest.mark.parametrize("coded", [True, False])
 @pytest.mark.parametrize("message", MESSAGES)
-def test_padding_does_not_count(message, coded):
-    call = call_of(network(message, "blocks"), coded=coded)
+def test_padding_does_not_count(message, coded, width):
+    call = call_of(network(message, "blocks", in_channels=width, hidden=width), coded=coded)
     x, bonds, ptr, rowptr, col, code, _ = call.graph
     padded = BondGraph(
         torch.cat([x, x.new_full((3, x.shape[1]), torch.nan)]),
