@@ -28,8 +28,8 @@ struct Segment {
     int table;        // 1: tiles are rows of the table of distinct bonds
 };
 
-// Rows of one value, one for each atom or for each bond: in a tile's memory after `offset` columns of the same kind, or the tile's part of rows
-// outside, whose number is `memory`, or else -1.
+// Rows of one value, one for each atom or for each bond. `memory` is the number of rows outside that are used in place. It is -1 for rows in a
+// tile's memory, which begin after `offset` columns of the same kind.
 struct Buffer {
     int bonds, width, offset, memory;
 };

@@ -59,7 +59,11 @@ public:
     }
 
 private:
-    static int widest(const LayerPass& pass) { return pass.buffer_columns[0] > pass.buffer_columns[1] ? pass.buffer_columns[0] : pass.buffer_columns[1]; }
+    static int widest(const LayerPass& pass) {
+        int width = 0;
+        for (int i = 0; i < pass.num_buffers; i++) width = pass.buffers[i].width > width ? pass.buffers[i].width : width;
+        return int(row_stride<T>(width));
+    }
 
     void prepare(const Instruction& step) const {
         const T* weight = step.weight < 0 ? nullptr : run_.parameters[step.weight];

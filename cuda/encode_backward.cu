@@ -1,7 +1,8 @@
 // Gradients of the maps that encode rows. Inputs get none, so two sums over the rows suffice: S = inputs^T G, with normalised walks, and s,
 // the sums of the columns of G. With the norm's weight g and bias b, a walks' weight has g S + b s, and the norm itself W S and W s.
 //
-// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (of a step; those of the next one are on their way meanwhile).
+// Macros: those of encode.cuh, LANES (tiles of a block), ROWS (of a step; gradients of the next one are on their way meanwhile), COLUMNS (whose
+// gradients a block writes, if there is no norm).
 #include "encode.cuh"
 
 constexpr int threads = 512;
@@ -23,7 +24,7 @@ struct Tile {
     }
 };
 
-// Starts to copy `rows` rows of gradients from `first` on.
+// Brings `rows` rows of gradients from `first` on. Whole quads are copied asynchronously.
 __device__ __forceinline__ void bring_gradients(const Parameters& p, float* to, int first, int rows) {
 #pragma unroll 4
     for (int i = threadIdx.x; i < rows * out_quads; i += threads) {
@@ -79,7 +80,6 @@ extern "C" __global__ void __launch_bounds__(threads, 2) encode_sums(const __gri
             if (it.sums_columns) add(sum[4], g);
         }
     }
-    wait_for_copies();
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < 5; e++) four(totals + 20 * threadIdx.x + 4 * e) = sum[e];
@@ -117,11 +117,11 @@ __device__ __forceinline__ float sum_parts(const Parameters& p, float* shared, i
     return total;
 }
 
-// Writes the gradients: a block for each input and, without a norm, for each `side` columns. The last ones are for the biases.
+// Writes the gradients. A block has an input and, without a norm, COLUMNS columns. The last blocks have the biases.
 extern "C" __global__ void __launch_bounds__(1024) encode_gradients(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* shared = reinterpret_cast<float*>(memory);  // [threads]
-    constexpr int side = NORM ? (out_stride < 128 ? out_stride : 128) : 32, across = NORM ? 1 : (out_stride + side - 1) / side;
+    constexpr int side = NORM ? (out_stride < 128 ? out_stride : 128) : COLUMNS, across = NORM ? 1 : (out_stride + side - 1) / side;
     const int input = blockIdx.x / across, step = input - IN;
     const bool biases = step == MORE_IN, more = step >= 0 && !biases, normed = NORM && more;
     const int row = biases ? in_stride : more ? 4 * x_quads + step : input;

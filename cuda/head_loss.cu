@@ -107,7 +107,7 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
 }
 
 // Computes the gradients. The first blocks sum those of weight and bias, the others compute that of x.
-extern "C" __global__ void __launch_bounds__(512, 2) linear_loss_backward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512, TARGETS == 1 ? 2 : 1) linear_loss_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) linear_loss_backward(const 
         return;
     }
     const int threads = (gridDim.x - summing) * blockDim.x, thread = (blockIdx.x - summing) * blockDim.x + threadIdx.x;
-    const int rows_ahead = threads / p.width, columns_ahead = threads % p.width;  // divisions take long: one for a thread, not for a number
+    const int rows_ahead = threads / p.width, columns_ahead = threads % p.width;  // no division for each number
     const float factor = loss_scale(p.sums, p.grad_loss);
     for (int row = thread / p.width, column = thread % p.width; row < p.num_graphs; row += rows_ahead, column += columns_ahead) {
         if (column >= p.width) {

@@ -124,7 +124,7 @@ class _Sums(NamedTuple):
         return _Sums(-(-shape.tiles // -(-shape.tiles // 256)), rows)
 
     def macros(self, shape: _Shape) -> dict[str, int]:
-        return {**shape.macros, "LANES": self.lanes, "ROWS": self.rows}
+        return {**shape.macros, "LANES": self.lanes, "ROWS": self.rows, "COLUMNS": _COLUMNS}
 
     def shared_bytes(self, shape: _Shape) -> int:
         rows = 2 * self.rows * (shape.in_stride + 4 * shape.out_quads)

@@ -11,7 +11,7 @@ from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
-_ROUND = 128  # the start and the end of a round of blocks take as long as so many atoms
+_ROUND = 128  # the start and the end of a round of blocks take as long as this many atoms
 _STAGES = {32: 2, 64: 2, 96: 2, 128: 4}  # the most steps whose rows are on their way, by size of the tile
 _BLOCKS = {32: 4, 64: 3, 96: 2, 128: 1}  # the most blocks on a multiprocessor
 
@@ -75,11 +75,12 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    divisions = []
+    divisions, at_once = [], min_blocks * gpu.num_multiprocessors
     for rounds in (1, 2):  # with one round many multiprocessors may be idle
-        splits = max(1, min(rounds * min_blocks * gpu.num_multiprocessors // num_tiles, num_nodes // 128))
+        splits = max(1, min(rounds * at_once // num_tiles, num_nodes // 128))
         atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
-        divisions.append((rounds * (atoms_per_split + _ROUND), splits, atoms_per_split))
+        splits = -(-max(num_nodes, 1) // atoms_per_split)
+        divisions.append((-(-num_tiles * splits // at_once) * (atoms_per_split + _ROUND), splits, atoms_per_split))
     _, splits, atoms_per_split = min(divisions)
     return WeightBlocks(tile, stages, min_blocks, num_tiles, splits, atoms_per_split)
 

@@ -17,13 +17,13 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops import head_layers_cuda
 from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
 
-THREADS = 512  # threads of a block with a linear layer
-_ONE_BLOCK_THREADS = 1024  # threads of a block that computes the loss alone
+THREADS = 512  # threads of a block that computes gradients
+ONE_BLOCK_THREADS = 1024  # threads of the only block of a forward launch
 _SUMS_BYTES = 512  # two doubles for each of up to 32 warps
 _COLUMNS = 4
 _TARGETS = 8  # the number of targets that are summed at a time if there are several
 _ONE_BLOCK = 512  # up to this many molecules, one block is faster than two launches
-_MAX_BLOCKS = 1024
+MAX_BLOCKS = 1024
 _DTYPES = (torch.float32,)
 
 HEADER = Header(
@@ -86,8 +86,8 @@ def forward(
 def _launch_last_forward(tensors: dict[str, Tensor], kind: int, delta: float) -> None:
     """Compute the loss of the last linear layer's outputs, or of the predictions `x` without a layer."""
     (count, num_targets), linear = tensors["derivatives"].shape, "weight" in tensors
-    blocks = 1 if not linear or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
-    threads = _ONE_BLOCK_THREADS if blocks == 1 else 256
+    blocks = 1 if not linear or count <= _ONE_BLOCK else min(-(-count // 32), MAX_BLOCKS)
+    threads = ONE_BLOCK_THREADS if blocks == 1 else 256
     tensors["partial"] = tensors["x"].new_empty(2 * blocks, dtype=torch.double)
     parameters = _parameters(tensors, num_targets, kind=kind, delta=delta)
     name = "linear_loss_forward" if linear else "masked_loss_forward"
@@ -136,7 +136,7 @@ def _launch_last_backward(tensors: dict[str, Tensor]) -> None:
         blocks = max(1, min(-(-x.numel() // 256), 4096))
         _kernel("masked_loss_backward", x, num_targets).launch(blocks, 256, 0, parameters)
         return
-    blocks = _summing_blocks(tensors["weight"]) + min(-(-x.numel() // THREADS), _MAX_BLOCKS)
+    blocks = _summing_blocks(tensors["weight"]) + min(-(-x.numel() // THREADS), MAX_BLOCKS)
     _kernel("linear_loss_backward", x, num_targets).launch(blocks, THREADS, 4 * THREADS, parameters, overlap=True)
 
 

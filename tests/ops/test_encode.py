@@ -35,6 +35,8 @@ RARE = [
     {**ODD, "count": 0},
     {**ODD, "rows": 0},
     {"rows": 70, "columns": (133, 300), "bias": True, "count": 68},
+    {**ATOMS, "rows": 300, "count": 290},  # several steps of a block that sums
+    {**ODD, "rows": 300},
     {"rows": 40, "columns": (9, 140), "walks": (120, 140), "norm": True, "add": True},
 ]
 
@@ -122,7 +124,7 @@ def test_logic_under_emulation(case, emulated_operator):
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], {**ATOMS, "rows": 300}, {**ODD, "rows": 300}], ids=str)
 def test_no_races(case, emulated_operator, emulate):
     emulate.find_races = True
     check(example(**case))

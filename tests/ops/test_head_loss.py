@@ -22,7 +22,14 @@ Inputs = tuple[Tensor, list[Tensor], list[Tensor], tuple[Tensor, Tensor, Tensor]
 ON_CPU, ON_CUDA = pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)
 DEVICES = [ON_CPU, pytest.param("emulated", marks=needs_compiler), ON_CUDA]
 CHAINS = [(1, (1, 1)), (37, (8, 5, 3)), (131, (33, 17, 1)), (4096, (64, 32, 16, 19)), (0, (4, 2))]  # molecules and widths
-MAPS = [(1, (1, 1)), (37, (8, 3)), (550, (33, 1)), (521, (20, 11))]  # one block and several, all columns and a rest
+MAPS = [
+    (1, (1, 1)),
+    (40, (1, 2)),
+    (37, (8, 3)),
+    (9, (150, 1)),
+    (550, (33, 1)),
+    (521, (20, 11)),
+]  # one block and several, few and many columns
 HEADS = [(0, (4, 3, 2)), (32, (12, 8, 4, 1)), (70, (37, 12, 9, 6))]  # with hidden layers
 TOO_DEEP = (9, (3,) * 10)
 PLAIN = [(1, (2,)), (37, (2,)), (1500, (2,))]
@@ -35,6 +42,8 @@ LITTLE_MEMORY = Gpu(2, 56 * 1024)  # several blocks, several chunks of weights, 
 def emulated_operator(emulate: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use CUDA's implementation for CPU tensors."""
     monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
+    monkeypatch.setattr(head_loss_cuda, "ONE_BLOCK_THREADS", 64)  # so that threads have several molecules
+    monkeypatch.setattr(head_loss_cuda, "MAX_BLOCKS", 2)  # and several numbers of a gradient
     monkeypatch.setattr(head_layers_cuda, "THREADS", 64)
     library = torch.library.Library("molgcn", "IMPL")
     library.impl("head_loss", head_loss_cuda.forward, "CPU")

@@ -42,7 +42,7 @@ class Op(IntEnum):
 class Instruction(NamedTuple):
     """One instruction, with the fields of `Instruction` in `cpu/layer_network.hpp`. -1 means none.
 
-    Rows are numbers of :class:`Keys`, and once memory is laid out, numbers of buffers in a tile's memory.
+    Rows are numbers of :class:`Keys`, and once memory is laid out, numbers of a tile's buffers.
 
     Attributes:
         op: The operation; see :class:`Op`.

@@ -18,8 +18,8 @@ _BLOCKS = 4  # forward blocks per multiprocessor
 _END_BLOCKS = 3  # such blocks that apply the end of a layer
 _TABLE_THREADS = 512  # threads of a backward block that sums over distinct bonds in a small batch: fewer blocks leave parts
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
-_SUMMING_THREADS = 1024  # threads per multiprocessor of backward blocks that leave sums: as many as run at the same time
-_LEAVING_THREADS = 768  # those of blocks that leave sums for a norm
+_SUMMING_THREADS = 1024  # threads per multiprocessor of backward blocks that leave sums
+_LEAVING_THREADS = 768  # those where layers leave sums for norms too
 _PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
 _TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
@@ -98,7 +98,8 @@ class GatherLaunches:
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        teams = launches.teams(grad.stride, _TABLE_THREADS if table and num_atoms <= FEW_ATOMS else THREADS)
+        few = num_atoms <= FEW_ATOMS
+        teams = launches.teams(grad.stride, _TABLE_THREADS if table and few else THREADS)
         reads = reads_source(forward, run.spec.train_eps)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -111,7 +112,8 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self.paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        summing = (_SUMMING_THREADS if leaves is None else _LEAVING_THREADS) // teams.threads
+        # The first layer leaves no sums for a norm, but as many parts as the others: they are then added up together.
+        summing = (_LEAVING_THREADS if few and run.call.batch_statistics else _SUMMING_THREADS) // teams.threads
         sums = table or learns_eps or leaves is not None
         parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, summing if sums else _GRAD_BLOCKS))
         if table or leaves is not None:

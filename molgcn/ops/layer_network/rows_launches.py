@@ -148,9 +148,12 @@ class RowLaunches:
         return 0 if gradient is None else self.run.gradient(gradient).address
 
     def teams(self, stride: int, threads: int = THREADS) -> Teams:
-        """Return the teams for rows of `stride` numbers, which are narrow in a small batch of more than `FEW_PARTS` parts."""
+        """Return the teams for rows of `stride` numbers.
+
+        They are narrow in a small batch of more than `FEW_PARTS` parts, if norms use its statistics.
+        """
         wide, num_atoms = teams_of(stride, threads), self.run.graph.num_nodes
-        narrow = num_atoms <= FEW_ATOMS and wide.parts(num_atoms) > FEW_PARTS
+        narrow = self.run.call.batch_statistics and num_atoms <= FEW_ATOMS and wide.parts(num_atoms) > FEW_PARTS
         return teams_of(stride, threads, FEW_LANES) if narrow else wide
 
     def leave_sums(self, num_parts: int, *outs: Tensor) -> int:

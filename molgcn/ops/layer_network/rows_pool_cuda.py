@@ -41,7 +41,7 @@ class PoolLaunches:
         it.pooled = pooled.data_ptr()
         if end is not None:
             it.end = launches.ends.forward(end)
-        # In a small batch every block merges parts, so that no more blocks take less time than run at once.
+        # In a small batch every block merges parts. So there are no more blocks than run at the same time.
         parts = min(run.graph.num_graphs, launches.resident(teams.chunks, _FEW_BLOCKS)) if few else run.graph.num_graphs
         grid, shared = parts * teams.chunks, launches.end_bytes(teams, ends=int(end is not None))
         defines = {**self._defines, "ENDS": int(end is not None), "LEAVES": 0}

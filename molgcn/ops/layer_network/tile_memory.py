@@ -15,7 +15,7 @@ from molgcn.ops.layer_network.memory import lay_out, spans
 from molgcn.ops.layer_network.steps import BONDS, X
 
 _LINE = 16  # numbers, so that rows in a tile's memory are whole vectors in every instruction set
-_MULTIPLIED = {Op.LINEAR: "source", Op.INPUT_GRAD: "grad", Op.PRODUCT: "grad"}  # the rows of which a product reads more than there are
+_MULTIPLIED = {Op.LINEAR: "source", Op.INPUT_GRAD: "grad", Op.PRODUCT: "grad"}  # rows that a product reads beyond the last of a tile
 
 
 class Home(IntEnum):
@@ -88,7 +88,7 @@ class TileProgram(NamedTuple):
 
     Attributes:
         segments: The instructions, including those that move rows between tiles and memory.
-        buffers: The buffers in a tile's memory.
+        buffers: The rows of a tile.
         memory: The rows outside tiles.
         buffer_columns: The number of columns of a tile's memory.
         columns: The number of columns of each tensor outside tiles.
@@ -107,7 +107,7 @@ def lay_out_tiles(segments: Sequence[Segment], keys: Keys, saved: Sequence[int],
     Args:
         segments: The instructions, whose rows have the numbers of `keys`.
         keys: The numbers of all rows.
-        saved: The values that the forward pass saves, in the order of their memory.
+        saved: The values that the forward pass saves.
         outputs: The rows that the pass returns, each with the tensor that it is returned in.
     """
     return _Layouter(segments, keys, saved, outputs).laid_out()
@@ -159,7 +159,7 @@ class _Layouter:
         return self._rows(key)[1] % _LINE == 0
 
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
-        """Yield the instructions, with loads before rows are read, and stores after rows are computed, that cannot be used in place."""
+        """Yield the instructions with the loads and stores of rows that are not used in place."""
         present = set(self._in_place)
         for instruction in segment.instructions:
             for key in instruction.read:
