@@ -42,8 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
 
 
-def pytest_collection_finish() -> None:
-    """Leave imported modules out of garbage collections: every training starts with one, which would take half a second longer."""
+@pytest.fixture(scope="module", autouse=True)
+def freeze_garbage_collection() -> None:
+    """Leave what is imported out of garbage collections. Every training starts with one, which would take up to half a second."""
     gc.collect()
     gc.freeze()
 
