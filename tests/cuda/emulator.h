@@ -58,7 +58,8 @@ struct Fiber {
     Index thread_index, block_index;
     ucontext_t start;
     jmp_buf state;
-    std::unique_ptr<char[]> stack;  // as it comes: most of it is never touched
+    const unsigned* awaited = nullptr;  // what has to differ from `phase` before it goes on
+    unsigned phase = 0;
     bool started = false, done = false;
     unsigned cluster_phase = 0;
 };
@@ -71,6 +72,7 @@ inline jmp_buf scheduler;
 inline Block* all_blocks;
 inline std::vector<Barrier> clusters;
 inline std::function<void()> body;
+inline std::vector<std::unique_ptr<char[]>> stacks;  // of fibers, used again by later launches: the system clears the pages of new ones
 
 inline void fail(const char* what) {
     std::fprintf(stderr, "emulator: %s (block %d, thread %d)\n", what, current->block_index.x, current->thread_index.x);
@@ -78,6 +80,11 @@ inline void fail(const char* what) {
 }
 inline void yield() {
     if (!_setjmp(current->state)) _longjmp(scheduler, 1);
+}
+inline void wait_while(const unsigned& at, unsigned phase) {
+    current->awaited = &at, current->phase = phase;
+    if (at == phase) yield();
+    current->awaited = nullptr;
 }
 inline void enter() {
     body();
@@ -99,7 +106,7 @@ const uint32* collective(int kind, const uint32* in, int words, Compute compute)
         warp.arrived = 0;
         warp.phase++;
     } else {
-        while (warp.phase == phase) yield();
+        wait_while(warp.phase, phase);
     }
     return warp.out[lane];
 }
@@ -119,20 +126,20 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
         if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
         fibers[i].block = &block;
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
-        fibers[i].stack.reset(new char[stack_bytes]);
     }
+    while (stacks.size() < fibers.size()) stacks.emplace_back(new char[stack_bytes]);
     races_start(grid, threads, shared_bytes);
     size_t left = fibers.size();
     for (size_t sweep = 0; left > 0; sweep++) {
         for (Fiber& fiber : fibers) {
-            if (fiber.done || (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0)) continue;
+            if (fiber.done || (fiber.awaited && *fiber.awaited == fiber.phase) || (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0)) continue;
             current = &fiber;
             races_run(fiber.block_index.x, fiber.thread_index.x, fiber.block->shared.data());
             if (!_setjmp(scheduler)) {
                 if (fiber.started) _longjmp(fiber.state, 1);
                 fiber.started = true;
                 getcontext(&fiber.start);
-                fiber.start.uc_stack.ss_sp = fiber.stack.get();
+                fiber.start.uc_stack.ss_sp = stacks[&fiber - fibers.data()].get();
                 fiber.start.uc_stack.ss_size = stack_bytes;
                 fiber.start.uc_link = nullptr;
                 makecontext(&fiber.start, enter, 0);
@@ -259,7 +266,7 @@ inline void barrier(int name, int threads) {
         it.phase++;
         races_open(name);
     } else {
-        while (it.phase == phase) emulator::yield();
+        emulator::wait_while(it.phase, phase);
     }
     races_leave(name);
 }

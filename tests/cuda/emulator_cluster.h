@@ -32,7 +32,7 @@ inline void cluster_arrive() {
     if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
 }
 inline void cluster_wait() {
-    while (emulator::clusters[blockIdx.x / emulator::cluster].phase == emulator::current->cluster_phase) emulator::yield();
+    emulator::wait_while(emulator::clusters[blockIdx.x / emulator::cluster].phase, emulator::current->cluster_phase);
     races_leave(emulator::cluster_barrier);
 }
 template <class T>
