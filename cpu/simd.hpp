@@ -57,11 +57,21 @@ inline Vec<T> where_positive(Vec<T> gate, Vec<T> v) {
     return gate > zero ? v : zero;
 }
 
+// Returns the sum of `size` numbers, a power of 2: halves are added to each other, since sums one after another would wait for each of them.
+template <int size, typename T>
+inline T sum_of_halves(const T* v) {
+    if constexpr (size == 1) {
+        return v[0];
+    } else {
+        T half[size / 2];
+        for (int i = 0; i < size / 2; i++) half[i] = v[i] + v[i + size / 2];
+        return sum_of_halves<size / 2>(half);
+    }
+}
+
 template <typename T>
 inline T sum(Vec<T> v) {
-    T total = 0;
-    for (int i = 0; i < lanes<T>; i++) total += v[i];
-    return total;
+    return sum_of_halves<lanes<T>>(reinterpret_cast<const T*>(&v));
 }
 
 template <typename T>
