@@ -30,39 +30,60 @@ struct RowMoments {
     }
 };
 
-// The normalised vectors of a row, and the norm's output. `norm` is null where there is no norm.
+// The norm of an instruction, or none. A copy of the norm's addresses, since stores to rows could change them for all that the compiler knows.
 template <typename T>
-struct NormedRow {
-    const Norm<T>* norm;
-    RowMoments<T> row;
+class RowNorm {
+public:
+    static constexpr int block = 16;
 
-    Vec<T> normalised(const T* x, int c) const {
-        return norm->layer ? (load(x + c) - row.mean) * row.rstd : (load(x + c) - load(norm->mean + c)) * load(norm->rstd + c);
+    RowNorm(const TileStep<T>& t, const Instruction& step)
+        : some_(step.norm >= 0), eps_(T(t.run.eps)), norm_(some_ ? t.parameters.norm(step.norm) : Norm<T>{}), layer_(some_ && norm_.layer) {}
+
+    bool some() const { return some_; }
+    bool layer() const { return layer_; }
+    const Norm<T>& operator*() const { return norm_; }
+
+    Vec<T> normalised(const RowMoments<T>& row, const T* x, int c) const {
+        return layer_ ? (load(x + c) - row.mean) * row.rstd : (load(x + c) - load(norm_.mean + c)) * load(norm_.rstd + c);
     }
 
-    Vec<T> operator()(const T* x, int c) const {
-        if (norm == nullptr) return load(x + c);
-        if (norm->layer) return normalised(x, c) * load(norm->gamma + c) + load(norm->beta + c);
-        return (load(x + c) - load(norm->mean + c)) * load(norm->scale + c) + load(norm->beta + c);
+    // Returns a vector of the norm's output.
+    Vec<T> output(const RowMoments<T>& row, const T* x, int c) const {
+        if (!some_) return load(x + c);
+        if (layer_) return normalised(row, x, c) * load(norm_.gamma + c) + load(norm_.beta + c);
+        return (load(x + c) - load(norm_.mean + c)) * load(norm_.scale + c) + load(norm_.beta + c);
     }
+
+    // Writes the moments of up to `block` rows from the first on, where a layer norm needs them, and returns the row after these. Several
+    // rows' are computed at the same time, as each waits for its sums.
+    int take(const TileRows<T>& rows, int first, RowMoments<T>* moments) const {
+        const int last = first + block < rows.count ? first + block : rows.count;
+        for (int i = first; layer_ && i < last; i++) moments[i - first] = RowMoments<T>(rows[i], rows.width, eps_);
+        return last;
+    }
+
+private:
+    bool some_;
+    T eps_;
+    Norm<T> norm_;
+    bool layer_;
 };
-
-template <typename T>
-NormedRow<T> normed_row(const TileStep<T>& t, const Instruction& step, const T* x, int width) {
-    const Norm<T>* norm = step.norm < 0 ? nullptr : &t.parameters.norm(step.norm);
-    if (norm != nullptr && norm->layer) return {norm, RowMoments<T>(x, width, T(t.run.eps))};
-    return {norm, RowMoments<T>()};
-}
 
 // Computes out = dropout(relu(norm(x))) + a.
 template <typename T>
 void finish_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
-    for (int i = 0; i < out.count; i++) {
-        const NormedRow<T> normed = normed_row(t, step, source[i], source.width);
-        for (int c = 0; c < out.stride; c += lanes<T>) {
-            const Vec<T> v = normed(source[i], c);
-            store(out[i] + c, step.relu ? relu<T>(v) : v);
+    const RowNorm<T> norm(t, step);
+    const bool has_relu = step.relu;
+    RowMoments<T> moments[norm.block];
+    for (int first = 0, last; first < source.count; first = last) {
+        last = norm.take(source, first, moments);
+        for (int i = first; i < last; i++) {
+            const RowMoments<T> row = moments[i - first];
+            for (int c = 0; c < out.stride; c += lanes<T>) {
+                const Vec<T> v = norm.output(row, source[i], c);
+                store(out[i] + c, has_relu ? relu<T>(v) : v);
+            }
         }
     }
     if (step.site >= 0) drop(t, step.site, out);
@@ -79,8 +100,8 @@ void dropout_gradient(const TileStep<T>& t, const Instruction& step) {
 
 // Returns the gradient of the norm's output, at one vector.
 template <typename T>
-inline Vec<T> through_relu(const Instruction& step, const NormedRow<T>& normed, const T* x, const T* grad, int c) {
-    return step.relu ? where_positive<T>(normed(x, c), load(grad + c)) : load(grad + c);
+inline Vec<T> through_relu(bool has_relu, const RowNorm<T>& norm, const RowMoments<T>& row, const T* x, const T* grad, int c) {
+    return has_relu ? where_positive<T>(norm.output(row, x, c), load(grad + c)) : load(grad + c);
 }
 
 // Adds the gradients of the norm's weight and bias.
@@ -89,13 +110,21 @@ void add_norm_sums(const TileStep<T>& t, const Instruction& step) {
     const NormOptions& options = t.run.pass.norms[step.norm];
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad);
     T *gamma = t.sums.parameter(t.partial, options.weight), *beta = t.sums.parameter(t.partial, options.bias);
-    for (int i = 0; i < grad.count; i++) {
-        const T* x = source[i];
-        const NormedRow<T> normed = normed_row(t, step, x, source.width);
+    const RowNorm<T> norm(t, step);
+    const bool has_relu = step.relu;
+    RowMoments<T> moments[norm.block];
+    for (int first = 0, last; first < source.count; first = last) {
+        last = norm.take(source, first, moments);
         for (int c = 0; c < grad.stride; c += lanes<T>) {
-            const Vec<T> g = through_relu(step, normed, x, grad[i], c);
-            store(gamma + c, load(gamma + c) + g * normed.normalised(x, c));
-            store(beta + c, load(beta + c) + g);
+            Vec<T> weighted = load(gamma + c), total = load(beta + c);
+            for (int i = first; i < last; i++) {
+                const RowMoments<T> row = moments[i - first];
+                const Vec<T> g = through_relu(has_relu, norm, row, source[i], grad[i], c);
+                weighted += g * norm.normalised(row, source[i], c);
+                total += g;
+            }
+            store(gamma + c, weighted);
+            store(beta + c, total);
         }
     }
 }
@@ -104,33 +133,38 @@ void add_norm_sums(const TileStep<T>& t, const Instruction& step) {
 template <typename T>
 void finish_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad), out = t.rows(step.out);
-    const bool of_batch = step.norm >= 0 && t.run.moments != nullptr;
+    const RowNorm<T> norm(t, step);
+    const Norm<T> of = *norm;
+    const bool has_relu = step.relu, of_batch = norm.some() && t.run.moments != nullptr;
     const int width = source.width;
-    for (int i = 0; i < grad.count; i++) {
-        const T* x = source[i];
-        T* to = out[i];
-        const NormedRow<T> normed = normed_row(t, step, x, width);
-        const Norm<T>* norm = normed.norm;
-        if (norm != nullptr && norm->layer) {
-            Vec<T> totals{}, weighteds{};
+    RowMoments<T> moments[norm.block];
+    for (int first = 0, last; first < source.count; first = last) {
+        last = norm.take(source, first, moments);
+        for (int i = first; i < last; i++) {
+            const T* x = source[i];
+            T* to = out[i];
+            const RowMoments<T> row = moments[i - first];
+            if (norm.layer()) {
+                Vec<T> totals{}, weighteds{};
+                for (int c = 0; c < out.stride; c += lanes<T>) {
+                    const Vec<T> g = through_relu(has_relu, norm, row, x, grad[i], c) * load(of.gamma + c);
+                    store(to + c, g);
+                    totals += g;
+                    weighteds += g * norm.normalised(row, x, c);
+                }
+                const T total = sum<T>(totals) / width, weighted = sum<T>(weighteds) / width;
+                for (int c = 0; c < out.stride; c += lanes<T>) {
+                    store(to + c, row.rstd * (load(to + c) - total - norm.normalised(row, x, c) * weighted));
+                }
+                zero(to + width, out.stride - width);
+                continue;
+            }
             for (int c = 0; c < out.stride; c += lanes<T>) {
-                const Vec<T> g = through_relu(step, normed, x, grad[i], c) * load(norm->gamma + c);
+                Vec<T> g = through_relu(has_relu, norm, row, x, grad[i], c);
+                if (of_batch) g -= load(of.mean_grad + c) + norm.normalised(row, x, c) * load(of.mean_weighted + c);
+                if (norm.some()) g *= load(of.scale + c);
                 store(to + c, g);
-                totals += g;
-                weighteds += g * normed.normalised(x, c);
             }
-            const T total = sum<T>(totals) / width, weighted = sum<T>(weighteds) / width;
-            for (int c = 0; c < out.stride; c += lanes<T>) {
-                store(to + c, normed.row.rstd * (load(to + c) - total - normed.normalised(x, c) * weighted));
-            }
-            zero(to + width, out.stride - width);
-            continue;
-        }
-        for (int c = 0; c < out.stride; c += lanes<T>) {
-            Vec<T> g = through_relu(step, normed, x, grad[i], c);
-            if (of_batch) g -= load(norm->mean_grad + c) + normed.normalised(x, c) * load(norm->mean_weighted + c);
-            if (norm != nullptr) g *= load(norm->scale + c);
-            store(to + c, g);
         }
     }
     end_gradient(t, step, false);
