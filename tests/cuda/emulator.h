@@ -72,7 +72,8 @@ inline jmp_buf scheduler;
 inline Block* all_blocks;
 inline std::vector<Barrier> clusters;
 inline std::function<void()> body;
-inline std::vector<std::unique_ptr<char[]>> stacks;  // of fibers, used again by later launches: the system clears the pages of new ones
+constexpr size_t kept_stacks = 2048;
+inline std::vector<std::unique_ptr<char[]>> stacks;  // of fibers; later launches use some again, since the system clears the pages of new ones
 
 inline void fail(const char* what) {
     std::fprintf(stderr, "emulator: %s (block %d, thread %d)\n", what, current->block_index.x, current->thread_index.x);
@@ -148,6 +149,7 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
             if (current->done) left--;
         }
     }
+    stacks.resize(std::min(stacks.size(), kept_stacks));
 }
 
 }  // namespace emulator
