@@ -58,6 +58,7 @@ struct Fiber {
     Index thread_index, block_index;
     ucontext_t start;
     jmp_buf state;
+    std::unique_ptr<char[]> stack;  // as it comes: most of it is never touched
     const unsigned* awaited = nullptr;  // what has to differ from `phase` before it goes on
     unsigned phase = 0;
     bool started = false, done = false;
@@ -72,8 +73,6 @@ inline jmp_buf scheduler;
 inline Block* all_blocks;
 inline std::vector<Barrier> clusters;
 inline std::function<void()> body;
-constexpr size_t kept_stacks = 2048;
-inline std::vector<std::unique_ptr<char[]>> stacks;  // of fibers; later launches use some again, since the system clears the pages of new ones
 
 inline void fail(const char* what) {
     std::fprintf(stderr, "emulator: %s (block %d, thread %d)\n", what, current->block_index.x, current->thread_index.x);
@@ -127,20 +126,21 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
         if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
         fibers[i].block = &block;
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
+        fibers[i].stack.reset(new char[stack_bytes]);
     }
-    while (stacks.size() < fibers.size()) stacks.emplace_back(new char[stack_bytes]);
     races_start(grid, threads, shared_bytes);
     size_t left = fibers.size();
     for (size_t sweep = 0; left > 0; sweep++) {
         for (Fiber& fiber : fibers) {
-            if (fiber.done || (fiber.awaited && *fiber.awaited == fiber.phase) || (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0)) continue;
+            if (fiber.done || (fiber.awaited && *fiber.awaited == fiber.phase)) continue;
+            if (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0) continue;
             current = &fiber;
             races_run(fiber.block_index.x, fiber.thread_index.x, fiber.block->shared.data());
             if (!_setjmp(scheduler)) {
                 if (fiber.started) _longjmp(fiber.state, 1);
                 fiber.started = true;
                 getcontext(&fiber.start);
-                fiber.start.uc_stack.ss_sp = stacks[&fiber - fibers.data()].get();
+                fiber.start.uc_stack.ss_sp = fiber.stack.get();
                 fiber.start.uc_stack.ss_size = stack_bytes;
                 fiber.start.uc_link = nullptr;
                 makecontext(&fiber.start, enter, 0);
@@ -149,7 +149,6 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
             if (current->done) left--;
         }
     }
-    stacks.resize(std::min(stacks.size(), kept_stacks));
 }
 
 }  // namespace emulator
