@@ -15,7 +15,7 @@ from molgcn.benchmark.machine import machine
 from molgcn.benchmark.nsight_compute import STALLS, Launch, Metric, call_between_marks, percentage, profile
 from molgcn.benchmark.results import write_text
 from molgcn.benchmark.weights import steady_model
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 

@@ -1,6 +1,6 @@
 """The commands `molgcn`, `python -m molgcn` and `python train.py`."""
 
-from molgcn.signals import end_on_interrupt
+from molgcn.process.signals import end_on_interrupt
 
 
 def main() -> None:

@@ -24,14 +24,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from molgcn import new_folder  # noqa: F401, for conf/hydra/default.yaml
+from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
+from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
+from molgcn.process.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 from molgcn.resources import resource
-from molgcn.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 
 if TYPE_CHECKING:
-    from molgcn.config import Config
+    from molgcn.config.run import Config
     from molgcn.training.result import RunResult
 
     Train = Callable[[Config, Path], RunResult]
@@ -236,7 +236,7 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
 def _train(config: DictConfig, overrides: list[str], folder: Path, train: Train | None) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
-    from molgcn.config import Config, parse, parse_saved
+    from molgcn.config.run import Config, parse, parse_saved
     from molgcn.replicates.run import train_all
     from molgcn.training.resume import noted_overrides, saved_config
 
@@ -258,7 +258,7 @@ def run_values(config: DictConfig) -> dict[str, Any]:
 
 
 def _search(config: DictConfig, overrides: list[str], presets: list[Path], folder: Path) -> float | None:
-    from molgcn.config import Config, parse
+    from molgcn.config.run import Config, parse
     from molgcn.search.search import SearchConfig, search
 
     settings: Any = OmegaConf.to_container(config.sweep, resolve=True)

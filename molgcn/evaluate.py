@@ -15,14 +15,14 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
 from molgcn.errors import UserError
-from molgcn.evaluation_config import EvaluateConfig
-from molgcn.json_file import write_json
+from molgcn.evaluation.config import EvaluateConfig
+from molgcn.files.json_file import write_json
 from molgcn.tasks.predictions_csv import write_predictions
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.comparison.table import results_table
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
-    from molgcn.evaluation_data import chosen_parts, other_data, own_data
+    from molgcn.evaluation.data import chosen_parts, other_data, own_data
     from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
     from molgcn.report.subject import Subject
@@ -193,7 +193,7 @@ def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainin
         UserError: where `baseline` asks for a forest that cannot be fitted.
     """
     from molgcn.comparison.forest import check_forest
-    from molgcn.evaluation_data import training_part
+    from molgcn.evaluation.data import training_part
 
     wanted = config.baseline or of_run
     if wanted != "rf":
@@ -211,7 +211,7 @@ def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainin
 
 def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
     """Raise a UserError for models with different splits, since each molecule is then in the training part of some of them."""
-    from molgcn.evaluation_data import differ_in_split
+    from molgcn.evaluation.data import differ_in_split
 
     if differ_in_split(trainings):
         raise UserError(

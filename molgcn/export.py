@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig, parse
+from molgcn.config.run import BackendConfig, parse
 from molgcn.data.batch import GraphBatch
 from molgcn.data.components import join_components
 from molgcn.data.featurizers import get_featurizer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.errors import counted
 from molgcn.screening.config import ScreeningConfig, parse_screening
 

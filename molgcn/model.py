@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.predict import Predictions, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.fingerprint import Fingerprints, fingerprint_smiles

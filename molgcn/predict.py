@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.errors import counted, require

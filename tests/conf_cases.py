@@ -4,7 +4,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.resources import resource
 from molgcn.training.train import train
 

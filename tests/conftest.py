@@ -158,7 +158,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 @pytest.fixture(scope="session")
 def small_config() -> Callable[..., Any]:
     """Return a function that makes a configuration; `small_config(model={"dropout": 0.1}, seed=1)` changes single keys."""
-    from molgcn.config import Config, parse
+    from molgcn.config.run import Config, parse
 
     def make(**changes: Any) -> Config:
         values: dict[str, Any] = {key: dict(value) for key, value in SMALL.items()}
@@ -184,7 +184,7 @@ def trained_config() -> dict[str, object]:
 @pytest.fixture(scope="session")
 def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.TempPathFactory):
     """Return the result of one short training run with a complete folder, which tests must not change."""
-    from molgcn.config import Config, parse
+    from molgcn.config.run import Config, parse
     from molgcn.training.train import train
 
     folder = tmp_path_factory.mktemp("runs") / "small"

@@ -12,7 +12,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from molgcn.benchmark.config import BenchmarkConfig
-from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
+from molgcn.config.overrides import compose_config
+from molgcn.config.run import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
@@ -20,11 +22,9 @@ from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig
 from molgcn.fingerprint import FingerprintConfig
 from molgcn.nn.registry import get_kind
-from molgcn.overrides import compose_config
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
-from molgcn.training_config import TrainingConfig
 
 FILES = sorted(CONF.rglob("*.yaml"))
 DATACLASSES = {

@@ -5,7 +5,7 @@ import wandb
 import wandb_workspaces.workspaces as ws
 
 from molgcn import dashboard
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.errors import UserError
 from molgcn.training.metrics_csv import COLUMNS
 

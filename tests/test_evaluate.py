@@ -9,7 +9,7 @@ import torch
 from rdkit import Chem
 
 from molgcn.comparison.forest import forest_predictions
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, main, spell_out_dataset
 from molgcn.metrics.comparison import without_nan

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.export import BOUND, METADATA, ExportConfig, export, largest_difference, main, random_molecules

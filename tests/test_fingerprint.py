@@ -8,7 +8,7 @@ import pytest
 from predictions import SMILES, rows_of
 
 import molgcn
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.fingerprint import FingerprintConfig, fingerprint
 from molgcn.replicates.run import train_all

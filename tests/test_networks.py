@@ -14,7 +14,7 @@ import yaml
 from predictions import rows_of
 from run_cases import assert_same_run, train_and_copy
 
-from molgcn.config import BackendConfig, Config, ModelConfig, parse
+from molgcn.config.run import BackendConfig, Config, ModelConfig, parse
 from molgcn.data import PackedMolecules
 from molgcn.data.encodings import with_encodings
 from molgcn.errors import UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from molgcn.overrides import check_overrides
+from molgcn.config.overrides import check_overrides
 from molgcn.resources import resource
 
 ROOT = Path(__file__).parents[1]

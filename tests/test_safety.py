@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data.archive import WrongContentError, unpack
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset

@@ -17,7 +17,7 @@ def main() -> None:
 def _job(config: Any) -> None:
     from molgcn.benchmark.compare import compare
     from molgcn.benchmark.config import BenchmarkConfig
-    from molgcn.config import parse
+    from molgcn.config.run import parse
 
     compare(parse(BenchmarkConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
 

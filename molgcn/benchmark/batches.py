@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves

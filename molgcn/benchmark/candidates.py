@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 from molgcn.ops.gcn_tile_discard import capturing_both_ways
 from molgcn.ops.gcn_tile_plan import limit_shared_memory
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training_config import TrainingConfig
 
 CANDIDATES = ("fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled")
 CAPTURED = ("fused_captured", "fused_99kb")  # need a GPU

@@ -16,7 +16,7 @@ from lightning import Callback, Trainer
 from molgcn.benchmark.measure import milliseconds, synchronize
 from molgcn.benchmark.recorder import Recorder
 from molgcn.benchmark.results import Row, Table
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.training.launches import KernelLaunches

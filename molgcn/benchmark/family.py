@@ -14,7 +14,7 @@ from molgcn.benchmark.candidates import capture
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.memory import captured_mb, peak_mb
 from molgcn.benchmark.results import Row, Table
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet

@@ -11,9 +11,9 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from molgcn.benchmark.results import Row, Table
-from molgcn.config import Config, parse
+from molgcn.config.overrides import compose_config
+from molgcn.config.run import Config, parse
 from molgcn.data.load import load_molecules
-from molgcn.overrides import compose_config
 from molgcn.resources import resource
 from molgcn.training.restore import load_regressor
 from molgcn.training.result import RunResult

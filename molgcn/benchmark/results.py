@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
-from molgcn.spreadsheet import Writer
-from molgcn.whole_file import whole
+from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 
 Row = dict[str, Any]
 SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts that must agree for all rows of a folder

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from molgcn.config import BackendConfig, Config, parse
+from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.fields import AtomFields
 from molgcn.data.molecules import smiles_reader

@@ -16,7 +16,7 @@ from molgcn.benchmark.candidates import CAPTURED, Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.weights import error, exact, steady_model
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import build, capture, fused_loss
 from molgcn.benchmark.measure import interleaved, medians
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
+from molgcn.config.strategies import STRATEGIES
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH
 from molgcn.ops.message_network_cuda import automatic
-from molgcn.strategies import STRATEGIES
 
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
-from molgcn.column import Column
+from molgcn.files.column import Column
 from molgcn.tasks.base import Task
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from molgcn.comparison.bootstrap import intervals
 from molgcn.comparison.means import means_of_parts, with_means
 from molgcn.comparison.thresholds import best_threshold
-from molgcn.json_file import read_json
+from molgcn.files.json_file import read_json
 from molgcn.metrics.classes import count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.tasks.base import Task

@@ -14,7 +14,7 @@ from molgcn.data.locks import exclusive
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.storage import FORMAT, load_packed
 from molgcn.errors import UserError
-from molgcn.whole_file import remove_leftovers
+from molgcn.files.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
 

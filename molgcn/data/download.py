@@ -15,7 +15,7 @@ from typing import Any
 from molgcn.data.archive import WrongContentError, unpack
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
-from molgcn.progress import progress_bar
+from molgcn.process.progress import progress_bar
 
 log = logging.getLogger(__name__)
 

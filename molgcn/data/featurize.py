@@ -74,7 +74,7 @@ def featurize(
             stereochemistry out. Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
-        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.progress.progress_bar`.
+        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.process.progress.progress_bar`.
 
     Returns:
         The packed molecules. Their `rows` are the positions of the SMILES that were kept.

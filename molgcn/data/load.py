@@ -38,7 +38,7 @@ from molgcn.data.strings import PackedStrings
 from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError, counted
-from molgcn.spreadsheet import Writer
+from molgcn.files.spreadsheet import Writer
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
-from molgcn.progress import progress_bar
-from molgcn.signals import SignalsLater
+from molgcn.process.progress import progress_bar
+from molgcn.process.signals import SignalsLater
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -71,7 +71,7 @@ def map_chunks(
         items: the list to work through.
         num_workers: number of worker processes. 0 works in this process. None decides by the length of the list and the cores.
         description: text before the progress bar.
-        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.progress.progress_bar`.
+        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.process.progress.progress_bar`.
 
     Raises:
         UserError: when worker processes cannot start or end early.

@@ -13,7 +13,7 @@ from molgcn.data.applicability import heavy_atoms
 from molgcn.data.packed import PackedMolecules
 from molgcn.domain.fingerprints import BITS, morgan_fingerprints
 from molgcn.errors import UserError
-from molgcn.whole_file import whole
+from molgcn.files.whole_file import whole
 
 FILE = "domain_index.npz"
 _KINDS = [("u", 2), ("f", 2), ("f", 2), ("i", 1)]

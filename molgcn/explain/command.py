@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError, counted, shown
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import explain_records, explainer
 from molgcn.explain.network import ExplainedNetwork
 from molgcn.explain.output import PAGE_NAME, ExplanationFolder, Names, open_folder
-from molgcn.new_folder import new_folder
+from molgcn.files.new_folder import new_folder
 from molgcn.screening.config import STREAM, checkpoint_paths
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.run import Summary, open_screening

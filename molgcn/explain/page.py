@@ -8,9 +8,9 @@ from pathlib import Path
 
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions
+from molgcn.files.whole_file import whole
 from molgcn.report.charts import embedded
 from molgcn.report.rendering import number
-from molgcn.whole_file import whole
 
 PAGE = 100  # rows that the page shows
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}

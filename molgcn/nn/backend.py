@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.strategies import known_strategy
 from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.ops.head_loss import Objective
-from molgcn.strategies import known_strategy
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.base import LayerKind, LayerOptions

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import torch
 
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
+from molgcn.config.strategies import known_strategy
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
@@ -19,7 +20,6 @@ from molgcn.ops.gcn_tile_plan import FEW_TILES
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
-from molgcn.strategies import known_strategy
 
 _TIME_OF_PAIRED_TILE = 0.62  # of a tile of 48 atoms, two on a multiprocessor, to that of one of 64: docs/decisions/cuda_wide_molecules.md
 _MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_speed.md

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.config.strategies import EARLIER
 from molgcn.ops.fake import register_fake
 from molgcn.ops.graph import Graph
 from molgcn.ops.spec import NetworkSpec, Parameters
 from molgcn.ops.transforms import refuse_transforms
-from molgcn.strategies import EARLIER
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -29,7 +29,7 @@ class CallOptions(NamedTuple):
         training: Whether batch statistics and dropout are used.
         precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
             precisely.
-        strategy: One of :data:`molgcn.strategies.STRATEGIES`, or an earlier name of one.
+        strategy: One of :data:`molgcn.config.strategies.STRATEGIES`, or an earlier name of one.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
     """
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from molgcn.config.strategies import STRATEGIES
 from molgcn.ops.expect import expect
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import check_kept
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
-from molgcn.strategies import STRATEGIES
 
 _NAME = "message_network"
 _INDICES = ("ptr", "rowptr", "col", "tile_ptr", "counts")

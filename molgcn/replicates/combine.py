@@ -12,7 +12,7 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.calibration.assessment import assess
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.compare_models import compare_models

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from molgcn.comparison.baselines import baselines_of
 from molgcn.comparison.compare import chosen_thresholds, compare
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.predictions import Models

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.config import CV_BY, FOLDS
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError

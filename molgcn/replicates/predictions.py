@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config import Config, parse_saved
+from molgcn.config.run import Config, parse_saved
 from molgcn.data.datamodule import load_molecules_once
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import Split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
+from molgcn.files.yaml_file import read_yaml
 from molgcn.tasks.base import Task
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import predict_molecules
 from molgcn.training.members import trainings_of
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import best_checkpoint, load_regressor
-from molgcn.yaml_file import read_yaml
 
 
 @dataclass(frozen=True)

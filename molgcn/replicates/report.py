@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from molgcn.calibration.section import uncertainty_of
 from molgcn.comparison.compare import class_counts
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.replicates.compare_models import compare_models
 from molgcn.replicates.predictions import Models

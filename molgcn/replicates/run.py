@@ -10,9 +10,10 @@ from pathlib import Path
 from lightning import Callback
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.config import Config, parse_saved
+from molgcn.config.run import Config, parse_saved
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
+from molgcn.files.yaml_file import read_yaml
 from molgcn.replicates.combine import combine
 from molgcn.replicates.plan import Member, Plan, first_training, plan
 from molgcn.training.compatible import check_same_keys
@@ -20,7 +21,6 @@ from molgcn.training.members import write_members
 from molgcn.training.result import RunResult
 from molgcn.training.resume import check_new, config_text, holds_run, write_config
 from molgcn.training.train import alone_in, train
-from molgcn.yaml_file import read_yaml
 
 log = logging.getLogger(__name__)
 

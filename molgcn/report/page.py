@@ -10,6 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.files.whole_file import whole
 from molgcn.metrics import metric_title
 from molgcn.metrics.comparison import BASELINES
 from molgcn.metrics.regression import METRICS
@@ -21,7 +22,6 @@ from molgcn.report.sections import OF_NUMBERS
 from molgcn.report.sections.overview import overview
 from molgcn.report.subject import PARTS, Draw, Subject
 from molgcn.report.views import NumberView
-from molgcn.whole_file import whole
 
 _TITLES = {"r2": "R\u00b2"}
 

@@ -13,8 +13,8 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
+from molgcn.files.whole_file import whole
 from molgcn.screening.output import as_mistake
-from molgcn.whole_file import whole
 
 ENDINGS = (".npy", ".npz")
 

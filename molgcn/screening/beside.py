@@ -7,8 +7,8 @@ import logging
 import numpy as np
 
 from molgcn.calibration.columns import calibrated_columns
-from molgcn.column import Column
 from molgcn.domain.distance import NAMES
+from molgcn.files.column import Column
 from molgcn.screening.ensemble import Ensemble
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data.column_names import SmilesColumns
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
@@ -78,7 +78,7 @@ def parse_screening(cls: type[C], config: Any) -> C:
     """Build a command's dataclass from the configuration that Hydra composed.
 
     Raises:
-        UserError: for an unknown key or an invalid value; see :func:`molgcn.config.parse`.
+        UserError: for an unknown key or an invalid value; see :func:`molgcn.config.run.parse`.
     """
     values: Any = OmegaConf.to_container(config, resolve=True)
     if values["on_error"] != values["on_error"]:  # Hydra parses a bare nan as a float

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError

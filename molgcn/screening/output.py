@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from molgcn.errors import UserError
-from molgcn.spreadsheet import Writer
+from molgcn.files.spreadsheet import Writer
 
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from molgcn.column import Column
 from molgcn.data.applicability import Contents
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
+from molgcn.files.column import Column
 from molgcn.screening.beside import columns_beside
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble, combined

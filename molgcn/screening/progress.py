@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from molgcn.data.text import Text
-from molgcn.progress import progress_bar
+from molgcn.process.progress import progress_bar
 
 
 class Progress:
@@ -48,7 +48,7 @@ class Progress:
 
 @contextmanager
 def progress(text: Text | None) -> Iterator[Progress]:
-    """Show a progress bar within the block; see :func:`molgcn.progress.progress_bar`."""
+    """Show a progress bar within the block; see :func:`molgcn.process.progress.progress_bar`."""
     bar = Progress(text)
     try:
         yield bar

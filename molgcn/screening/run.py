@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
 from molgcn.errors import UserError, counted, listed, require, row_of, shown
 from molgcn.screening.chunk import Chunk

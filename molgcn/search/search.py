@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from lightning import Callback
 
-from molgcn.config import Config
+from molgcn.config.overrides import parse_override, values_of
+from molgcn.config.run import Config
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
-from molgcn.overrides import parse_override, values_of
+from molgcn.process.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.replicates.plan import first_training
 from molgcn.replicates.run import train_all
 from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.search.study import open_study
-from molgcn.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.result import RunResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from molgcn.json_file import read_json
+from molgcn.files.json_file import read_json
 from molgcn.search.sweep import SweepRun, point, print_runs, table_rows, write_rows
 from molgcn.search.sweep_plot import plot_sweep
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from molgcn.config.overrides import quote
 from molgcn.errors import UserError
-from molgcn.overrides import quote
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from molgcn.config import Config, parse_saved
+from molgcn.config.run import Config, parse_saved
 from molgcn.data.load import LoadedDataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError

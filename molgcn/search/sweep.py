@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from molgcn.json_file import read_json
-from molgcn.spreadsheet import Writer
+from molgcn.files.json_file import read_json
+from molgcn.files.spreadsheet import Writer
 from molgcn.training.resume import NOTED, noted_overrides
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import LabelColumns
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.ops.masked_mean import Weighing
 from molgcn.tasks.loss import Loss
-from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup

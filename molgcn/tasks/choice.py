@@ -20,7 +20,7 @@ from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 
 if TYPE_CHECKING:
-    from molgcn.config import Config
+    from molgcn.config.run import Config
     from molgcn.data.load import LoadedDataset
     from molgcn.data.packed import PackedMolecules
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.config.training import TrainingConfig
 from molgcn.ops.masked_mean import Weighing, masked_mean
 from molgcn.ops.precision import without_bfloat16
-from molgcn.training_config import TrainingConfig
 
 
 class ClassLoss:

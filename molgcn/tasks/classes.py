@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
-from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.mean_variance import normal_nll
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression, positive
-from molgcn.training_config import TrainingConfig
 
 
 class Evidential(UncertainRegression):

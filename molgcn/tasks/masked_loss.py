@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from molgcn.config.training import TrainingConfig
 from molgcn.ops.head_loss import Objective, loss_of, loss_terms
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
-from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression, positive
-from molgcn.training_config import TrainingConfig
 
 
 class MeanVariance(UncertainRegression):

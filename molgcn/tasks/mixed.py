@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import labels_of
 from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
 from molgcn.tasks.base import Task
 from molgcn.tasks.mixed_loss import MixedLoss
-from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup

@@ -9,7 +9,7 @@ import numpy as np
 
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
-from molgcn.spreadsheet import Writer
+from molgcn.files.spreadsheet import Writer
 from molgcn.tasks.base import Task
 
 _SIGNS = {-1: "<", 0: "", 1: ">"}  # how bounds are written

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression
-from molgcn.training_config import TrainingConfig
 
 
 @dataclass(frozen=True)

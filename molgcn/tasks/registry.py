@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from molgcn.config import Config
+from molgcn.config.run import Config
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, shown
 from molgcn.tasks.base import Task
@@ -18,7 +19,6 @@ from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression
-from molgcn.training_config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data.digits import FLOAT32_DIGITS, significant_digits
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
@@ -21,7 +22,6 @@ from molgcn.tasks.base import Task
 from molgcn.tasks.loss import Loss
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
-from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup

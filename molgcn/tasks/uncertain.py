@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from molgcn.config.training import TrainingConfig
 from molgcn.metrics.regression import Values, as_float64
 from molgcn.nn.output_layers import TargetColumns
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.transforms import Transforms
-from molgcn.training_config import TrainingConfig
 
 _LEAST = 1e-6  # the least value of a positive parameter, so that float32 can divide by it
 

@@ -14,6 +14,7 @@ from molgcn.calibration.assessment import assess
 from molgcn.calibration.calibration import Calibration, Part, TargetCalibration
 from molgcn.calibration.methods import check_labels, chosen_methods, suits
 from molgcn.calibration.outputs import Numbers, outputs_of
+from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import measured
 from molgcn.data.load import LoadedDataset
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
@@ -24,7 +25,6 @@ from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import predict_molecules
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.result import RunResult
-from molgcn.training_config import TrainingConfig
 
 log = logging.getLogger(__name__)
 

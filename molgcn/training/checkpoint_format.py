@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions

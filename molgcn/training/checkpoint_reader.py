@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 
 import torch
 
+from molgcn.config.overrides import as_typed
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed
 from molgcn.training.checkpoint_format import upgrade
 from molgcn.training.checkpoint_writer import BEST, LAST
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.config.overrides import as_typed
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed
-from molgcn.whole_file import whole
+from molgcn.files.whole_file import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from molgcn.config import Config, parse_saved
+from molgcn.config.overrides import as_typed
+from molgcn.config.run import Config, parse_saved
 from molgcn.errors import UserError
-from molgcn.json_file import read_json
-from molgcn.overrides import as_typed
+from molgcn.files.json_file import read_json
+from molgcn.files.yaml_file import read_yaml
 from molgcn.tasks.registry import settled, task_of
 from molgcn.training.regressor import MoleculeRegressor
-from molgcn.yaml_file import read_yaml
 
 AVERAGE = "ema.module."  # with which the keys of the moving average start in a checkpoint's state dict
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")

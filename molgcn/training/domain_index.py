@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from molgcn.config import Config
+from molgcn.config.overrides import as_typed
+from molgcn.config.run import Config
 from molgcn.data.packed import PackedMolecules
 from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.restore import run_folder

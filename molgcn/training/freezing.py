@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from molgcn.config import BackendConfig, Config, ModelConfig
+from molgcn.config.run import BackendConfig, Config, ModelConfig
 from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
 from molgcn.nn.molecule_net import MoleculeNet

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from molgcn.calibration.calibration import Calibration
 from molgcn.errors import UserError
-from molgcn.json_file import read_json, write_json
+from molgcn.files.json_file import read_json, write_json
 from molgcn.tasks.base import Task
 from molgcn.training.restore import run_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning.pytorch.loggers import Logger
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
 from molgcn.training.metrics_csv import MetricsCSV

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from molgcn.errors import UserError
-from molgcn.json_file import read_json, write_json
+from molgcn.files.json_file import read_json, write_json
 
 FILE = "members.json"
 _NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # no name leads out of the run's folder

@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.spreadsheet import Writer
+from molgcn.files.spreadsheet import Writer
 
 COLUMNS = (
     "epoch",

@@ -11,7 +11,7 @@ import numpy as np
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from molgcn.config import OptimizerConfig, SchedulerConfig
+from molgcn.config.run import OptimizerConfig, SchedulerConfig
 from molgcn.errors import UserError
 from molgcn.training.clipped_adam import ClippedAdam
 

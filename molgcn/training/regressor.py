@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
 from molgcn.nn import MoleculeNet

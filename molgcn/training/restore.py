@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config import BackendConfig, Config, parse_saved
+from molgcn.config.overrides import as_typed
+from molgcn.config.run import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
-from molgcn.overrides import as_typed
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint

@@ -12,7 +12,7 @@ from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.table import results_table
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
-from molgcn.json_file import read_json, write_json
+from molgcn.files.json_file import read_json, write_json
 from molgcn.metrics.comparison import Comparison, with_nan, without_nan
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from molgcn.config.overrides import as_typed, quote, values_of
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed, quote, values_of
+from molgcn.files.whole_file import whole
+from molgcn.files.yaml_file import read_yaml
 from molgcn.training.members import FILE as MEMBERS
 from molgcn.training.members import trainings_of
-from molgcn.whole_file import whole
-from molgcn.yaml_file import read_yaml
 
 if TYPE_CHECKING:
-    from molgcn.config import Config
+    from molgcn.config.run import Config
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")

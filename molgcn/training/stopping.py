@@ -7,7 +7,7 @@ from typing import Any
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
-from molgcn.config import CallbacksConfig
+from molgcn.config.run import CallbacksConfig
 from molgcn.training.monitor import Monitor
 
 

@@ -9,7 +9,7 @@ import torch
 from lightning import Callback, Trainer
 
 from molgcn.data.timing import TimedLoader
-from molgcn.process_memory import peak_resident_mb
+from molgcn.process.memory import peak_resident_mb
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.training_loss import check_loss

@@ -22,7 +22,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from molgcn.comparison.forest import check_forest
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
 from molgcn.data.datamodule import MoleculeDataModule
@@ -30,11 +30,12 @@ from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
-from molgcn.json_file import write_json
+from molgcn.files.json_file import write_json
+from molgcn.files.whole_file import remove_leftovers
 from molgcn.metrics.comparison import Comparison
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
-from molgcn.signals import Terminated
+from molgcn.process.signals import Terminated
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.calibrating import calibrate, check_calibration, with_uncertainties
@@ -61,7 +62,6 @@ from molgcn.training.trained_on import save_trained_on
 from molgcn.training.trainer import DOUBLE, build_trainer, check_validates
 from molgcn.training.transfer import start_from
 from molgcn.training.wandb_logger import Wandb
-from molgcn.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
 

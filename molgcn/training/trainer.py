@@ -20,10 +20,10 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
-from molgcn.config import Config
+from molgcn.config.run import Config
+from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
-from molgcn.training_config import TrainingConfig
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.config import parse_saved
+from molgcn.config.run import parse_saved
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task, learned_with

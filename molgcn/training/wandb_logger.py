@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.config import LoggerConfig
+from molgcn.config.run import LoggerConfig
 
 log = logging.getLogger(__name__)
 _STEP = "trainer/global_step"

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from molgcn.benchmark.batches import random_batch, training_batch
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.layout import BatchLayout
 

@@ -12,7 +12,7 @@ from molgcn.benchmark.compare import PARTS, compare, data_label, measurements, t
 from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.benchmark.results import Table
 from molgcn.benchmark.steps import Grid
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data import PackedMolecules
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError

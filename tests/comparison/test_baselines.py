@@ -9,10 +9,10 @@ import pytest
 
 from molgcn.comparison.baselines import forest_baseline, simple_baseline
 from molgcn.comparison.compare import class_counts, compare
+from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training_config import TrainingConfig
 
 NAMES = ("toxic", "logp")
 TARGETS = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, math.nan], [1.0, 6.0]])

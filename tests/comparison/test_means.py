@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from molgcn.comparison.means import means, means_of_parts
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.classification import Classification
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.regression import Regression
-from molgcn.training_config import TrainingConfig
 
 
 def test_what_is_undefined_is_left_out_and_counted():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data.formats import open_molecules, unused
+from molgcn.files.spreadsheet import inert
 from molgcn.screening.output import open_table
-from molgcn.spreadsheet import inert
 
 
 def read(path, form="auto", smiles="smiles"):

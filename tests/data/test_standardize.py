@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data.config import DatasetConfig
 from molgcn.data.featurize import featurize_items
 from molgcn.data.load import load_molecules

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data import PackedMolecules
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured, split_labels, with_labels

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from predictions import SMILES, expected
 
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.errors import UserError
 from molgcn.explain.command import explain, explained_column
 from molgcn.explain.config import ExplainConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.data.components import join_components
 from molgcn.data.featurize import molecule_of_graph

@@ -1,6 +1,6 @@
 import pytest
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet, backend
 from molgcn.nn.backend import check_strategy, resolve_backend

@@ -7,7 +7,7 @@ import pytest
 import torch
 from leaf_cases import random_trees
 
-from molgcn.config import ModelConfig
+from molgcn.config.run import ModelConfig
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import PackedMolecules
 from molgcn.data.layout import BatchLayout

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from molgcn.config import BackendConfig, ModelConfig, parse
+from molgcn.config.run import BackendConfig, ModelConfig, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.build import build_network, edge_channels_of, resolved_backend

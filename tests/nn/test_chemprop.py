@@ -7,7 +7,7 @@ import torch
 import yaml
 from torch_geometric.data import Batch
 
-from molgcn.config import BackendConfig, ModelConfig, parse
+from molgcn.config.run import BackendConfig, ModelConfig, parse
 from molgcn.nn.build import build_network
 
 pytest.importorskip("chemprop")

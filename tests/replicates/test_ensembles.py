@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from run_cases import rows_of, split_of
 
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import predict_smiles

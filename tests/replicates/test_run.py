@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from run_cases import assert_same_run, rows_of, split_of
 
-from molgcn.config import parse, parse_saved
+from molgcn.config.run import parse, parse_saved
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.replicates.predictions import load_models

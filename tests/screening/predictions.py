@@ -6,7 +6,7 @@ import gzip
 import numpy as np
 import torch
 
-from molgcn.config import BackendConfig, parse
+from molgcn.config.run import BackendConfig, parse
 from molgcn.data import PackedMolecules
 from molgcn.predict import PredictConfig
 from molgcn.training.restore import load_regressor

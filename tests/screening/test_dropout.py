@@ -7,7 +7,7 @@ import pytest
 import torch
 from predictions import SMILES, config
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.predict import predict, predict_smiles

@@ -8,7 +8,7 @@ import pytest
 import torch
 from predictions import LOGP, SMILES, TPSA, config, expected, rows_of, values_of
 
-from molgcn.config import BackendConfig, Config, parse
+from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.predict import predict, predict_smiles

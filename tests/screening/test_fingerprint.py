@@ -5,7 +5,7 @@ import pytest
 import torch
 from predictions import SMILES
 
-from molgcn.config import BackendConfig, Config, parse
+from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.screening.ensemble import Ensemble

@@ -1,7 +1,7 @@
 import pytest
 
-from molgcn.config import Config, parse
-from molgcn.overrides import parse_override
+from molgcn.config.overrides import parse_override
+from molgcn.config.run import Config, parse
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from studies import SPACE, study_in, table, trained
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
-from molgcn.json_file import read_json
+from molgcn.files.json_file import read_json
+from molgcn.process.signals import terminate
 from molgcn.search.search import SearchConfig, prepare_search, search
-from molgcn.signals import terminate
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 FAST = [

@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from molgcn.config.overrides import parse_override
 from molgcn.errors import UserError
-from molgcn.overrides import parse_override
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 
 SPACE = {

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training_config import TrainingConfig
 
 aten = torch.ops.aten
 # values read back, tensors made of Python's numbers, and shapes that depend on values

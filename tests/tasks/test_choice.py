@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.load import LoadedDataset
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import build_task, settled
-from molgcn.training_config import TrainingConfig
 
 COUNT = 12
 HALF = np.arange(COUNT) % 2.0

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.class_loss import ClassLoss
-from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
-from molgcn.config import parse, parse_saved
+from molgcn.config.run import parse, parse_saved
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate

@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 REFERENCE = {"mse": F.mse_loss, "l1": F.l1_loss, "huber": lambda p, y: F.huber_loss(p, y, delta=0.5)}

@@ -13,18 +13,18 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
-from molgcn.config import parse
+from molgcn.config.run import parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.files.yaml_file import read_yaml
 from molgcn.predict import PredictConfig, predict
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
-from molgcn.yaml_file import read_yaml
 
 NAMES = ("active", "logp", "kind", "tpsa")
 TASKS = {"active": "classification", "logp": "regression", "kind": "multiclass", "tpsa": "regression"}

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from molgcn.comparison.table import results_table
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export

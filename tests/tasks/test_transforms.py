@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from run_cases import assert_same_run, train_and_copy
 from scipy.stats import norm, rankdata
 
-from molgcn.config import parse
+from molgcn.config.run import parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
@@ -24,7 +25,6 @@ from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.transforms import Transforms
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
 
 
 def task_of(*transforms):

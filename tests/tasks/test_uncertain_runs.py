@@ -16,7 +16,7 @@ from run_cases import assert_same_run, log_of, train_and_copy
 from uncertain_cases import ENDINGS
 
 from molgcn.calibration.assessment import assess
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export

@@ -11,14 +11,14 @@ import pytest
 import torch
 from run_cases import assert_same_run, train_and_copy
 
-from molgcn.config import parse
+from molgcn.config.run import parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
 
 NAMES = ("y0", "y1", "y2")
 OUTPUTS = {"mve": 2, "evidential": 4, "quantile": 3, "ce": 3}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
+from molgcn.config.training import TrainingConfig
 from molgcn.tasks.registry import learned_with
 from molgcn.tasks.regression import Regression
-from molgcn.training_config import TrainingConfig
 
 ENDINGS = {
     "mve": ["predicted", "std"],

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.training.checkpoint import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import LAST

@@ -15,7 +15,7 @@ from run_cases import assert_same_run, train_and_copy
 
 from molgcn.calibration.assessment import assess
 from molgcn.calibration.outputs import outputs_of
-from molgcn.config import parse
+from molgcn.config.run import parse
 from molgcn.data.load import load_dataset
 from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError

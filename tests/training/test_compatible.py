@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from molgcn.config import parse_saved
+from molgcn.config.run import parse_saved
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write

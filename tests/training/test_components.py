@@ -5,10 +5,10 @@ import csv
 import numpy as np
 import pytest
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
-from molgcn.evaluation_config import EvaluationDataConfig
+from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.explain.command import explain
 from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig, export

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from molgcn.config import BackendConfig, Config, parse
+from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
-from molgcn.evaluation_config import EvaluationDataConfig
+from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.explain.command import explain
 from molgcn.explain.config import ExplainConfig
 from molgcn.export import METADATA, ExportConfig, export

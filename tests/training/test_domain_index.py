@@ -9,7 +9,8 @@ import pytest
 import torch
 from rdkit import Chem
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset
 from molgcn.domain.index import FILE, DomainIndex
@@ -21,7 +22,6 @@ from molgcn.training.checkpoint_writer import write
 from molgcn.training.domain_index import index_files, save_index
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
 
 NAMES = ["nearest similarity", "unseen atoms", "unseen bonds", "size outside"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 

@@ -10,7 +10,8 @@ import torch
 from omegaconf import OmegaConf
 from run_cases import assert_same_run, train_and_copy
 
-from molgcn.config import parse
+from molgcn.config.run import parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
@@ -21,7 +22,6 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
 
 DEUTERATED, PLAIN = "[2H]c1c([2H])c([2H])c([2H])c([2H])c1[2H]", "c1ccccc1"
 

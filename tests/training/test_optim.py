@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from molgcn.config import OptimizerConfig, SchedulerConfig
+from molgcn.config.run import OptimizerConfig, SchedulerConfig
 from molgcn.errors import UserError
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
 from molgcn.metrics import errors_of
 from molgcn.nn import GCN
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

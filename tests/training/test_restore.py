@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
 from molgcn.training.restore import choose_device, find_checkpoint, load_regressor, require_features, run_folder
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from molgcn.config.overrides import quote_paths
 from molgcn.data.locks import claimed
 from molgcn.errors import UserError
-from molgcn.overrides import quote_paths
 from molgcn.training.members import write_members
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train

@@ -9,7 +9,7 @@ from compiler import needs_extension
 from run_cases import assert_same_run, log_of, train_and_copy
 from test_captured import on_gpu
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.train import train

@@ -8,7 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 from run_cases import train_and_copy
 
-from molgcn.config import parse
+from molgcn.config.run import parse
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
@@ -19,7 +20,6 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
-from molgcn.training_config import TrainingConfig
 
 ISOMERS = ["C[C@H](F)O", "C[C@@H](F)O", "CC(F)O"]
 

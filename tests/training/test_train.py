@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.metrics.regression import METRICS
 from molgcn.tasks.registry import build_task, settled

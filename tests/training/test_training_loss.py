@@ -15,7 +15,7 @@ from lightning import Callback
 from run_cases import log_of
 from test_captured import on_gpu
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.optim import cosine

@@ -6,7 +6,7 @@ import pytest
 import wandb
 from fake_wandb import FakeRun
 
-from molgcn.config import LoggerConfig
+from molgcn.config.run import LoggerConfig
 from molgcn.errors import UserError
 from molgcn.training.train import train
 from molgcn.training.wandb_logger import Wandb, wandb_mode

@@ -11,7 +11,7 @@ import numpy as np
 
 from molgcn.data.splits.parts import CALIBRATION, PARTS, Split, parts_of
 from molgcn.errors import UserError
-from molgcn.whole_file import whole
+from molgcn.files.whole_file import whole
 
 
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:

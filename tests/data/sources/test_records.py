@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.sources.csv import open_csv
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
-from molgcn.evaluation_config import EvaluationDataConfig
+from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.predict import PredictConfig, predict
 from molgcn.training.train import train
 

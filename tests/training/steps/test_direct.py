@@ -15,7 +15,7 @@ from test_captured import assert_same_progress, count_steps
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from molgcn.config import Config
+from molgcn.config.run import Config
 from molgcn.nn import GCN
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.steps.direct import _has_its_own_weights

@@ -1,7 +1,7 @@
 import pytest
 
 from molgcn.errors import UserError
-from molgcn.json_file import read_json, write_json
+from molgcn.files.json_file import read_json, write_json
 
 
 def test_values_go_around(tmp_path):

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_saved
+from molgcn.config.run import Config, ModelConfig, OptimizerConfig, parse, parse_saved
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
+from molgcn.evaluation.config import EvaluateConfig, EvaluationDataConfig
 from molgcn.predict import PredictConfig
-from molgcn.training_config import TrainingConfig
 
 
 def test_plain_values_go_around():

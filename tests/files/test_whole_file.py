@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from molgcn.whole_file import remove_leftovers, whole
+from molgcn.files.whole_file import remove_leftovers, whole
 
 
 def test_a_file_takes_its_place_at_the_end(tmp_path):
@@ -35,7 +35,7 @@ def test_a_file_that_fails_is_not_there(tmp_path):
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
     program = (
-        "import os, sys; from pathlib import Path; from molgcn.whole_file import whole\n"
+        "import os, sys; from pathlib import Path; from molgcn.files.whole_file import whole\n"
         "with whole(Path(sys.argv[1])) as temporary: temporary.write_text('half'); os.kill(os.getpid(), 9)"
     )
     for name in ("a.json", "other.json"):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from molgcn.config.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_paths, values_of
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_paths, values_of
 from molgcn.resources import resource
 
 PATHS = ["a/b[1]", "a/${x}", "a/\\${x}", "it's ${b", "a b/$x", "{b}", "a\\b", "b\\", "a=b,(c)", "\u00e4", "\\\\${x}", "x${y}\\'"]

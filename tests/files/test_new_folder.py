@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from omegaconf import OmegaConf
 
-from molgcn.new_folder import new_folder
+from molgcn.files.new_folder import new_folder
 
 
 def test_of_many_at_once_each_gets_its_own(tmp_path):

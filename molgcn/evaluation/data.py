@@ -16,8 +16,8 @@ from molgcn.data.splits.parts import CALIBRATION
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
 from molgcn.errors import UserError
-from molgcn.evaluation_config import EvaluationDataConfig
-from molgcn.json_file import read_json
+from molgcn.evaluation.config import EvaluationDataConfig
+from molgcn.files.json_file import read_json
 
 log = logging.getLogger(__name__)
 

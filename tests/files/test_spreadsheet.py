@@ -4,8 +4,8 @@ import pytest
 
 from molgcn.data.load import write_skipped
 from molgcn.data.skipped_row import SkippedRow
+from molgcn.files.spreadsheet import Writer, inert
 from molgcn.search.sweep import write_rows
-from molgcn.spreadsheet import Writer, inert
 
 FORMULA = '=HYPERLINK("x")'
 

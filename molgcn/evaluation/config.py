@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from molgcn.config import BackendConfig
+from molgcn.config.run import BackendConfig
 from molgcn.data.column_names import ColumnNames, SmilesColumns
 from molgcn.errors import require
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from molgcn.config.strategies import GONE, known_strategy
+from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.errors import UserError, require
-from molgcn.strategies import GONE, known_strategy
-from molgcn.training_config import TrainingConfig
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 import pytest
 from omegaconf import OmegaConf
 
-from molgcn.config import Config, parse
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
-from molgcn.yaml_file import read_yaml
+from molgcn.files.yaml_file import read_yaml
 
 BOMB = "a: &a [x, x]\n" + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(12))
 

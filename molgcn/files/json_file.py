@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
-from molgcn.whole_file import whole
+from molgcn.files.whole_file import whole
 
 
 def write_json(path: Path, values: Any) -> None:

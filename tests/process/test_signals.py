@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from molgcn.signals import SignalsLater, Terminated, terminate
+from molgcn.process.signals import SignalsLater, Terminated, terminate
 
 
 @pytest.fixture(autouse=True, params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 
-from molgcn.column import Column
+from molgcn.files.column import Column
 
 
 def test_cells_have_the_digits_of_their_column():

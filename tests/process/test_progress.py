@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from molgcn.progress import progress_bar
+from molgcn.process.progress import progress_bar
 
 
 class Terminal:

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-PEAK = "from molgcn.process_memory import peak_resident_mb; print(peak_resident_mb())"
+PEAK = "from molgcn.process.memory import peak_resident_mb; print(peak_resident_mb())"
 HOLDS = """
-from molgcn.process_memory import peak_resident_mb, resident_mb, restart_peak
+from molgcn.process.memory import peak_resident_mb, resident_mb, restart_peak
 restart_peak()
 before = resident_mb()
 held = b"x" * 64_000_000
