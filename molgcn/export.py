@@ -28,7 +28,7 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet
     from molgcn.nn.exported import ExportedNetwork
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ def export(config: ExportConfig) -> float:
             exceeds :data:`BOUND`.
     """
     from molgcn.nn.exported import ExportedNetwork
-    from molgcn.training.restore import find_checkpoint, load_regressor
+    from molgcn.training.restore import find_checkpoint, load_module
 
     output = Path(config.output).expanduser()
     if output.suffix not in _WRITERS:
         raise UserError(f"output={output}: expected a name that ends in {' or '.join(_WRITERS)}.")
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
-    module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
+    module = load_module(find_checkpoint(config.ckpt), BackendConfig())
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     temporary = output.with_name(f".{os.getpid()}.{output.name}")
     try:
@@ -94,7 +94,7 @@ def export(config: ExportConfig) -> float:
     return difference
 
 
-def metadata(module: MoleculeRegressor) -> dict[str, str]:
+def metadata(module: MoleculeModule) -> dict[str, str]:
     """Return what a program needs to know to use the exported file.
 
     Returns:
@@ -158,7 +158,7 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
 
 
 @torch.no_grad()
-def largest_difference(run: Run, module: MoleculeRegressor) -> float:
+def largest_difference(run: Run, module: MoleculeModule) -> float:
     """Return the largest relative difference between the outputs of `run` and of the module.
 
     It is measured by :meth:`molgcn.tasks.base.Task.differences` on batches of one atom, one molecule, three and many.

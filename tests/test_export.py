@@ -12,7 +12,7 @@ from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.export import BOUND, METADATA, ExportConfig, export, largest_difference, main, random_molecules
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N", "C1CC1", "O"]
@@ -35,7 +35,7 @@ RUN = {"onnx": run_onnx, "pt2": run_pt2}
 
 def check(folder, path):
     """Compare batches of many molecules, of one, and of one atom without a bond with the checkpoint in float64."""
-    module = load_regressor(folder).double()
+    module = load_module(folder).double()
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
     for chosen in (slice(None), [1], [0, 3], [2, 2, 2]):
         batch = molecules.batch(chosen)
@@ -97,7 +97,7 @@ def test_other_options_and_the_moving_average(trained_config, tmp_path, model):
 
 
 def test_a_difference_would_be_seen(trained_run):
-    module = load_regressor(trained_run.folder)
+    module = load_module(trained_run.folder)
 
     def off(scale):
         def run(x, edge_index, batch):

@@ -20,7 +20,7 @@ from molgcn.nn.options import PLAIN
 from molgcn.nn.registry import ENTRY_POINTS, get_kind
 from molgcn.resources import resource
 from molgcn.training.inference import predict_molecules
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXTENDING = (DOCS / "extending.md").read_text()
@@ -82,7 +82,7 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
         code, _, err = cli(*arguments, main=import_module(module).main)
         assert code == 0, err
 
-    module = load_regressor("runs/own")
+    module = load_module("runs/own")
     assert module.model.convs[0].rate == 0.3
     molecules = PackedMolecules.from_smiles(SMILES, features=module.features)
     expected = predict_molecules(module, molecules, 2)
@@ -96,7 +96,7 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
 
     names: dict = {}
     exec(PROGRAM, names)
-    assert repr(load_regressor("runs/diffusion").model).endswith("16, num_layers=3, out_channels=1, conv='diffusion', backend='reference')")
+    assert repr(load_module("runs/diffusion").model).endswith("16, num_layers=3, out_channels=1, conv='diffusion', backend='reference')")
 
 
 @pytest.mark.parametrize(

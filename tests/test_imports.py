@@ -138,10 +138,11 @@ def test_packages_import_only_what_stands_below():
 def test_documented_names_are_where_they_are_documented():
     from molgcn.data import PackedMolecules
     from molgcn.nn import GCN
-    from molgcn.training import MoleculeRegressor
+    from molgcn.training import MoleculeModule, MoleculeRegressor
 
-    packages = [package_of(kind.__module__) for kind in (PackedMolecules, GCN, MoleculeRegressor)]
+    packages = [package_of(kind.__module__) for kind in (PackedMolecules, GCN, MoleculeModule)]
     assert packages == ["molgcn.data", "molgcn.nn", "molgcn.training"]
+    assert MoleculeRegressor is MoleculeModule  # its earlier name
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from molgcn.predict import PredictConfig, predict
 from molgcn.resources import resource
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.inference import predict_molecules
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
 
@@ -75,7 +75,7 @@ class Run:
 
     def predictions(self, checkpoint: str = "best.ckpt") -> np.ndarray:
         """Return predictions of `SMILES` by the network and the scaling alone, float64 [6]."""
-        module = load_regressor(self.folder / "checkpoints" / checkpoint, BackendConfig(name="reference")).double()
+        module = load_module(self.folder / "checkpoints" / checkpoint, BackendConfig(name="reference")).double()
         batch = PackedMolecules.from_smiles(SMILES, features="qm9").batch(slice(None)).double()
         with torch.no_grad():
             return (module.ema.module(batch) * module.target_std + module.target_mean).numpy()[:, 0]
@@ -138,7 +138,7 @@ def test_predict_gives_the_networks_own_predictions(run, tmp_path):
 
 def test_molecules_without_bonds_are_refused_where_the_network_sees_them(run, tmp_path):
     PackedMolecules.from_arrays([2], [2], [[0, 1], [1, 0]], x=np.ones((2, 11), np.float32)).save(tmp_path)
-    bare, module = PackedMolecules.load(tmp_path), load_regressor(run.folder)
+    bare, module = PackedMolecules.load(tmp_path), load_module(run.folder)
     if run.config.model.bonds:
         with pytest.raises(UserError, match="takes features of bonds, but the set has none"):
             predict_molecules(module, bare, 1)
@@ -172,7 +172,7 @@ def run_pt2(path: Path, **inputs: torch.Tensor) -> np.ndarray:
 def test_what_is_exported_predicts_the_same(run, evaluator, tmp_path):
     path = tmp_path / f"model.{evaluator.__name__[4:]}"
     assert export(ExportConfig(str(run.folder), str(path))) < 1e-5
-    module = load_regressor(run.folder)
+    module = load_module(run.folder)
     molecules = with_encodings(PackedMolecules.from_smiles(SMILES, features="qm9"), module.model.rwse, module.model.bond_rw)
     batch = molecules.batch(slice(None))
     inputs = {name: getattr(batch, name) for name in ("x", "edge_index", "batch", *module.model.optional_inputs)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conf_cases import BUILTIN, CONF, TINY, options, run
 
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 
 GROUPS = ("optimizer", "scheduler", "loader", "backend", "callbacks")
 ATOMISATION = ("u0_atom", "u298_atom", "h298_atom", "g298_atom")
@@ -80,7 +80,7 @@ def test_experiments_run_as_they_are(name, tmp_path, request):
     fast = ["trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
     result = run(tmp_path / "run", [f"experiment={name}", *data, *fast])
     assert all(math.isfinite(result.metrics[f"test/mae/{target}"]) for target in result.names)
-    model = load_regressor(tmp_path / "run").model
+    model = load_module(tmp_path / "run").model
     if name in PUBLISHED_PARAMETERS:
         assert sum(parameter.numel() for parameter in model.parameters()) == PUBLISHED_PARAMETERS[name]
     if name == "qm9_multitask":

@@ -21,7 +21,7 @@ from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import PredictConfig, predict
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 
 
 class Touch:
@@ -54,7 +54,7 @@ def test_a_malicious_pickle(trained_run, tmp_path, trap, kind):
         else:
             content = {"molgcn": bait}
         torch.save(content, path, _use_new_zipfile_serialization=kind != "old torch")
-    for use in (load_checkpoint, load_regressor):
+    for use in (load_checkpoint, load_module):
         with pytest.raises(UserError, match=r"x.ckpt is not a readable checkpoint"):
             use(path)
     (tmp_path / "a.smi").write_text("C\n")
@@ -70,10 +70,10 @@ def test_a_target_in_a_checkpoint_is_not_called(trained_run, tmp_path, trap, sec
     (config[section] if section else config).update({"_target_": "os.system", "_args_": [f"touch '{trap}'"]})
     torch.save(content, tmp_path / "x.ckpt")
     if section == "trainer":  # Lightning's options, which nothing reads to predict
-        load_regressor(tmp_path / "x.ckpt")
+        load_module(tmp_path / "x.ckpt")
     else:
         with pytest.raises(UserError, match="_target_"):
-            load_regressor(tmp_path / "x.ckpt")
+            load_module(tmp_path / "x.ckpt")
     assert not trap.exists()
 
 

@@ -21,7 +21,7 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.metrics_csv import MetricsCSV
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 from molgcn.training.throughput import Throughput
 from molgcn.training.train import build_module, quieten
 from molgcn.training.trainer import build_trainer
@@ -131,7 +131,7 @@ def device_of(values: dict[str, Any]) -> torch.device:
     return torch.device("cpu" if cpu else "cuda")
 
 
-def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, MoleculeDataModule, Callable[[], MoleculeRegressor]]:
+def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, MoleculeDataModule, Callable[[], MoleculeModule]]:
     """Return a configuration, its data module and the function that builds its module, for a Trainer with these options."""
     config = parse(Config, {**values, "trainer": {**_QUIET, **options, **values.get("trainer", {})}, "logger": {"name": "csv"}})
     backend = config.backend

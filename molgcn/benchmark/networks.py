@@ -15,7 +15,7 @@ from molgcn.config.overrides import compose_config
 from molgcn.config.run import Config, parse
 from molgcn.data.load import load_molecules
 from molgcn.resources import resource
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
 
@@ -79,7 +79,7 @@ def train_one(config: Config, folder: Path, metric: str) -> Row:
     result = train(config, folder)
     seconds = time.process_time() - start
     return {
-        "parameters": sum(parameter.numel() for parameter in load_regressor(folder).model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in load_module(folder).model.parameters()),
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         "metric": metric,

@@ -22,8 +22,8 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.prepare import prepare
 from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint_format import describe
-from molgcn.training.regressor import MoleculeRegressor
-from molgcn.training.restore import load_regressor
+from molgcn.training.module import MoleculeModule
+from molgcn.training.restore import load_module
 
 BATCH = 1024
 FEATURES = "qm9"
@@ -92,7 +92,7 @@ def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
     torch.manual_seed(seed)
     statistics = {"target_mean": torch.zeros(1), "target_std": torch.ones(1)}
-    module = MoleculeRegressor(config, get_featurizer(FEATURES).num_features, Regression(("y",), ("",)), statistics, FEATURES)
+    module = MoleculeModule(config, get_featurizer(FEATURES).num_features, Regression(("y",), ("",)), statistics, FEATURES)
     torch.save({"molgcn": describe(config, FEATURES, module.architecture), "state_dict": module.state_dict()}, path)
 
 
@@ -137,7 +137,7 @@ def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers:
     """
     from torch_geometric.loader import DataLoader
 
-    modules = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
+    modules = [load_module(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
     with open(source, newline="") as file:
         smiles = [row["smiles"] for row in csv.DictReader(file)]
     with open(output, "w", newline="") as file, torch.no_grad():
@@ -161,7 +161,7 @@ def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, f
 
     read = smiles_reader("folded")
     fused = Ensemble.load(checkpoints, BackendConfig(name="fused"))
-    pyg = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
+    pyg = [load_module(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
 
     def measured(chunk: Sequence[str]) -> list[float]:
         molecules = prepare(chunk, features=FEATURES, kind="smiles", bonds=False).molecules

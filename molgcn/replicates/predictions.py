@@ -20,8 +20,8 @@ from molgcn.tasks.base import Task
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import predict_molecules
 from molgcn.training.members import trainings_of
-from molgcn.training.regressor import MoleculeRegressor
-from molgcn.training.restore import best_checkpoint, load_regressor
+from molgcn.training.module import MoleculeModule
+from molgcn.training.restore import best_checkpoint, load_module
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Models:
         calibration: the calibration of what all models predict together, or None.
     """
 
-    modules: Sequence[MoleculeRegressor]
+    modules: Sequence[MoleculeModule]
     checkpoints: Sequence[Path]
     splits: Sequence[Split]
     molecules: PackedMolecules
@@ -96,7 +96,7 @@ def load_models(config: Config, folder: Path) -> Models:
     for training in trainings:
         check_data(data_hash, training)
     checkpoints = [best_checkpoint(training) or training for training in trainings]
-    modules = [load_regressor(checkpoint, config.backend, device) for checkpoint in checkpoints]
+    modules = [load_module(checkpoint, config.backend, device) for checkpoint in checkpoints]
     files = [training / "splits.json" for training in trainings]
     splits = [rows_to_split(load_split(file), molecules.rows, str(file)) for file in files]
     return Models(modules, checkpoints, splits, molecules, source.title, data_hash)

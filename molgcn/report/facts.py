@@ -10,7 +10,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     """Return facts about a model and its data, by name.
 
     Args:
-        module: a :class:`molgcn.training.regressor.MoleculeRegressor`.
+        module: a :class:`molgcn.training.module.MoleculeModule`.
         data: the name of the data set.
         data_hash: the hash of the data set.
         where: the checkpoint or the folder of the run.

@@ -18,8 +18,8 @@ from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.tasks.base import Task
 from molgcn.training.joint_calibration import load_joint_calibration
-from molgcn.training.regressor import MoleculeRegressor
-from molgcn.training.restore import find_checkpoints, load_regressor, require_features
+from molgcn.training.module import MoleculeModule
+from molgcn.training.restore import find_checkpoints, load_module, require_features
 
 
 class Ensemble:
@@ -40,7 +40,7 @@ class Ensemble:
 
     def __init__(
         self,
-        members: Sequence[MoleculeRegressor],
+        members: Sequence[MoleculeModule],
         sources: Sequence[Path | str] = (),
         dropout_samples: int = 0,
         seed: int = 0,
@@ -104,7 +104,7 @@ class Ensemble:
             UserError: when a checkpoint cannot be read, or the models do not fit together.
         """
         paths = [file for path in checkpoints for file in find_checkpoints(path)]
-        members = [load_regressor(path, backend, device) for path in paths]
+        members = [load_module(path, backend, device) for path in paths]
         return cls(members, paths, dropout_samples, seed, load_joint_calibration(paths, members[0].task))
 
     @property
@@ -156,7 +156,7 @@ def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | N
     return task.combine(passes), passes.std(axis=0, ddof=1) if len(passes) > 1 else None
 
 
-def components_of(module: MoleculeRegressor) -> list[str]:
+def components_of(module: MoleculeModule) -> list[str]:
     """Return the columns of the molecules of a row that a model was trained on. It is empty where a row is one molecule."""
     columns = module.config.dataset.smiles_columns
     return columns if len(columns) > 1 else []

@@ -1,17 +1,18 @@
-"""One training run, from a configuration to a folder of results; and `MoleculeRegressor`, the module that it trains."""
+"""One training run, from a configuration to a folder of results; and `MoleculeModule`, the LightningModule that it trains."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from molgcn.training.regressor import MoleculeRegressor as MoleculeRegressor
+    from molgcn.training.module import MoleculeModule as MoleculeModule
+    from molgcn.training.module import MoleculeModule as MoleculeRegressor
 
-__all__ = ["MoleculeRegressor"]
+__all__ = ["MoleculeModule", "MoleculeRegressor"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import :class:`MoleculeRegressor`, and with it Lightning, on first use."""
-    if name == "MoleculeRegressor":
-        from molgcn.training.regressor import MoleculeRegressor
+    """Import :class:`MoleculeModule`, and with it Lightning, on first use. `MoleculeRegressor` is its earlier name."""
+    if name in __all__:
+        from molgcn.training.module import MoleculeModule
 
-        return MoleculeRegressor
+        return MoleculeModule
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ from molgcn.tasks.base import Task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import predict_molecules
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 from molgcn.training.result import RunResult
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
         )
 
 
-def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Sequence[Path]) -> None:
+def calibrate(module: MoleculeModule, data: LoadedDataset, checkpoints: Sequence[Path]) -> None:
     """Fit the calibration that the module's configuration asks for, and store it in the checkpoints that hold the module's weights.
 
     Args:
@@ -106,13 +106,13 @@ def fit_calibration(
     return Calibration(part, alpha, fitted)
 
 
-def has_uncertainties(module: MoleculeRegressor) -> bool:
+def has_uncertainties(module: MoleculeModule) -> bool:
     """Return whether the module predicts standard deviations or was calibrated."""
     outputs = outputs_of(module.task, np.zeros((0, module.task.num_predictions)))
     return module.calibration is not None or any(isinstance(one, Numbers) and one.std is not None for one in outputs)
 
 
-def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: LoadedDataset) -> RunResult:
+def with_uncertainties(result: RunResult, module: MoleculeModule, data: LoadedDataset) -> RunResult:
     """Return the result with measures of its uncertainties on validation and test; see :func:`molgcn.calibration.assessment.assess`.
 
     A module without uncertainties leaves the result as it is.
@@ -151,7 +151,7 @@ def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
     )
 
 
-def _store(module: MoleculeRegressor, path: Path) -> None:
+def _store(module: MoleculeModule, path: Path) -> None:
     checkpoint = load_checkpoint(path)
     weights, mine = checkpoint["state_dict"], module.state_dict()
     if weights.keys() == mine.keys() and all(torch.equal(value, mine[key].cpu()) for key, value in weights.items()):

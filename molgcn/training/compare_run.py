@@ -12,12 +12,10 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.training.inference import predict_molecules
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 
-def compare_run(
-    module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str
-) -> tuple[Comparison, np.ndarray]:
+def compare_run(module: MoleculeModule, data: MoleculeDataModule, metrics: Mapping[str, float], part: str) -> tuple[Comparison, np.ndarray]:
     """Compare a part's metrics with baselines, and add intervals and metrics at thresholds that validation chooses.
 
     Args:

@@ -13,7 +13,7 @@ from molgcn.errors import UserError
 from molgcn.files.json_file import read_json
 from molgcn.files.yaml_file import read_yaml
 from molgcn.tasks.registry import settled, task_of
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 AVERAGE = "ema.module."  # with which the keys of the moving average start in a checkpoint's state dict
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
@@ -74,7 +74,7 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     yield "ckpt_path", config.ckpt_path, "it has left the weights behind that it started from"
 
 
-def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
+def check_goes_on(module: MoleculeModule, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
     """Refuse, before anything is written, a checkpoint, data or number of epochs with which a run cannot go on.
 
     Args:
@@ -132,7 +132,7 @@ def _check_log(size: int, folder: Path) -> None:
         )
 
 
-def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
+def check_same_network(module: MoleculeModule, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
     """Check that a checkpoint's weights have the names and shapes of the module's.
 
     Args:
@@ -168,7 +168,7 @@ def _options(model: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + name, list(value) if isinstance(value, tuple) else value
 
 
-def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder: Path) -> None:
+def _check_average(module: MoleculeModule, checkpoint: dict[str, Any], folder: Path) -> None:
     had = any(key.startswith(AVERAGE) for key in checkpoint["state_dict"])
     if had != (module.ema is not None):
         raise UserError(

@@ -8,11 +8,11 @@ import torch
 from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 
 @torch.no_grad()
-def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
+def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
     """Return the predictions of molecules, computed on the module's device.
 
     Args:

@@ -1,4 +1,4 @@
-"""Load a trained regressor from its checkpoint alone."""
+"""Load a trained module from its checkpoint alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.members import members_of, trainings_of
+from molgcn.training.module import MoleculeModule
 from molgcn.training.rdkit_version import check_rdkit
-from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ def run_folder(checkpoint: Path) -> Path | None:
     return folder if checkpoint.resolve().parent.name == "checkpoints" and (folder / "config.yaml").is_file() else None
 
 
-def load_regressor(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculeRegressor:
-    """Return the regressor of a checkpoint in evaluation mode, with its weights and its targets' scaling.
+def load_module(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculeModule:
+    """Return the module of a checkpoint in evaluation mode, with its weights and its targets' scaling.
 
     It predicts with the moving average of the weights where there is one. Nothing in the file is executed: architecture, featuriser and
     scaling are plain values that are looked up in closed tables.
@@ -129,7 +129,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     return module.eval().to(target)
 
 
-def _calibration(saved: Mapping[str, Any], module: MoleculeRegressor, path: Path) -> Calibration | None:
+def _calibration(saved: Mapping[str, Any], module: MoleculeModule, path: Path) -> Calibration | None:
     """Return the calibration that was fitted on the weights; None where there is none, as in older checkpoints."""
     values = saved.get("calibration")
     try:
@@ -138,10 +138,10 @@ def _calibration(saved: Mapping[str, Any], module: MoleculeRegressor, path: Path
         raise UserError(f"{path} cannot be used: {error}. Restore the file, or train again.") from error
 
 
-def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
+def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeModule:
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
-    return MoleculeRegressor(
+    return MoleculeModule(
         config,
         in_channels=saved["in_channels"],
         task=task,
@@ -196,7 +196,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def require_features(module: MoleculeRegressor, path: Path) -> str:
+def require_features(module: MoleculeModule, path: Path) -> str:
     """Return the name of the featuriser that turns SMILES into the features that a module was trained on.
 
     Args:

@@ -15,14 +15,14 @@ from molgcn.report.facts import facts
 from molgcn.report.plots import plot_learning_curve
 from molgcn.report.subject import Subject
 from molgcn.tasks.predictions_csv import write_predictions
+from molgcn.training.module import MoleculeModule
 from molgcn.training.provenance import versions
-from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.result import RunResult
 from molgcn.training.wandb_logger import Wandb
 
 
 def write_run_report(
-    result: RunResult, predictions: np.ndarray, module: MoleculeRegressor, data: MoleculeDataModule, loggers: Sequence[Logger]
+    result: RunResult, predictions: np.ndarray, module: MoleculeModule, data: MoleculeDataModule, loggers: Sequence[Logger]
 ) -> None:
     """Write page, pictures and predictions of a run's last part into its folder, and send the pictures to W&B.
 

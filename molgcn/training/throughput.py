@@ -11,7 +11,7 @@ from lightning import Callback, Trainer
 from molgcn.data.timing import TimedLoader
 from molgcn.process.memory import peak_resident_mb
 from molgcn.training.launches import KernelLaunches
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 from molgcn.training.training_loss import check_loss
 
 
@@ -62,7 +62,7 @@ class Throughput(Callback):
         if trainer.is_last_batch or (interval and (batch_idx + 1) % interval == 0):
             self._log(trainer, pl_module)
 
-    def _log(self, trainer: Trainer, module: MoleculeRegressor) -> None:
+    def _log(self, trainer: Trainer, module: MoleculeModule) -> None:
         check_loss(trainer, module)
         loss = module.train_loss.compute_and_reset(trainer.strategy)  # reads the device, so that the clock below is honest
         seconds = time.perf_counter() - self.start

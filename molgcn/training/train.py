@@ -49,9 +49,9 @@ from molgcn.training.freezing import check_freeze
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.module import MoleculeModule
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.provenance import provenance
-from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.result import RunResult
 from molgcn.training.resume import check_new, config_text, write_config
@@ -181,7 +181,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     return result
 
 
-def _fit(trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, last: Path | None) -> None:
+def _fit(trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, last: Path | None) -> None:
     try:
         trainer.fit(module, datamodule=data, ckpt_path=None if last is None else str(last), weights_only=True)
     except SystemExit as error:
@@ -205,7 +205,7 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # there is no validation part
 
 
-def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
+def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
     """Return the untrained module of a configuration, sized and scaled for the data.
 
     In the module's own configuration, what is `auto` of the task has the value that the data decided.
@@ -218,7 +218,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     config = settled(config, task)
     check_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
-    module = MoleculeRegressor(
+    module = MoleculeModule(
         config,
         in_channels=molecules.num_features,
         task=task,
@@ -264,7 +264,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
 
 
 def _evaluate(
-    trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
+    trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
 ) -> tuple[RunResult, np.ndarray]:
     """Return the results and the predictions [M, P] of the last part, which are empty on other processes than the first."""
     if checkpoint.best_path.exists():

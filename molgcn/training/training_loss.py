@@ -15,7 +15,7 @@ from molgcn.ops.loss_sum import add_loss
 from molgcn.training.loss_sum import LossSum
 
 if TYPE_CHECKING:
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 
 class TrainingLoss(LossSum):
@@ -66,7 +66,7 @@ class TrainingLoss(LossSum):
         return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
 
 
-def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
+def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
     """End the run where a loss since the sums were last read was not finite; every rank has to call this.
 
     Raises:
@@ -79,7 +79,7 @@ def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
         raise _diverged(trainer, f"The training loss is not finite in {_place(trainer, module, batch)}", rates[number + 1])
 
 
-def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
+def check_weights(trainer: Trainer, module: MoleculeModule) -> None:
     """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to call this.
 
     Raises:
@@ -93,7 +93,7 @@ def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
         raise _diverged(trainer, f"The weights are not finite after {_place(trainer, module, batch)}", module.train_loss.rates[-1])
 
 
-def _place(trainer: Trainer, module: MoleculeRegressor, batch: int) -> str:
+def _place(trainer: Trainer, module: MoleculeModule, batch: int) -> str:
     """Say which optimiser step a batch of this epoch belongs to."""
     last, each = trainer.fit_loop.epoch_loop.batch_idx, module.config.training.accumulate_batches
     steps = math.ceil((last + 1) / each) if trainer.is_last_batch else (last + 1) // each  # of this epoch so far

@@ -16,7 +16,7 @@ from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_same_network
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _SAME = {
 }
 
 
-def start_from(module: MoleculeRegressor, path: Path) -> None:
+def start_from(module: MoleculeModule, path: Path) -> None:
     """Load the weights of a checkpoint, which are the moving average where it has one, into an untrained module.
 
     The head's weights are loaded as `ckpt_head` says; auto loads them where they predict the same. A log message says which were loaded.
@@ -60,7 +60,7 @@ def start_from(module: MoleculeRegressor, path: Path) -> None:
     log.info("%s: the encoder's %d weights %s", path, count, head)
 
 
-def _why_fresh(module: MoleculeRegressor, saved: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str | None:
+def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str | None:
     """Return why the checkpoint's head is not taken, in words; None where it is."""
     wanted = module.config.ckpt_head
     if wanted != "auto":
@@ -83,7 +83,7 @@ def _shown(value: Any) -> str:
     return f"are {', '.join(one or '-' for one in value) or 'none'}" if isinstance(value, list) else f"is {value}"
 
 
-def _check_features(module: MoleculeRegressor, saved: Mapping[str, Any], path: Path) -> None:
+def _check_features(module: MoleculeModule, saved: Mapping[str, Any], path: Path) -> None:
     """Raise UserError where the features have another meaning; graphs that do not come from SMILES are not checked."""
     theirs = features_of(saved, path)
     if theirs is None or module.features is None:

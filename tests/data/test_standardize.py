@@ -17,7 +17,7 @@ from molgcn.errors import UserError
 from molgcn.export import metadata
 from molgcn.predict import PredictConfig, predict
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 FORMS = {  # none, largest_fragment, neutral, tautomer
@@ -110,7 +110,7 @@ def test_predict_does_as_the_training_did(tmp_path, salts, caplog):
         assert [Chem.CanonSmiles(row["smiles"]) for row in rows] == [*map(Chem.CanonSmiles, asked)]
         found += [row["y predicted"] for row in rows]
     assert len(set(found)) == 1 and "fragments" not in caplog.text
-    assert metadata(load_regressor(tmp_path / "run"))["standardize"] == "neutral"
+    assert metadata(load_module(tmp_path / "run"))["standardize"] == "neutral"
     values["dataset"]["standardize"] = "none"
     train(parse(Config, values), tmp_path / "other")
     with pytest.raises(UserError, match="differ in their standard forms: none and neutral"):

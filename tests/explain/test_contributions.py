@@ -17,7 +17,7 @@ from molgcn.explain.masking import masking
 from molgcn.explain.network import ExplainedNetwork
 from molgcn.nn.build import edge_channels_of
 from molgcn.tasks.registry import build_task
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 SMILES = ["CC(=O)Oc1ccccc1", "C", "[Na+].[Cl-]", "C/C=C/F"]
 ENCODED = {"encodings": {"rwse": 4, "rwse_dim": 4, "bond_rw": 3}, "embed": True}
@@ -46,7 +46,7 @@ def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=
     torch.manual_seed(seed)
     statistics = {name: torch.rand(shape) + 0.5 for name, shape in task.statistics_shapes().items()}
     edges = edge_channels_of(config.model, molecules)
-    module = MoleculeRegressor(config, molecules.num_features, task, statistics, "general", edge_channels=edges)
+    module = MoleculeModule(config, molecules.num_features, task, statistics, "general", edge_channels=edges)
     for norm in (norm for norm in module.modules() if isinstance(norm, torch.nn.BatchNorm1d)):
         torch.nn.init.uniform_(norm.running_mean)
         torch.nn.init.uniform_(norm.running_var, 0.5, 2)
@@ -111,7 +111,7 @@ def test_rows_of_several_molecules_add_up_over_all_of_them(shared, method):
     torch.manual_seed(0)
     statistics = {name: torch.ones(shape) for name, shape in task.statistics_shapes().items()}
     edges = edge_channels_of(config.model, rows)
-    module = MoleculeRegressor(config, rows.num_features, task, statistics, "general", edge_channels=edges, num_components=2).eval()
+    module = MoleculeModule(config, rows.num_features, task, statistics, "general", edge_channels=edges, num_components=2).eval()
     with torch.no_grad():
         predictions = module(rows.batch(slice(None))).numpy()
     network = ExplainedNetwork(module, 0)

@@ -9,7 +9,7 @@ import torch
 from molgcn.config.run import BackendConfig, parse
 from molgcn.data import PackedMolecules
 from molgcn.predict import PredictConfig
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 
 SMILES = ["CCO", "CC(=O)N", "C1CC1", "c1ccccc1O", "C", "N#CC"]
 LOGP, TPSA = "logp predicted", "tpsa [A^2] predicted"
@@ -26,7 +26,7 @@ def rows_of(path):
 
 def expected(run, smiles=SMILES):
     """Return the predictions computed by hand, from features, float64 weights, PyG's layers and the scaling."""
-    module = load_regressor(run.folder, BackendConfig(name="pyg")).double()
+    module = load_module(run.folder, BackendConfig(name="pyg")).double()
     molecules = PackedMolecules.from_smiles(smiles, features="qm9")
     batch = molecules.batch(slice(None))
     batch.x = batch.x.double()

@@ -12,7 +12,7 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.predict import predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 RATE = 0.2
@@ -34,7 +34,7 @@ def folder(trained_config, tmp_path_factory):
 @pytest.mark.parametrize("backend", ["fused", "pyg", "reference"])
 def test_mean_and_spread_of_one_layer_in_closed_form(folder, backend):
     """For a single atom each channel h_c is zeroed or divided by 1 - p, so that w h has the variance p / (1 - p) sum (w_c h_c)^2."""
-    module = load_regressor(folder)
+    module = load_module(folder)
     states = []
     module.model.head.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
     with torch.no_grad():

@@ -27,7 +27,7 @@ from molgcn.tasks.registry import build_task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.compatible import check_same_keys
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.resume import saved_config
 from molgcn.training.train import train
 
@@ -220,7 +220,7 @@ def test_a_description_that_does_not_fit_is_refused(run, tmp_path, changes):
     saved = load_checkpoint(run[2] / "run" / "checkpoints" / "best.ckpt")
     write({**saved, "molgcn": {**saved["molgcn"], **changes}}, tmp_path / "x.ckpt")
     with pytest.raises(UserError, match=r"x\.ckpt"):
-        load_regressor(tmp_path / "x.ckpt")
+        load_module(tmp_path / "x.ckpt")
 
 
 def test_members_of_an_ensemble_share_a_task(run, trained_number):
@@ -259,4 +259,4 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path, small_config):
     del saved["task"]
     result = train(parse_saved({**saved, "training": {**saved["training"], "loss": "l1"}}), tmp_path / "run")
     assert (result.task, result.epochs) == ("regression", 2)
-    assert load_regressor(tmp_path / "run").task.name == "regression"
+    assert load_module(tmp_path / "run").task.name == "regression"

@@ -23,7 +23,7 @@ from molgcn.files.yaml_file import read_yaml
 from molgcn.predict import PredictConfig, predict
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 NAMES = ("active", "logp", "kind", "tpsa")
@@ -220,6 +220,6 @@ def test_direct_and_plain_steps_are_the_same(run, tmp_path):
 
 def test_a_checkpoint_is_enough(run):
     _, folder, _, _ = run
-    module = load_regressor(folder / "run")
+    module = load_module(folder / "run")
     assert [part.name for part in module.task.parts] == ["regression", "classification", "multiclass"]
     assert module.task.columns[2] == COLUMNS[2]

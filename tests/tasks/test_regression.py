@@ -25,7 +25,7 @@ from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 
@@ -136,11 +136,11 @@ def test_exports_keep_the_digits(runs, tmp_path, ending):
 
 def test_the_digits_of_the_scaling_stay(runs):
     _, _, values, _, folder = runs["large"]
-    module = load_regressor(folder / "run")
+    module = load_module(folder / "run")
     saved = load_checkpoint(folder / "run" / "checkpoints" / "best.ckpt")["state_dict"]["target_mean"]
     for change in (module.float, module.half, lambda: module.to(torch.bfloat16), module.double, lambda: module.to("cpu")):
         change()
         assert torch.equal(module.target_mean, saved) and saved.dtype == torch.float64
     assert abs(float(saved) - np.mean(values)) < 0.2
     assert next(module.model.parameters()).dtype == torch.float64  # the network itself is converted
-    assert load_regressor(runs["plain"][4] / "run").target_mean.dtype == torch.float32
+    assert load_module(runs["plain"][4] / "run").target_mean.dtype == torch.float32

@@ -26,7 +26,7 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.compatible import check_same_keys
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
@@ -53,7 +53,7 @@ def columns_of(name):
 
 def test_a_run_says_what_its_outputs_mean(run):
     name, result, folder, _, _ = run
-    module = load_regressor(folder / "run")
+    module = load_module(folder / "run")
     assert (result.task, module.task.name) == ("regression", "regression")
     assert module.model.out_channels == module.task.num_outputs > 2
     assert [column for columns in module.task.columns for column in columns] == columns_of(name)
@@ -72,7 +72,7 @@ def test_every_place_tells_the_same(run):
     for path in (folder / "run" / "predictions_test.csv", again.folder / "predictions_test.csv"):
         table = pd.read_csv(path)
         assert [*table] == ["row", "smiles", *(one for target in "ab" for one in (target, *[f"{target} {end}" for end in ENDINGS[name]]))]
-        task = load_regressor(folder / "run").task
+        task = load_module(folder / "run").task
         given, true = table[columns_of(name)].to_numpy(), table[["a", "b"]].to_numpy(float)
         of_table = task.measure(given, true) | assess(task, None, given, true)
         assert {f"test/{key}": value for key, value in of_table.items()} == pytest.approx(
@@ -85,7 +85,7 @@ def test_predictions_and_ensembles(run, tmp_path):
     first, last = copies[0] / "checkpoints" / "last.ckpt", folder / "run" / "checkpoints" / "last.ckpt"
     each = np.stack([predict_smiles(Ensemble.load([path]), SMILES, num_workers=0).values for path in (first, last)])
     both = predict_smiles(Ensemble.load([first, last]), SMILES, num_workers=0)
-    task = load_regressor(last).task
+    task = load_module(last).task
     np.testing.assert_allclose(both.values, task.combine(each), rtol=1e-6)
     np.testing.assert_allclose(both.deviation, each.std(axis=0, ddof=1), rtol=1e-4, atol=1e-6)
     (tmp_path / "in.smi").write_text("\n".join(SMILES))
@@ -124,7 +124,7 @@ def test_a_checkpoint_whose_loss_has_other_outputs_is_refused(run, tmp_path):
     changed = {**config, "training": {**config["training"], "loss": "l1"}}
     write({**saved, "molgcn": {**saved["molgcn"], "config": changed}}, tmp_path / "x.ckpt")
     with pytest.raises(UserError, match=r"weights in .*x\.ckpt do not belong to the architecture"):
-        load_regressor(tmp_path / "x.ckpt")
+        load_module(tmp_path / "x.ckpt")
 
 
 def test_checkpoints_lead_to_the_same_end(run):

@@ -27,7 +27,7 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import predict_molecules
 from molgcn.training.members import write_members
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 KINDS = {
@@ -65,7 +65,7 @@ def test_it_is_that_of_the_best_weights_on_molecules_that_training_did_not_see(r
     splits = json.loads((folder / "splits.json").read_text())
     assert len(splits[CALIBRATION]) == pytest.approx(60, abs=2) and len(splits["train"]) == pytest.approx(180, abs=2)
     assert [len(splits[part]) for part in ("val", "test")] == [30, 30]
-    module = load_regressor(folder)
+    module = load_module(folder)
     assert module.calibration.part == "calibration" and module.calibration.targets[0].molecules == len(splits[CALIBRATION])
     statistics = module.task.statistics_of(data.part("train").targets)
     assert all(torch.equal(getattr(module, name), values) for name, values in statistics.items())
@@ -95,7 +95,7 @@ def test_every_place_tells_the_same(run):
     assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6, nan_ok=True)
     assert {"test/conformal_coverage/logp", "val/conformal_coverage/logp"} < result.metrics.keys()
     assert not any(key.startswith("train/conformal") for key in result.metrics)
-    assert result.calibrated == load_regressor(folder).calibration.described
+    assert result.calibrated == load_module(folder).calibration.described
     assert json.loads((folder / "evaluation" / "metrics.json").read_text())["calibrated"] == result.calibrated
     for page in (folder / "report.html", folder / "evaluation" / "report.html"):
         text = page.read_text()
@@ -136,7 +136,7 @@ def test_a_resumed_run_ends_alike(run):
     resumed = train(replace(config, resume=str(copy)), copy)
     assert_same_run(copy, folder)
     assert resumed.metrics == pytest.approx(finished.metrics, abs=0, rel=0, nan_ok=True)
-    assert load_regressor(copy).calibration == load_regressor(folder).calibration
+    assert load_module(copy).calibration == load_module(folder).calibration
 
 
 @pytest.mark.parametrize("run", ["mve"], indirect=True)
@@ -171,10 +171,10 @@ def test_a_damaged_one_is_named(run, tmp_path):
     saved["molgcn"]["calibration"]["targets"] = []
     write(saved, tmp_path / "x.ckpt")
     with pytest.raises(UserError, match=r"x\.ckpt cannot be used: its calibration belongs to other targets"):
-        load_regressor(tmp_path / "x.ckpt")
+        load_module(tmp_path / "x.ckpt")
     del saved["molgcn"]["calibration"]
     write(saved, tmp_path / "old.ckpt")
-    assert load_regressor(tmp_path / "old.ckpt").calibration is None
+    assert load_module(tmp_path / "old.ckpt").calibration is None
 
 
 def test_on_validation_everything_says_approximate(small_config, tmp_path, caplog):
@@ -236,4 +236,4 @@ def test_a_finished_run_is_calibrated_by_resuming_it(small_config, tmp_path):
     first = train(config, tmp_path / "run")
     again = train(replace(config, resume=str(tmp_path / "run"), training=replace(config.training, calibration="auto")), tmp_path / "run")
     assert {key: value for key, value in again.metrics.items() if "conformal" not in key} == first.metrics
-    assert load_regressor(tmp_path / "run").calibration.targets[0].conformal is not None
+    assert load_module(tmp_path / "run").calibration.targets[0].conformal is not None

@@ -10,7 +10,7 @@ from molgcn.errors import UserError
 from molgcn.training import checkpoint_format
 from molgcn.training.checkpoint_format import FORMAT, features_of, upgrade
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_first_format_is_brought_up_to_date(saved, trained_run, tmp_path):
         del saved["molgcn"][key]
     path = write(saved, tmp_path)
     assert load_checkpoint(path)["molgcn"]["format"] == FORMAT
-    old, new = load_regressor(path), load_regressor(trained_run.folder)
+    old, new = load_module(path), load_module(trained_run.folder)
     assert all(torch.equal(a, b) for a, b in zip(old.state_dict().values(), new.state_dict().values(), strict=True))
 
 
@@ -47,7 +47,7 @@ def test_the_first_format_is_brought_up_to_date(saved, trained_run, tmp_path):
 def test_a_newer_format_is_refused(saved, tmp_path, writer, who):
     saved["molgcn"].update(format=FORMAT + 1, versions=writer, config="who knows")
     with pytest.raises(UserError, match=rf"x.ckpt was written by {who} in format {FORMAT + 1}; this molgcn reads formats up to {FORMAT}"):
-        load_regressor(write(saved, tmp_path))
+        load_module(write(saved, tmp_path))
 
 
 @pytest.mark.parametrize("number", ["2", 0, True, None, 1.5, [1]])
@@ -67,7 +67,7 @@ def test_a_version_of_the_featuriser_that_is_not_here_is_refused(saved, tmp_path
     with pytest.raises(
         UserError, match=rf"version {version} of features=qm9, .* \(its newest is version 1\).*Use molgcn \S+, which wrote it"
     ):
-        load_regressor(write(saved, tmp_path))
+        load_module(write(saved, tmp_path))
 
 
 def test_an_older_version_of_the_featuriser_is_named_and_kept(saved, tmp_path):

@@ -23,7 +23,7 @@ from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.inference import predict_molecules
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import build_module, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -100,7 +100,7 @@ def test_predict_takes_the_same_columns_file_and_generators(run, folder, tmp_pat
     predict(options(run, folder, output=str(tmp_path / "p.csv"), batch_size=7))
     rows = predicted(tmp_path / "p.csv")
     assert [*rows[0]] == [*HEADER, "y predicted"]
-    module = load_regressor(run.folder)
+    module = load_module(run.folder)
     molecules, *_ = load_molecules(module.config.dataset)
     expected = predict_molecules(module, molecules, 1024)
     np.testing.assert_allclose([float(row["y predicted"]) for row in rows], expected[:, 0], rtol=1e-5, atol=1e-5)
@@ -197,7 +197,7 @@ def test_an_exported_network_takes_them_as_they_are(run, tmp_path, ending):
         extra = {METADATA: ""}
         program = torch.export.load(tmp_path / "m.pt2", extra_files=extra).module()
         assert json.loads(json.loads(extra[METADATA])["descriptor_names"])[:3] == ["temperature", "ph", "x_0"]
-        module = load_regressor(run.folder)
+        module = load_module(run.folder)
         batch = load_molecules(module.config.dataset)[0].batch([4, 2, 9])
         found = program(batch.x, batch.edge_index, batch.batch, descriptors=batch.descriptors)
         torch.testing.assert_close(found.double(), module(batch), rtol=1e-5, atol=1e-5)
@@ -208,12 +208,12 @@ def test_another_rdkit_is_said_when_the_checkpoint_opens(run, folder, tmp_path, 
     checkpoint["molgcn"]["versions"]["rdkit"] = "2020.3.1"
     torch.save(checkpoint, tmp_path / "old.ckpt")
     with caplog.at_level(logging.WARNING):
-        load_regressor(tmp_path / "old.ckpt")
+        load_module(tmp_path / "old.ckpt")
     assert "old.ckpt was trained with maccs of RDKit 2020.3.1" in caplog.text
     checkpoint["molgcn"]["descriptor_names"][-1] = "maccs_167"
     torch.save(checkpoint, tmp_path / "older.ckpt")
     with pytest.raises(UserError, match=r"older\.ckpt was trained with descriptors of RDKit 2020\.3\.1, .* computes others"):
-        load_regressor(tmp_path / "older.ckpt")
+        load_module(tmp_path / "older.ckpt")
 
 
 def test_members_of_an_ensemble_take_the_same(run, config, tmp_path):
@@ -234,7 +234,7 @@ def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
     files = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors": str(folder / "x.npz"), "device": "cpu"}
     fingerprint(parse(FingerprintConfig, {**files, "output": str(tmp_path / "f.npy")}))
     predict(options(run, folder, output=str(tmp_path / "p.csv")))
-    module = load_regressor(run.folder)
+    module = load_module(run.folder)
     states = np.load(tmp_path / "f.npy")
     assert states.shape == (COUNT, 8 + len(module.descriptor_names))
     with torch.no_grad():

@@ -20,7 +20,7 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.domain_index import index_files, save_index
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 NAMES = ["nearest similarity", "unseen atoms", "unseen bonds", "size outside"]
@@ -101,7 +101,7 @@ def test_it_goes_into_the_checkpoints_where_that_is_asked_for(run, trained_on, t
     )
     after = load_checkpoint(lonely)
     assert after.keys() - before.keys() == {"domain_index"}
-    assert load_regressor(lonely).task == load_regressor(run).task
+    assert load_module(lonely).task == load_module(run).task
 
 
 def test_checkpoints_of_one_run_share_its_index(run, trained_on, tmp_path):

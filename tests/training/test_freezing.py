@@ -6,7 +6,7 @@ from run_cases import assert_same_run
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 from molgcn.training.train import train
 
 GCN = {"norm": "batch", "num_layers": 3}  # whose last layer has no norm
@@ -159,13 +159,11 @@ def test_modes_set_by_hand_leave_frozen_norms_as_they_are(first):
     """Users' own training loops set modes like this."""
     from dataclasses import replace
 
-    from molgcn.training.restore import load_regressor
+    from molgcn.training.restore import load_module
 
-    loaded = load_regressor(first("gcn"))
+    loaded = load_module(first("gcn"))
     config = replace(loaded.config, training=replace(loaded.config.training, freeze="encoder"))
-    module = MoleculeRegressor(
-        config, loaded.architecture["in_channels"], loaded.task, dict(loaded.named_buffers(recurse=False)), "general"
-    )
+    module = MoleculeModule(config, loaded.architecture["in_channels"], loaded.task, dict(loaded.named_buffers(recurse=False)), "general")
     for _ in range(2):
         assert module.training
         assert not any(norm.training for norm in module.model.norms)

@@ -12,7 +12,7 @@ from run_cases import log_of, train_and_copy
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.restore import find_checkpoint, load_regressor
+from molgcn.training.restore import find_checkpoint, load_module
 from molgcn.training.train import train
 
 CASES = [
@@ -53,7 +53,7 @@ def test_a_part_that_is_not_there_cannot_be_evaluated(tmp_path, small_config):
 def test_without_validation_the_last_weights_are_the_model(tmp_path, small_config):
     result = train(small_config(dataset={"split_fractions": [0.9, 0, 0.1]}, trainer={"max_epochs": 3}), tmp_path)
     assert result.epochs == 3 and result.best_loss is None
-    module = load_regressor(find_checkpoint(tmp_path))
+    module = load_module(find_checkpoint(tmp_path))
     last = load_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["state_dict"]
     assert all(torch.equal(value, last[name]) for name, value in module.state_dict().items())
 

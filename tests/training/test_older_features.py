@@ -20,7 +20,7 @@ from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 DEUTERATED, PLAIN = "[2H]c1c([2H])c([2H])c([2H])c([2H])c1[2H]", "c1ccccc1"
@@ -87,7 +87,7 @@ def test_it_predicts_and_is_evaluated_with_its_own(runs, small_config, table):
     again = evaluate(parse(EvaluateConfig, {"ckpt": str(runs / "whole"), "device": "cpu", "split": "all", "dataset": {"path": str(table)}}))
     assert {"test/mae/y"} <= result.metrics.keys()
     assert {"all/mae/y"} <= again.metrics.keys()
-    about = metadata(load_regressor(runs / "whole"))
+    about = metadata(load_module(runs / "whole"))
     assert (about["features"], about["features_version"], about["hydrogens"]) == ("general", "1", "implicit")
     train(config(small_config, table, runs / "cache", "general"), runs / "new")
     new = Ensemble.load([runs / "new"])

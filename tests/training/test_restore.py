@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
-from molgcn.training.restore import choose_device, find_checkpoint, load_regressor, require_features, run_folder
+from molgcn.training.restore import choose_device, find_checkpoint, load_module, require_features, run_folder
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def altered(trained_run, tmp_path):
 
 
 def test_everything_comes_from_the_file(trained_run, tmp_path):
-    module = load_regressor(trained_run.folder)
+    module = load_module(trained_run.folder)
     assert not module.training
     assert module.target_names == ["logp", "tpsa"]
     assert module.target_units == ["", "A^2"]
@@ -37,13 +37,13 @@ def test_everything_comes_from_the_file(trained_run, tmp_path):
 
 @pytest.mark.parametrize("name", ["pyg", "fused"])
 def test_the_backend_is_chosen_here(trained_run, name):
-    assert load_regressor(trained_run.folder, BackendConfig(name=name)).model.backend.name == name
+    assert load_module(trained_run.folder, BackendConfig(name=name)).model.backend.name == name
 
 
 @pytest.mark.parametrize("strategy", ["edge", "neighbor_group"])
 def test_a_run_with_a_strategy_that_is_gone_is_read(altered, trained_run, strategy):
     path = altered(lambda checkpoint: checkpoint["molgcn"]["config"].update(backend={"name": "fused", "strategy": strategy}))
-    assert torch.equal(*(next(load_regressor(one).parameters()) for one in (path, trained_run.folder)))
+    assert torch.equal(*(next(load_module(one).parameters()) for one in (path, trained_run.folder)))
 
 
 def test_which_file_a_folder_means(trained_run, tmp_path):
@@ -61,7 +61,7 @@ def test_a_checkpoint_without_features(altered):
 
     path = altered(change)
     with pytest.raises(UserError, match=r"altered.ckpt was trained on graphs that were not computed from SMILES"):
-        require_features(load_regressor(path), path)
+        require_features(load_module(path), path)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_checkpoint_without_features(altered):
 def test_a_checkpoint_that_was_tampered_with_is_refused_in_words(altered, change, what):
     path = altered(change)
     with pytest.raises(UserError, match=what) as error:
-        load_regressor(path)
+        load_module(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_no_checkpoint(tmp_path):
     (tmp_path / "x.ckpt").write_bytes(b"not a checkpoint")
     with pytest.raises(UserError, match="not a readable checkpoint"):
-        load_regressor(tmp_path / "x.ckpt")
+        load_module(tmp_path / "x.ckpt")
 
 
 def test_devices():
@@ -126,10 +126,10 @@ def test_any_absurd_description_is_read_or_refused_in_words(trained_run, tmp_pat
     place[key] = data.draw(st.sampled_from(ABSURD))
     torch.save(checkpoint, tmp_path / "altered.ckpt")
     with suppress(UserError):
-        load_regressor(tmp_path / "altered.ckpt")
+        load_module(tmp_path / "altered.ckpt")
 
 
 @pytest.mark.parametrize("key", ["num_layers", "hidden_channels", "head_layers"])
 def test_sizes_beyond_the_memory_are_refused_at_once(altered, key):
     with pytest.raises(UserError, match="do not belong to the architecture"):
-        load_regressor(altered(lambda checkpoint: checkpoint["molgcn"]["config"]["model"].update({key: 10**8})))
+        load_module(altered(lambda checkpoint: checkpoint["molgcn"]["config"]["model"].update({key: 10**8})))

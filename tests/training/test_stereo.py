@@ -18,7 +18,7 @@ from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.restore import load_regressor
+from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
 ISOMERS = ["C[C@H](F)O", "C[C@@H](F)O", "CC(F)O"]
@@ -62,7 +62,7 @@ def test_a_run_keeps_it(small_config, table, tmp_path):
         parse(EvaluateConfig, {"ckpt": str(tmp_path / "whole"), "device": "cpu", "split": "all", "dataset": {"path": str(table)}})
     )
     assert "all/mae/y" in result.metrics
-    assert metadata(load_regressor(tmp_path / "whole"))["stereo"] == "none"
+    assert metadata(load_module(tmp_path / "whole"))["stereo"] == "none"
     train(replace(changed, resume=str(copies[0])), copies[0])
     assert OmegaConf.load(copies[0] / "config.yaml").dataset.stereo is False
     with pytest.raises(UserError, match=r"trained with dataset\.stereo=False, which cannot become True"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch.optim import Optimizer
 
 if TYPE_CHECKING:
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
     from molgcn.training.steps.watch import Watch
 
 
@@ -26,10 +26,10 @@ class TrainingStep(Protocol):
     num_kernels: int | None
     watch: Watch
 
-    def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None: ...
+    def __init__(self, module: MoleculeModule, optimizer: Optimizer) -> None: ...
 
     @staticmethod
-    def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
+    def why_not(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
         """Return why steps cannot be taken in this way in this run, in words; None where they can.
 
         What may change within a run is checked at every step instead.

@@ -18,7 +18,7 @@ from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 
 class CapturedStep:
@@ -35,7 +35,7 @@ class CapturedStep:
         optimizer: the PyTorch optimiser in its fused form, without Lightning's wrapper.
     """
 
-    def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
+    def __init__(self, module: MoleculeModule, optimizer: Optimizer) -> None:
         self.module = module
         self.optimizer = optimizer
         self.watch = Watch(module.model, optimizer)
@@ -48,7 +48,7 @@ class CapturedStep:
         self._start_anew(self._state())
 
     @staticmethod
-    def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
+    def why_not(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
         """Return why this run's steps cannot be captured, in words; None where they can."""
         if module.device.type != "cuda":
             return "it needs a GPU"

@@ -16,7 +16,7 @@ from molgcn.training.steps.plain import take_plain_step
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class ChosenSteps:
         """Return the attributes that can be copied and saved; a copy chooses anew how steps are taken."""
         return vars(self) | {"prepared": None, "_captured_forward": None, "_undecided": True}
 
-    def take(self, module: MoleculeRegressor, batch: Any, last: bool) -> None:
+    def take(self, module: MoleculeModule, batch: Any, last: bool) -> None:
         """Take the step of a batch; `last` says whether the optimiser steps after it."""
         if self._undecided:
             self.prepared, self._undecided = _choose(module, batch), False
@@ -59,7 +59,7 @@ class ChosenSteps:
         return self._captured_forward or model
 
 
-def _choose(module: MoleculeRegressor, batch: Any) -> TrainingStep | None:
+def _choose(module: MoleculeModule, batch: Any) -> TrainingStep | None:
     """Prepare the first way that applies; a warning says why steps are not captured where that was to be expected."""
     wanted = module.config.training.captured
     if wanted is False:

@@ -20,7 +20,7 @@ from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 
 class DirectStep:
@@ -35,7 +35,7 @@ class DirectStep:
 
     num_kernels: int | None = None
 
-    def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
+    def __init__(self, module: MoleculeModule, optimizer: Optimizer) -> None:
         self.module = module
         self.optimizer = optimizer
         self.watch = Watch(module.model, optimizer)
@@ -44,7 +44,7 @@ class DirectStep:
         self._made_of: list[Any] = []
 
     @staticmethod
-    def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
+    def why_not(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
         """Return why a direct step would not do all that this run's plain steps do, in words; None where it does."""
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":

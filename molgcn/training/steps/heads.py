@@ -13,7 +13,7 @@ from molgcn.ops.head_loss_cpu import BoundHead
 from molgcn.tasks.masked_loss import MaskedLoss
 
 if TYPE_CHECKING:
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 
 class Head(Protocol):
@@ -36,7 +36,7 @@ class OperatorHead:
         gradients: the gradient of each of the model's parameters. Those of the head are written.
     """
 
-    def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
+    def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor]) -> None:
         linears = module.model.linears
         assert linears is not None
         self._weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
@@ -62,7 +62,7 @@ class AutogradHead:
         gradients: the gradient of each of the model's parameters. Those of the head are written.
     """
 
-    def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
+    def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor]) -> None:
         self._module = module
         self._parameters = list(module.model.head.parameters())
         self._gradients = [gradients[parameter] for parameter in self._parameters]
@@ -76,7 +76,7 @@ class AutogradHead:
         return gradient.contiguous(), sums
 
 
-def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
+def head_of(module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
     """Return the fastest implementation for a module's head and loss.
 
     Args:
@@ -88,7 +88,7 @@ def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor], targe
     return (OperatorHead if operator else AutogradHead)(module, gradients)
 
 
-def _is_of_targets_alone(module: MoleculeRegressor, targets: Tensor) -> bool:
+def _is_of_targets_alone(module: MoleculeModule, targets: Tensor) -> bool:
     """Return whether the loss takes just the targets and the task's statistics: no target is transformed, a bound or weighted."""
     taken, given = module.for_loss(targets), (targets, *module.statistics)
     return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from molgcn.training.optim import float32_rates
 
 if TYPE_CHECKING:
-    from molgcn.training.regressor import MoleculeRegressor
+    from molgcn.training.module import MoleculeModule
 
 
-def take_plain_step(module: MoleculeRegressor, batch: Any, last: bool) -> None:
+def take_plain_step(module: MoleculeModule, batch: Any, last: bool) -> None:
     """Add a batch's gradients and, after the last batch of an accumulation, take an optimiser step that Lightning sees.
 
     Args:

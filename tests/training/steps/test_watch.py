@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from molgcn.nn import GCN
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
@@ -175,7 +175,7 @@ def test_callbacks_within_a_step_are_called(tmp_path, way):
     assert way.taken == [] and listener.heard == len(heard) > 5
 
 
-class Subclass(MoleculeRegressor):
+class Subclass(MoleculeModule):
     """A module with its own hook."""
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:

@@ -36,7 +36,7 @@ from molgcn.training.task_module import TaskModule
 from molgcn.training.training_loss import TrainingLoss, check_loss
 
 
-class MoleculeRegressor(TaskModule):
+class MoleculeModule(TaskModule):
     """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; its `task` says what they mean.
 
     Args:
@@ -197,7 +197,7 @@ class MoleculeRegressor(TaskModule):
     def listener(self) -> str | None:
         """Return the name of a callback's or subclass's method that must be called within each step; None where there is none."""
         callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
-        own = overridden(self, MoleculeRegressor, ("add_gradients", "update_weights", "manual_backward", "backward", *WITHIN_STEP))
+        own = overridden(self, MoleculeModule, ("add_gradients", "update_weights", "manual_backward", "backward", *WITHIN_STEP))
         return own or next(filter(None, (overridden(callback, Callback, WITHIN_STEP) for callback in callbacks)), None)
 
     def update_weights(self, optimizer: Any) -> None:
@@ -306,5 +306,5 @@ def _targets(batch: Any) -> Tensor:
 
 
 # Lightning inspects these signatures at every step, which takes as long as replaying one.
-for _step in (MoleculeRegressor.training_step, MoleculeRegressor.validation_step, MoleculeRegressor.test_step):
+for _step in (MoleculeModule.training_step, MoleculeModule.validation_step, MoleculeModule.test_step):
     _step.__signature__ = inspect.signature(_step)  # type: ignore[attr-defined]
