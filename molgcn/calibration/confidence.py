@@ -19,10 +19,10 @@ def confidence_bins(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.n
     Returns:
         For each bin the number of molecules, the sum of their confidence, and the number of correct predictions, [10] each.
     """
-    confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
     bins = np.clip(np.ceil(confidence * _BINS).astype(np.int64) - 1, 0, _BINS - 1)  # (0, 0.1], (0.1, 0.2], ...
-    count, summed, hits = (np.bincount(bins, weights, _BINS) for weights in (None, confidence, hit))
-    return count, summed, hits
+    count, summed, correct = (np.bincount(bins, weights, _BINS) for weights in (None, confidence, right))
+    return count, summed, correct
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
@@ -38,5 +38,5 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     Returns:
         A number from 0 to 1, or NaN without labels.
     """
-    _, summed, hits = confidence_bins(labels, probabilities)
-    return float(np.abs(hits - summed).sum() / len(labels)) if len(labels) else math.nan
+    _, summed, correct = confidence_bins(labels, probabilities)
+    return float(np.abs(correct - summed).sum() / len(labels)) if len(labels) else math.nan

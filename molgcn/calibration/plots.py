@@ -55,9 +55,9 @@ def confidence_picture(labels: np.ndarray, probabilities: np.ndarray, calibrated
     axes = figure.subplots()
     for label, values, color in (("predicted", probabilities, GREY if calibrated is not None else BLUE), ("calibrated", calibrated, BLUE)):
         if values is not None:
-            count, summed, hits = (one for one in confidence_bins(labels, values))
+            count, summed, correct = (one for one in confidence_bins(labels, values))
             there = count > 0
-            axes.plot(summed[there] / count[there], hits[there] / count[there], color=color, marker="o", markersize=4, label=label)
+            axes.plot(summed[there] / count[there], correct[there] / count[there], color=color, marker="o", markersize=4, label=label)
     _diagonal(axes, "probability of the likeliest class", "share of molecules that are of it")
     return as_svg(figure)
 

@@ -25,15 +25,15 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> Threshold |
     if positive.all() or not positive.any():
         return None
     ties = Ties(given)
-    (hits, others) = (ties.sums(some[None].astype(np.float64))[0] for some in (positive, ~positive))
+    positives, negatives = (ties.sums(some[None].astype(np.float64))[0] for some in (positive, ~positive))
     levels = given[ties.order[ties.starts]]
     if len(levels) == 1:
         return None
     cuts = (levels[:-1] + levels[1:]) / 2
-    missed, refused = hits.cumsum()[:-1], others.cumsum()[:-1]
-    found, wrong = hits.sum() - missed, others.sum() - refused
-    scale = np.sqrt(hits.sum()) * np.sqrt(others.sum()) * np.sqrt((found + wrong) * (missed + refused))
-    mcc = (found * refused - wrong * missed) / scale
+    fn, tn = positives.cumsum()[:-1], negatives.cumsum()[:-1]
+    tp, fp = positives.sum() - fn, negatives.sum() - tn
+    scale = np.sqrt(positives.sum()) * np.sqrt(negatives.sum()) * np.sqrt((tp + fp) * (fn + tn))
+    mcc = (tp * tn - fp * fn) / scale
     best = np.flatnonzero(mcc >= mcc.max() - 1e-12)
     place = best[np.abs(cuts[best] - THRESHOLD).argmin()]
     return Threshold(float(cuts[place]), float(mcc[place]))

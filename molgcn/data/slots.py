@@ -123,7 +123,6 @@ class Slot:
         return self.targets.view(torch.int32)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Return all arrays."""
         return (getattr(self, name) for name in self.names)
 
     @property

@@ -165,5 +165,4 @@ def rereadable(path: Path | None) -> Iterator[Path]:
 
 
 def source_name(path: Path | None) -> str:
-    """Return the name of a file in messages."""
     return "standard input" if path is None else str(path)

@@ -38,7 +38,6 @@ class TimedLoader:
         return len(self.loader)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the reading."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -58,7 +58,6 @@ class DomainIndex:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name."""
         return asdict(self)
 
     def save(self, path: Path) -> None:

@@ -61,32 +61,32 @@ def _ranking(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mappin
 def _areas(positive: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute ROC-AUC and average precision [R] of one class; NaN for a resample without that class."""
     ties = Ties(score)
-    hits, others = (ties.sums(weights * some) for some in (positive, ~positive))
-    num_hits, num_others = hits.sum(axis=1), others.sum(axis=1)
-    below = others.cumsum(axis=1) - others / 2
-    roc = (hits * below).sum(axis=1) / (num_hits * num_others)
-    found, said = (values[:, ::-1].cumsum(axis=1)[:, ::-1] for values in (hits, hits + others))
-    precision = (hits * (found / np.maximum(said, 1))).sum(axis=1) / num_hits
-    return roc, np.where(num_others > 0, precision, np.nan)
+    positives, negatives = (ties.sums(weights * some) for some in (positive, ~positive))
+    num_positives, num_negatives = positives.sum(axis=1), negatives.sum(axis=1)
+    below = negatives.cumsum(axis=1) - negatives / 2
+    roc = (positives * below).sum(axis=1) / (num_positives * num_negatives)
+    tp, predicted = (values[:, ::-1].cumsum(axis=1)[:, ::-1] for values in (positives, positives + negatives))
+    average_precision = (positives * (tp / np.maximum(predicted, 1))).sum(axis=1) / num_positives
+    return roc, np.where(num_negatives > 0, average_precision, np.nan)
 
 
 def _decisions(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mapping[str, np.ndarray]:
     """Compute the metrics that depend only on the predicted classes.
 
-    They follow from three numbers [R, C] for each class: the molecules of the class, those predicted as it, and those where both hold.
+    They follow from three numbers [R, C] for each class: its support, how often it is predicted, and the true positives.
     """
-    said, classes = predicted_classes(given), range(2 if given.ndim == 1 else given.shape[1])
-    of_true, of_said, right = (
+    guess, classes = predicted_classes(given), range(2 if given.ndim == 1 else given.shape[1])
+    support, predicted, tp = (
         np.stack([weights @ of_class for of_class in each], axis=1)
-        for each in ([true == one for one in classes], [said == one for one in classes], [(true == one) & (said == one) for one in classes])
+        for each in ([true == c for c in classes], [guess == c for c in classes], [(true == c) & (guess == c) for c in classes])
     )
-    total, correct = of_true.sum(axis=1), right.sum(axis=1)
-    there, either = of_true > 0, of_true + of_said > 0
+    total, correct = support.sum(axis=1), tp.sum(axis=1)
+    there, either = support > 0, support + predicted > 0
     alone = there.sum(axis=1) == 1
-    f1 = 2 * right / (of_true + of_said)
-    squares = [(one * other).sum(axis=1) for one, other in ((of_true, of_true), (of_said, of_said), (of_true, of_said))]
+    f1 = 2 * tp / (support + predicted)
+    squares = [(one * other).sum(axis=1) for one, other in ((support, support), (predicted, predicted), (support, predicted))]
     spread = (total**2 - squares[0]) * (total**2 - squares[1])
-    recall = np.where(there, right / of_true, 0).sum(axis=1) / there.sum(axis=1)
+    recall = np.where(there, tp / support, 0).sum(axis=1) / there.sum(axis=1)
     return {
         "accuracy": correct / total,
         "balanced_accuracy": np.where(alone, np.nan, recall),

@@ -21,6 +21,7 @@ from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
 
+# Measured on an H100. Layouts change no result, only the time that other GPUs take.
 _TIME_OF_PAIRED_TILE = 0.62  # of a tile of 48 atoms, two on a multiprocessor, to that of one of 64: docs/decisions/cuda_wide_molecules.md
 _MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_speed.md
 

@@ -159,23 +159,25 @@ class MoleculeNet(nn.Module):
         self.reset_parameters()
 
     def _build_encoders(self, embed: bool, embed_bonds: bool) -> None:
-        hidden, bonds = self.hidden_channels, self.edge_channels
-        self.embed = nn.Linear(self.in_channels, hidden - self.rwse_dim, bias=False) if embed else None
+        hidden_channels, edge_channels = self.hidden_channels, self.edge_channels
+        self.embed = nn.Linear(self.in_channels, hidden_channels - self.rwse_dim, bias=False) if embed else None
         self.rwse_encoder = WalkEncoder(self.rwse, self.rwse_dim) if self.rwse else None
-        self.bond_embed = nn.Linear(bonds, hidden, bias=False) if embed_bonds and bonds else None
-        self.bond_rw_encoder = nn.Linear(self.bond_rw, hidden) if self.bond_rw else None
+        self.bond_embed = nn.Linear(edge_channels, hidden_channels, bias=False) if embed_bonds and edge_channels else None
+        self.bond_rw_encoder = nn.Linear(self.bond_rw, hidden_channels) if self.bond_rw else None
 
     def _build_layers(self) -> None:
-        hidden, activated = self.hidden_channels, self.num_layers if self.last_activation else self.num_layers - 1
+        activated = self.num_layers if self.last_activation else self.num_layers - 1
         self.activate = ACTIVATIONS[self.activation]()
         self.convs = nn.ModuleList(self.backend.conv(self.kind, self._layer(i)) for i in range(self.num_layers if self.kind.stacked else 1))
         norms = [] if self.norm is None else [NORMS[self.norm]] * activated
-        self.norms = nn.ModuleList(norm(hidden) for norm in norms)
-        self.edge_norms = nn.ModuleList(norm(hidden) for norm in norms if self.kind.edge_states)
+        self.norms = nn.ModuleList(norm(self.hidden_channels) for norm in norms)
+        self.edge_norms = nn.ModuleList(norm(self.hidden_channels) for norm in norms if self.kind.edge_states)
         for norm in self.edge_norms[self.num_layers - 1 :]:  # unused, but published networks count it; DDP would wait for its gradient
             norm.requires_grad_(False)
         blocks = range(self.num_layers if self.feed_forward else 0)
-        self.feed_forwards = nn.ModuleList(FeedForward(hidden, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks)
+        self.feed_forwards = nn.ModuleList(
+            FeedForward(self.hidden_channels, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks
+        )
 
         self.gate = nn.Linear(self._width, 1) if self.pool == "attention" else None
 
@@ -198,13 +200,13 @@ class MoleculeNet(nn.Module):
 
     def _layer(self, index: int) -> LayerOptions:
         """Return the options of layer `index`. For a layer that is not stacked the settings include the network's own options."""
-        hidden = self.hidden_channels
-        atoms = hidden if index > 0 or self.embed is not None else self.in_channels + self.rwse_dim
-        bonds = hidden if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
+        hidden_channels = self.hidden_channels
+        atoms = hidden_channels if index > 0 or self.embed is not None else self.in_channels + self.rwse_dim
+        bonds = hidden_channels if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
         if index > 0 and self.kind.edge_states:
-            bonds = hidden
+            bonds = hidden_channels
         inner = {} if self.kind.stacked else {name: getattr(self, option) for name, option in INNER.items()}
-        return LayerOptions(atoms, hidden, bonds, {**self.settings, **inner})
+        return LayerOptions(atoms, hidden_channels, bonds, {**self.settings, **inner})
 
     @property
     def kind(self) -> LayerKind:

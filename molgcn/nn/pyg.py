@@ -40,7 +40,6 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
 
 
 def predictions(model: MoleculeNet, batch: Any) -> Tensor:
-    """Return the predictions [B, T]."""
     return forward.predictions(model, graph_inputs(model, batch), REDUCTIONS)
 
 

@@ -47,7 +47,6 @@ def get_kind(name: str) -> LayerKind:
 
 
 def layer_names() -> list[str]:
-    """Return the names of all registered layers."""
     return list(_KINDS)
 
 

@@ -19,7 +19,9 @@ from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import Parameters
 
-MAX_AUTOMATIC = 96  # up to this many features `tile` is faster than `layer`: docs/decisions/cuda_speed.md
+# Up to this many features `tile` is faster than `layer` on an H100 (docs/decisions/cuda_speed.md). Results are the same with both, so that
+# another GPU may take the slower one near this width; backend.strategy chooses.
+MAX_AUTOMATIC = 96
 
 
 def strategy_of(call: NetworkCall) -> str:

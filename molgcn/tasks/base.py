@@ -247,7 +247,6 @@ class Task(ABC):
         """
 
     def loss_name(self, config: TrainingConfig) -> str:
-        """Return the name of the loss that is minimised."""
         return self.settled(config).loss
 
     def loss_label(self, config: TrainingConfig) -> str:

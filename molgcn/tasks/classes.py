@@ -88,7 +88,6 @@ class ClassTask(Task):
         return {"class_frequencies": torch.from_numpy(np.stack(shares, axis=1).astype(np.float32))}
 
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the classes' shares."""
         return {"class_frequencies": (len(self.names), self.num_classes)}
 
     def loss(self, config: TrainingConfig, fused: bool) -> ClassLoss:

@@ -32,7 +32,6 @@ class Classification(ClassTask):
         return [[f"{label} probability {self.class_name(place, 1) or ''}".rstrip()] for place, label in enumerate(self.labels)]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return the logistic function."""
         return nn.Sigmoid()
 
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:

@@ -75,7 +75,6 @@ class Mixed(Task):
         return self._by_part(found)
 
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of each part's statistics."""
         return self._by_part([part.statistics_shapes() for part in self.parts])
 
     def loss(self, config: TrainingConfig, fused: bool) -> MixedLoss:
@@ -177,7 +176,6 @@ class Mixed(Task):
         return drawn
 
     def loss_name(self, config: TrainingConfig) -> str:
-        """Return the names of the losses that are minimised."""
         return " and ".join(dict.fromkeys(part.loss_name(self._options_of(part, config)) for part in self.parts))
 
     def groups(self, subject: Subject) -> list[TargetGroup]:

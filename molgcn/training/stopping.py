@@ -26,7 +26,6 @@ class PatientStopping(EarlyStopping):
         trainer.should_stop |= self.is_over(trainer)
 
     def is_over(self, trainer: Trainer) -> bool:
-        """Return whether the patience is exhausted."""
         return bool(self.wait_count >= self.patience)
 
 

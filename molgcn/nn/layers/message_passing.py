@@ -92,5 +92,4 @@ class DMPNNConv(_ReferenceConv):
         return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
 
     def message(self, states: Tensor) -> Tensor:
-        """Return the bonds' states."""
         return states

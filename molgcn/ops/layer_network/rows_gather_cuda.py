@@ -14,6 +14,8 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
+# Sizes of launches, measured on an H100 (docs/decisions/rows_on_cuda.md). They follow the number of multiprocessors, and any size computes
+# the same results but for the order of a sum, so that another GPU only loses time where they do not suit it.
 _BLOCKS = 4  # forward blocks per multiprocessor
 _END_BLOCKS = 3  # such blocks that apply the end of a layer
 _TABLE_THREADS = 512  # threads of a backward block that sums over distinct bonds in a small batch: fewer blocks leave parts
