@@ -268,4 +268,4 @@ def _search(config: DictConfig, overrides: list[str], presets: list[Path], folde
         check_overrides(extra, resource("conf"), "train", presets)
         return parse(Config, run_values(compose_config([*base, *extra], resource("conf"), "train", presets)))
 
-    return search(parse(SearchConfig, settings, "sweep"), compose, folder, [override.split("=")[0] for override in base])
+    return search(parse(SearchConfig, settings, "sweep"), compose, folder, [override.lstrip("+").partition("=")[0] for override in base])

@@ -39,6 +39,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     summed_up = {
         "folder": folder,
         "best_loss": _or_none(_mean(result.best_loss for result in results.values())),
+        "best_value": _or_none(_mean(result.best_value for result in results.values())),
         "best_epoch": None,
         "epochs": sum(result.epochs for result in results.values()),
         "metrics": {key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},

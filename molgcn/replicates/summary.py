@@ -23,8 +23,8 @@ from molgcn.training.result import RunResult
 class Summary(RunResult):
     """The results of a run of several trainings.
 
-    `best_loss` is the mean over the members, and `epochs` the sum. `metrics` are means over the members' splits. For an ensemble, whose
-    members share one split, they are those of the members' mean prediction.
+    `best_loss` and `best_value` are means over the members, and `epochs` the sum. `metrics` are means over the members' splits. For an
+    ensemble, whose members share one split, they are those of the members' mean prediction.
 
     Attributes:
         deviations: the sample standard deviation (n - 1) of each metric over splits; empty for an ensemble.

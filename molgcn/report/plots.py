@@ -40,15 +40,17 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
+def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str = "val/loss", maximize: bool = False) -> None:
     """Draw the training and validation losses of a run against the epochs.
 
-    Each training loss is the mean of its epoch. The lowest validation loss is marked.
+    Each training loss is the mean of its epoch. The best validation is marked.
 
     Args:
         metrics_csv: the `metrics.csv` of the run.
         path: the picture to write.
         label: the label of the y axis.
+        monitor: the column by which the best validation is chosen.
+        maximize: whether more of it is better.
     """
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
@@ -62,10 +64,11 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
             axes.plot(step / steps_per_epoch, loss, color=color, linewidth=0.8, alpha=0.25)
             loss = pd.Series(loss).rolling(len(loss) // 50, center=True, min_periods=1).mean().to_numpy()
         axes.plot(step / steps_per_epoch, loss, color=color, linewidth=1.6, label=part, marker=marker, markersize=4)
-    validated = curves["val/loss"]
+    validated = _finite(table[["step", "val/loss", monitor]])
     if len(validated):
-        step, loss = validated[validated[:, 1].argmin()]
-        axes.scatter(step / steps_per_epoch, loss, s=42, color=BLUE, edgecolor="white", zorder=3, label=f"best validation, {loss:.3g}")
+        step, loss, value = validated[validated[:, 2].argmax() if maximize else validated[:, 2].argmin()]
+        best = f"best {'validation' if monitor == 'val/loss' else plain(monitor)}, {value:.3g}"
+        axes.scatter(step / steps_per_epoch, loss, s=42, color=BLUE, edgecolor="white", zorder=3, label=best)
     values = np.concatenate([curve[:, 1] for curve in curves.values()])
     if len(values) and values.min() > 0:
         _log_scale(axes, values.max() / values.min())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lightning import Callback, Trainer
 
 from molgcn.errors import UserError
+from molgcn.training.monitor import Monitor
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -22,17 +23,15 @@ class Pruning(Callback):
 
     Args:
         trial: Optuna's trial.
-        objective: a metric of the validation, for example "val/loss".
-        maximize: whether more is better.
+        objective: the value of a validation that the trials are ranked by.
 
     Attributes:
         pruned: whether the trial was stopped.
     """
 
-    def __init__(self, trial: Trial, objective: str, maximize: bool) -> None:
+    def __init__(self, trial: Trial, objective: Monitor) -> None:
         self.trial = trial
         self.objective = objective
-        self.maximize = maximize
         self.pruned = False
         self._bests: list[float] = []  # the best value of each training
         self._begun = True
@@ -59,21 +58,19 @@ class Pruning(Callback):
         """Report the objective, and stop the training where the pruner says so.
 
         Raises:
-            UserError: If the objective is not a metric of the validation, or not a finite number.
+            UserError: If the objective is not a finite number.
         """
         if trainer.sanity_checking:
             return
-        if self.objective not in trainer.callback_metrics:
-            known = ", ".join(sorted(name for name in trainer.callback_metrics if name.startswith("val/")))
-            raise UserError(f"sweep.objective={self.objective} is not a metric of the validation. Expected one of {known}.")
-        value = float(trainer.callback_metrics[self.objective])
+        value = float(trainer.callback_metrics[self.objective.key])
         if not math.isfinite(value):
-            raise UserError(f"{self.objective} is {value} after epoch {trainer.current_epoch + 1}: the training has diverged.")
+            raise UserError(f"{self.objective.key} is {value} after epoch {trainer.current_epoch + 1}: the training has diverged.")
         if self._begun:
             self._bests.append(value)
             self._begun = False
         *ended, best = self._bests
-        self._bests[-1] = (max if self.maximize else min)(value, best)
+        if self.objective.is_better(value, best):
+            self._bests[-1] = value
         self.trial.report(statistics.fmean([*ended, value]), self._validations)
         self._validations += 1
         if self.trial.should_prune():

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +25,8 @@ from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.search.study import open_study
 from molgcn.tasks.choice import choose_task
-from molgcn.tasks.registry import settled
+from molgcn.tasks.registry import learned_with, settled
+from molgcn.training.monitor import LOSS, Monitor
 from molgcn.training.result import RunResult
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ class SearchConfig:
     study: str = "optuna"
     n_trials: int = 20
     timeout: float | None = None
-    objective: str = "val/loss"
-    direction: Literal["minimize", "maximize"] = "minimize"
+    objective: str = LOSS
+    direction: Literal["auto", "minimize", "maximize"] = "auto"
     pruning: bool = True
     pruning_startup_trials: int = 5
     pruning_warmup: int = 3
@@ -59,8 +61,6 @@ class SearchConfig:
                 raise UserError(f"sweep.{name}={getattr(self, name)} is not valid: expected at least {least}.")
         if self.timeout is not None and self.timeout <= 0:
             raise UserError(f"sweep.timeout={self.timeout} is not valid: expected seconds above 0, or null for no limit.")
-        if not self.objective.startswith("val/"):
-            raise UserError(f"sweep.objective={self.objective} is not valid: expected a metric of the validation such as val/loss.")
 
 
 def prepare_search(arguments: list[str]) -> list[str]:
@@ -105,6 +105,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     except ImportError:
         raise UserError(NO_OPTUNA) from None
     space = read_space(settings.params, fixed)
+    compose = partial(_ranked_by, settings.objective, "training.monitor" in {*fixed, *space}, compose)
     config = compose(as_overrides(first_values(space)))
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
@@ -116,9 +117,11 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `_after` reports trials that fail
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # the heartbeat is experimental
-    about = {"objective": settings.objective, "direction": settings.direction, "space": space}
     composed = compose([])
-    named = settled(composed, choose_task(composed.task, data, composed.dataset))  # studies of earlier versions name the task
+    task = choose_task(composed.task, data, composed.dataset)
+    named = settled(composed, task)  # studies of earlier versions name the task
+    objective = Monitor.of(settings.objective, learned_with(task, config.training), "sweep.objective")
+    about = {"objective": objective.key, "direction": _direction(settings.direction, objective), "space": space}
     study = open_study(folder, settings.study, about, named, data)
     before = _finished(study)
     if before:
@@ -131,7 +134,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         try:
             with SignalsLater() as signals:  # so that Optuna records the end of the interrupted trial
                 study.optimize(
-                    lambda trial: _objective(trial, settings, space, compose, folder, train, signals),
+                    lambda trial: _objective(trial, settings, objective, space, compose, folder, train, signals),
                     timeout=settings.timeout,
                     catch=(UserError, torch.OutOfMemoryError),
                     callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder, signals)],
@@ -146,15 +149,53 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     return _end(study, settings, compose, folder)
 
 
+def _ranked_by(objective: str, taken: bool, compose: Compose, overrides: list[str]) -> Config:
+    """Return the configuration with further overrides, in which the objective also chooses each training's best weights.
+
+    Raises:
+        UserError: If `training.monitor` has been `taken` for another value.
+    """
+    config = compose(overrides)
+    monitor = config.training.monitor
+    if taken and monitor != objective:
+        raise UserError(
+            f"training.monitor={monitor} would choose the weights of each trial by another value than sweep.objective={objective}, which "
+            "ranks the trials. Leave one of the two out."
+        )
+    return replace(config, training=replace(config.training, monitor=objective))
+
+
+def _direction(given: str, objective: Monitor) -> str:
+    """Return the direction of the objective, "minimize" or "maximize".
+
+    Raises:
+        UserError: If `sweep.direction` contradicts it.
+    """
+    right, better = ("maximize", "more") if objective.maximize else ("minimize", "less")
+    if given not in ("auto", right):
+        raise UserError(
+            f"sweep.direction={given} would look for the worst trial: of sweep.objective={objective.key}, {better} is better. Leave "
+            "sweep.direction out, which follows from the objective."
+        )
+    return right
+
+
 def _objective(
-    trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path, train: Train, signals: SignalsLater
+    trial: Trial,
+    settings: SearchConfig,
+    objective: Monitor,
+    space: dict[str, Any],
+    compose: Compose,
+    folder: Path,
+    train: Train,
+    signals: SignalsLater,
 ) -> float:
     import optuna
 
     overrides = as_overrides(suggest(trial, space))
     trial.set_user_attr("overrides", overrides)
     log.info("Trial %d (of %d): %s", trial.number, settings.n_trials, " ".join(overrides))
-    pruning = Pruning(trial, settings.objective, settings.direction == "maximize")
+    pruning = Pruning(trial, objective)
     try:
         config = compose(overrides)
         logger = replace(config.logger, group=config.logger.group or settings.study, run_name=f"{settings.study}-{trial.number}")

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from molgcn.files.json_file import read_json
 from molgcn.files.spreadsheet import Writer
+from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def show_last_sweep() -> None:
 
 
 def show_sweep(folder: Path) -> bool:
-    """Print, save and plot the results of a sweep's jobs, the best validation loss first.
+    """Print, save and plot the results of a sweep's jobs, the best first.
+
+    They are ranked by the value that `training.monitor` names in all of them, and by the validation loss where it differs.
 
     Args:
         folder: the sweep's folder, whose jobs have a `result.json` or a `failure.json` each.
@@ -85,14 +88,21 @@ def show_sweep(folder: Path) -> bool:
     runs = _gather(folder)
     if not runs:
         return True
-    write_rows(folder, table_rows(runs, "val/loss"))
-    print_runs(f"{len(runs)} runs in {folder}", runs, "val/loss")
+    objective, maximize = LOSS, False
+    results = [run.result for run in runs if run.result is not None]
+    monitors = {(result.get("monitor", LOSS), result.get("maximize", False)) for result in results}
+    if len(monitors) == 1 and monitors != {(LOSS, False)}:
+        ((objective, maximize),) = monitors
+        runs = [run if run.result is None else replace(run, value=run.result["best_value"]) for run in runs]
+    write_rows(folder, table_rows(runs, objective, maximize))
+    print_runs(f"{len(runs)} runs in {folder}", runs, objective, maximize)
     in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
-    plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
+    plot_sweep([point(run) for run in in_order], folder / "sweep.png", objective, maximize=maximize)
     return all(run.state == "complete" for run in runs)
 
 
 def _gather(folder: Path) -> list[SweepRun]:
+    """Return the jobs of a sweep's folder, with the validation loss as the value of each."""
     failures = [read_json(path) for path in sorted(folder.glob("*/failure.json"))]
     results = [read_json(path) for path in sorted(folder.glob("*/result.json")) if not (path.parent / "failure.json").exists()]
     ended = {Path(run["folder"]).name for run in (*failures, *results)}

@@ -1,4 +1,4 @@
-"""The value of a validation that chooses the best weights, and that early stopping and a plateau schedule look at."""
+"""The value of a validation by which weights, epochs and runs are ranked, and its direction."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ LOSS = "val/loss"
 
 @dataclass(frozen=True)
 class Monitor:
-    """A value of each validation and its direction.
+    """A value of each validation and its direction, which follows from the metric.
 
     Attributes:
-        key: `training.monitor`: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets whose metric is defined.
+        key: the name of the value: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets whose metric is
+            defined.
         mode: "min" where less is better, else "max".
         parts: the keys of the values whose mean it is.
         measured: the metrics that every validation computes: those that the task logs, and the monitored one.
@@ -31,8 +32,13 @@ class Monitor:
     measured: tuple[str, ...]
 
     @classmethod
-    def of(cls, key: str, task: Task) -> Monitor:
-        """Return the monitor that `training.monitor` names.
+    def of(cls, key: str, task: Task, option: str = "training.monitor") -> Monitor:
+        """Return the monitor of a value's name.
+
+        Args:
+            key: the name of the value.
+            task: the task of the targets.
+            option: the option that names the value, for messages.
 
         Raises:
             UserError: If the task has no such value.
@@ -48,9 +54,14 @@ class Monitor:
                 return cls(key, mode, (key,) if key in each else tuple(sorted(each)), task.logged_with(metric))
         known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
-            f"training.monitor={shown(key)} is not a value that a validation computes with task={task.name}. Expected one of "
+            f"{option}={shown(key)} is not a value that a validation computes with task={task.name}. Expected one of "
             f"{listed(known)}, or one target's, as in val/{first.metrics[0]}/{shown(first.names[0])}."
         )
+
+    @property
+    def maximize(self) -> bool:
+        """Whether more is better."""
+        return self.mode == "max"
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """Return the monitored value of a validation's metrics; NaN where it is defined for no target."""

@@ -16,6 +16,7 @@ from molgcn.files.json_file import read_json, write_json
 from molgcn.metrics.comparison import Comparison, with_nan, without_nan
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
+from molgcn.training.monitor import LOSS
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class RunResult:
         molecules_per_second: the median training rate; None where nothing was left to train.
         task: the name of the task.
         tasks: the name of each target's own task, by target.
+        monitor: `training.monitor`, the value by which the best epoch was chosen.
+        maximize: whether more of that value is better.
+        best_value: that value in the best epoch; None if there was no validation.
         calibrated: what the uncertainties were calibrated on; "" where they were not.
         comparison: baselines, intervals and thresholds of the test metrics.
     """
@@ -47,6 +51,9 @@ class RunResult:
     molecules_per_second: float | None
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
+    monitor: str = LOSS
+    maximize: bool = False
+    best_value: float | None = None
     calibrated: str = ""
     comparison: Comparison = field(default_factory=Comparison)
 

@@ -38,7 +38,8 @@ def write_run_report(
     exact = measured(molecules)
     task = module.task
     write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, predictions)
-    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(module.config.training))
+    curve, label = folder / "learning_curve.png", task.loss_label(module.config.training)
+    plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
     pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
@@ -53,11 +54,11 @@ def write_run_report(
         predictions=predictions,
         names=result.names,
         units=result.units,
-        pictures={"learning curve": folder / "learning_curve.png"},
+        pictures={"learning curve": curve},
         uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
-            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
+            logger.log_images({**pictures, "learning_curve": curve})
             logger.log_summary(result.metrics)

@@ -279,8 +279,10 @@ def _evaluate(
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
+    chosen = module.monitor.key, module.monitor.maximize, checkpoint.best_value
     # counts an epoch that was cut short, too
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
     task = module.task
     tasks = {name: part.name for part in task.parts for name in part.names}
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison=comparison), predictions
+    result = RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, *chosen, comparison=comparison)
+    return result, predictions

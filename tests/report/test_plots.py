@@ -52,6 +52,21 @@ def test_learning_curve_shows_both_losses(tmp_path, epochs, rows):
     assert count(image, ORANGE) > 50
 
 
+def test_learning_curve_marks_the_best_value_of_the_monitor(tmp_path):
+    """The loss is the lowest in the first epoch, and the metric is the best in the last."""
+    rows = [{"epoch": epoch, "step": 50 * epoch + 50, "train/loss": 1, "val/loss": 1 + epoch, "val/r2": epoch / 9} for epoch in range(9)]
+    pd.DataFrame(rows).to_csv(tmp_path / "metrics.csv", index=False)
+    marked = []
+    for maximize in (False, True):
+        plot_learning_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", "l1", "val/r2", maximize)
+        image = pixels(tmp_path / "curve.png")
+        blue = (np.abs(image - np.array(BLUE)) < 0.12).all(axis=2)
+        half = image.shape[1] // 4
+        marked.append((int(blue[:, :half].sum()), int(blue[:, -half:].sum())))
+    (left, right), (left_of_best, right_of_best) = marked
+    assert left > left_of_best and right < right_of_best
+
+
 def test_learning_curve_says_which_loss_it_is_of(tmp_path):
     curve(tmp_path, 3)
     for label in ("l1 loss", "mse loss"):

@@ -10,6 +10,10 @@ from studies import study_in, table
 from molgcn.errors import UserError
 from molgcn.search.pruning import Pruning
 from molgcn.search.search import SearchConfig, search
+from molgcn.tasks.regression import Regression
+from molgcn.training.monitor import Monitor
+
+LOSS = Monitor.of("val/loss", Regression(("logp",), ("",)))
 
 
 def test_worse_than_the_median_is_pruned(tmp_path, compose):
@@ -34,7 +38,7 @@ def test_worse_than_the_median_is_pruned(tmp_path, compose):
 
 def test_the_callback_reports_and_stops():
     trial = optuna.create_study().ask()
-    callback = Pruning(trial, "val/loss", maximize=False)
+    callback = Pruning(trial, LOSS)
     trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
     trainer.callback_metrics["val/loss"] = 0.7
     callback.on_validation_end(trainer, None)
@@ -50,7 +54,7 @@ def test_the_callback_reports_and_stops():
 def test_of_several_trainings_the_mean_counts():
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1.0))
     trial = study.ask()
-    callback = Pruning(trial, "val/loss", maximize=False)
+    callback = Pruning(trial, LOSS)
     trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
     for losses in ([0.7, 0.5, 0.6], [0.9, 1.7]):
         callback.on_fit_start(trainer, None)

@@ -80,24 +80,47 @@ def test_a_search_in_which_all_fail_says_why(tmp_path, compose):
 def test_a_mistake_of_all_trials_comes_before_the_first(tmp_path, compose):
     with pytest.raises(UserError, match="nowhere"):
         search(SearchConfig(params=SPACE), lambda overrides: compose(["dataset.name=csv", "dataset.path=nowhere.csv"]), tmp_path)
-    assert not (tmp_path / "study.db").exists()
     with pytest.raises(UserError, match=r"trainer\.devices=2"):
         search(SearchConfig(params=SPACE), lambda overrides: _with_devices(compose(overrides)), tmp_path)
-    with pytest.raises(UserError, match=r"not a metric of the validation.*val/mae/logp"):
-        search(SearchConfig(n_trials=1, params=SPACE, objective="val/mse"), compose, tmp_path / "other")
+    with pytest.raises(UserError, match=r"sweep\.objective=val/mse is not a value that a validation computes.*val/mae/logp"):
+        search(SearchConfig(params=SPACE, objective="val/mse"), compose, tmp_path)
+    assert not (tmp_path / "study.db").exists()
 
 
 def _with_devices(config):
     return parse(Config, {**config.to_dict(), "trainer": {**config.trainer, "devices": 2}})
 
 
-def test_other_objectives(tmp_path, compose):
-    settings = SearchConfig(n_trials=2, params=SPACE, objective="val/r2/logp", direction="maximize", pruning=False)
-    best = search(settings, compose, tmp_path)
+@pytest.mark.parametrize(("objective", "best_of"), [("val/r2/logp", max), ("val/spearman", max), ("val/rmse", min)])
+def test_the_direction_follows_from_the_objective(objective, best_of, tmp_path, compose, capsys):
+    best = search(SearchConfig(n_trials=2, params=SPACE, objective=objective), compose, tmp_path)
     values = [trial.value for trial in study_in(tmp_path).trials]
-    assert best == max(values)
-    assert all(value < 1 for value in values)
-    assert float(table(tmp_path)[0]["val/r2/logp"]) == pytest.approx(best, rel=1e-4)
+    assert len(set(values)) == 2 and best == best_of(values)
+    assert [float(row[objective]) for row in table(tmp_path)] == pytest.approx(sorted(values, reverse=best_of is max), rel=1e-4)
+    number = values.index(best)
+    assert f"# Trial {number} of " in (tmp_path / "experiment" / "best.yaml").read_text()
+    kept = read_json(tmp_path / str(number) / "result.json")  # the objective chose the weights of the trial, too
+    assert (kept["monitor"], kept["maximize"], kept["best_value"]) == (objective, best_of is max, best)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fixed", "message"),
+    [
+        ({"objective": "val/r2", "direction": "minimize"}, [], r"sweep\.direction=minimize would look for the worst trial.*more is better"),
+        ({"direction": "maximize"}, [], r"sweep\.objective=val/loss, less is better. Leave sweep\.direction out"),
+        ({"objective": "val/r2"}, ["training.monitor"], r"training\.monitor=val/loss would choose.*sweep\.objective=val/r2"),
+        ({"objective": "val/r2", "params": {"training": {"monitor": ["val/mae"]}}}, [], r"training\.monitor=val/mae would choose"),
+    ],
+)
+def test_contradicting_rankings_are_refused(settings, fixed, message, tmp_path, compose):
+    with pytest.raises(UserError, match=message):
+        search(SearchConfig(**{"params": SPACE, **settings}), compose, tmp_path, fixed)
+    assert not (tmp_path / "study.db").exists()
+
+
+def test_the_objective_is_the_monitor_of_the_command_line(cli, tmp_path):
+    code, said, errors = cli("sweep=optuna", "training.monitor=val/r2", "sweep.direction=minimize", *FAST)
+    assert code == 2 and "sweep.objective=val/r2, more is better" in errors, said + errors
 
 
 @pytest.mark.parametrize(
@@ -122,7 +145,7 @@ def test_multirun_is_not_needed():
     assert prepare_search(["--multirun", "sweep=depth"]) == ["--multirun", "sweep=depth"]
 
 
-@pytest.mark.parametrize("change", [{"n_trials": 0}, {"timeout": -1}, {"objective": "loss"}, {"direction": "up"}], ids=str)
+@pytest.mark.parametrize("change", [{"n_trials": 0}, {"timeout": -1}, {"direction": "up"}], ids=str)
 def test_wrong_settings(change):
     with pytest.raises(UserError, match=f"sweep.{next(iter(change))}"):
         parse(SearchConfig, change, "sweep")

@@ -68,6 +68,25 @@ def test_a_multirun_is_gathered(tmp_path, capsys):
     assert (tmp_path / "sweep.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("of_jobs", "objective", "order"),
+    [
+        ([("val/r2", True, 0.2), ("val/r2", True, 0.7), ("val/r2", True, None)], "val/r2", ["1", "0", "2"]),
+        ([("val/mae", False, 0.2), ("val/mae", False, 0.7)], "val/mae", ["0", "1"]),
+        ([("val/r2", True, 0.2), ("val/mae", False, 0.1)], "val/loss", ["1", "0"]),  # not comparable
+    ],
+)
+def test_a_multirun_is_ranked_by_its_monitor(of_jobs, objective, order, tmp_path):
+    for job, (monitor, maximize, value) in enumerate(of_jobs):
+        (tmp_path / str(job)).mkdir()
+        chosen = {"monitor": monitor, "maximize": maximize, "best_value": value}
+        RunResult(tmp_path / str(job), 0.9 - job / 10, 1, 1, {"test/mae/gap": 1.0}, ("gap",), ("eV",), 10.0, **chosen).save([])
+    assert show_sweep(tmp_path)
+    with open(tmp_path / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["job"] for row in rows] == order and objective in rows[0]
+
+
 def test_a_job_without_a_result_is_shown_and_makes_the_exit_code(tmp_path, capsys):
     """The process or machine of the job does not matter."""
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})

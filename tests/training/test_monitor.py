@@ -77,6 +77,8 @@ def test_a_run_keeps_the_best_and_stops_by_it(metric, best, tmp_path, small_conf
         f"val/{one}/tpsa" for one in ("mae", "rmse", "r2", *({metric} - {"mae", "r2"}))
     ]  # what nobody looks at is not computed
     assert values.index(best(values)) == result.best_epoch - 1
+    assert result.best_value == pytest.approx(best(values), rel=1e-6)
+    assert (result.monitor, result.maximize) == (f"val/{metric}", best is max)
     assert result.best_loss == pytest.approx(float(rows[result.best_epoch - 1]["val/loss"]), rel=1e-6)
     assert load_checkpoint(tmp_path / "checkpoints" / "best.ckpt")["epoch"] == result.best_epoch - 1
     assert result.epochs == min(8, result.best_epoch + 2)
