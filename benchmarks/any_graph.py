@@ -10,12 +10,12 @@ from statistics import geometric_mean
 
 import torch
 
-from molgcn.benchmark.aggregation import alone, renumbered, strategies, vector_weights
-from molgcn.benchmark.graph_layers import EDGE_LAYERS, LAYERS, eager_times, layer_times
-from molgcn.benchmark.graph_training import NETWORKS, training_times
-from molgcn.benchmark.graphs import graphs, mesh, random_graph
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
+from molgcn_benchmark.aggregation import alone, renumbered, strategies, vector_weights
+from molgcn_benchmark.graph_layers import EDGE_LAYERS, LAYERS, eager_times, layer_times
+from molgcn_benchmark.graph_training import NETWORKS, training_times
+from molgcn_benchmark.graphs import graphs, mesh, random_graph
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 
 HEADER = """\
 Microseconds, float32, medians of interleaved repeats; sums are checked against float64 first. The graphs are made at

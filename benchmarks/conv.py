@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.convs import Case, Row, compare, molecule_case, random_case
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown, write_text
+from molgcn_benchmark.convs import Case, Row, compare, molecule_case, random_case
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown, write_text
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_molecules
 

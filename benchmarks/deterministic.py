@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.epochs import KEY, measure
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table, write_markdown
+from molgcn_benchmark.epochs import KEY, measure
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import Table, write_markdown
 
 PLAIN = {"hidden_channels": 32, "num_layers": 28, "norm": None, "residual": False, "last_activation": False, "head_layers": 0}
 DEFAULT = {"hidden_channels": 64, "num_layers": 6, "norm": "batch", "last_activation": True, "head_layers": 1}

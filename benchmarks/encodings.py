@@ -10,8 +10,8 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.data.encodings import batch_encodings, set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.epochs import KEY, PAIRS, measure
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.report import epochs_sheet, markdown
-from molgcn.benchmark.results import Table, write_markdown
+from molgcn_benchmark.epochs import KEY, PAIRS, measure
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.report import epochs_sheet, markdown
+from molgcn_benchmark.results import Table, write_markdown
 
 
 def main() -> None:

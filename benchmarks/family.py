@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.family import CANDIDATES, KEY, NETWORKS, WORKS, measure, sheet
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table, write_markdown
+from molgcn_benchmark.family import CANDIDATES, KEY, NETWORKS, WORKS, measure, sheet
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import Table, write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 

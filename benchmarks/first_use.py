@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 
 SMALL, LARGE = 18, 150  # atoms of the largest molecule; molecules larger than a tile need other code
 WORK = [(hidden, None, precision, 1024, SMALL) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
@@ -21,7 +21,7 @@ WORK += [(hidden, None, "highest", 4096, LARGE) for hidden in (32, 64, 96)]
 STEP = """
 import sys, time
 import numpy as np, torch
-from molgcn.benchmark.candidates import fused_loss
+from molgcn_benchmark.candidates import fused_loss
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 hidden, molecules, largest = (int(sys.argv[place]) for place in (1, 4, 5))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.loaders import KEY, measure, memory_lines
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.report import loaders_sheet, markdown
-from molgcn.benchmark.results import Table, write_markdown
+from molgcn_benchmark.loaders import KEY, measure, memory_lines
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.report import loaders_sheet, markdown
+from molgcn_benchmark.results import Table, write_markdown
 from molgcn.data import PackedMolecules
 
 

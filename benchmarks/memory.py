@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.batches import random_batch
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
+from molgcn_benchmark.batches import random_batch
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.process.memory import peak_resident_mb, resident_mb, restart_peak

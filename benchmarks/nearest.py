@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from rdkit import Chem, DataStructs, rdBase
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 from molgcn.domain.fingerprints import morgan_fingerprints
 from molgcn.domain.nearest import NearestNeighbour
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.networks import KEY, measure, networks, sheet
-from molgcn.benchmark.results import Table, write_markdown
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.networks import KEY, measure, networks, sheet
+from molgcn_benchmark.results import Table, write_markdown
 
 
 def main() -> None:

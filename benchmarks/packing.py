@@ -84,8 +84,8 @@ def main() -> None:
 def say(arguments: argparse.Namespace, found: dict[str, float], peak: float) -> None:
     import torch  # here, since worker processes import this file
 
-    from molgcn.benchmark.machine import machine
-    from molgcn.benchmark.results import write_markdown
+    from molgcn_benchmark.machine import machine
+    from molgcn_benchmark.results import write_markdown
 
     cells = (
         f"{arguments.rows:,} | {found['molecules']:,} | {arguments.features} | {found['set_mb']:.0f} | {peak:,.0f} | {found['seconds']:.0f}"

@@ -9,9 +9,9 @@ def main() -> None:
     import torch
     from rdkit import Chem, rdBase
 
-    from molgcn.benchmark.machine import machine
-    from molgcn.benchmark.results import write_markdown, write_text
-    from molgcn.benchmark.screening import BATCH, Shape, screen
+    from molgcn_benchmark.machine import machine
+    from molgcn_benchmark.results import write_markdown, write_text
+    from molgcn_benchmark.screening import BATCH, Shape, screen
     from molgcn.resources import resource
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from molgcn.benchmark import epochs, family, learning, loaders, published, steps
-from molgcn.benchmark.plots import write_plots
-from molgcn.benchmark.report import sheets, write_report
-from molgcn.benchmark.results import Results, Row, Table, read_facts
+from molgcn_benchmark import epochs, family, learning, loaders, published, steps
+from molgcn_benchmark.plots import write_plots
+from molgcn_benchmark.report import sheets, write_report
+from molgcn_benchmark.results import Results, Row, Table, read_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.report import markdown
-from molgcn.benchmark.results import Table, write_markdown
-from molgcn.benchmark.side_by_side import KEY, measure, sheet
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.report import markdown
+from molgcn_benchmark.results import Table, write_markdown
+from molgcn_benchmark.side_by_side import KEY, measure, sheet
 from molgcn.training.gpus_of_job import MPS, mps_runs
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.candidates import CANDIDATES, CAPTURED
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import SAME, Table, check_machine, write_json
-from molgcn.benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
+from molgcn_benchmark.candidates import CANDIDATES, CAPTURED
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import SAME, Table, check_machine, write_json
+from molgcn_benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 

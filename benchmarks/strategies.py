@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import write_markdown
-from molgcn.benchmark.strategies import Work, measure, table
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
+from molgcn_benchmark.strategies import Work, measure, table
 from molgcn.data import PackedMolecules
 
 ZINC12K = {"norm": "batch", "residual": True, "last_activation": True, "add_self_loops": False}

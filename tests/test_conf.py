@@ -11,7 +11,7 @@ from conf_cases import CONF, options, values
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from molgcn.benchmark.config import BenchmarkConfig
+from molgcn_benchmark.config import BenchmarkConfig
 from molgcn.config.overrides import compose_config
 from molgcn.config.run import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
 from molgcn.config.training import TrainingConfig
@@ -182,7 +182,7 @@ def test_every_key_has_a_comment(path):
         ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
         ("molgcn.explain.__main__", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
-        ("molgcn.benchmark.__main__", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
+        ("molgcn_benchmark.__main__", ["python -m molgcn_benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
     ],
 )

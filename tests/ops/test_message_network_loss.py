@@ -11,7 +11,7 @@ from merged_leaves_cases import inputs_of, summed
 from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
 
-from molgcn.benchmark.measure import count_kernels
+from molgcn_benchmark.measure import count_kernels
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops import (
     Epilogue,

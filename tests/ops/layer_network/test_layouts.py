@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from molgcn.benchmark.family import KEY, network
-from molgcn.benchmark.family import NETWORKS as FAMILY
-from molgcn.benchmark.results import Table
+from molgcn_benchmark.family import KEY, network
+from molgcn_benchmark.family import NETWORKS as FAMILY
+from molgcn_benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.nn.fused_layers import layer_call
 from molgcn.ops.layer_network.backward import backward_of
