@@ -1,4 +1,4 @@
-"""Compare with Chemprop on MoleculeNet: `python benchmarks/chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
+"""Compare with Chemprop on MoleculeNet: `python benchmarks/beside_chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
 
 Both programs train on the same molecules and splits, from the same seeds. Chemprop has its defaults. For each seed this project draws the
 split once. Runs follow each other, or with `--workers N` go side by side. Rows that are in the table are not measured again.
@@ -22,11 +22,11 @@ from threading import Lock
 import numpy as np
 import torch
 
+from molgcn.metrics import errors_of
+from molgcn.metrics.classes import class_metrics
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.paired import KEY, mean_standardised_difference, sheet
 from molgcn_benchmark.results import Row, Table, write_markdown
-from molgcn.metrics import errors_of
-from molgcn.metrics.classes import class_metrics
 
 TIMED = Path(__file__).with_name("timed_fit.py")
 REGRESSION = ("esol", "freesolv", "lipophilicity")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data.config import DatasetConfig
+from molgcn.data.load import load_molecules
 from molgcn_benchmark.convs import Case, Row, compare, molecule_case, random_case
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import write_markdown, write_text
-from molgcn.data.config import DatasetConfig
-from molgcn.data.load import load_molecules
 
 HEADER = """\
 One layer, float32, ms, median of interleaved repeats, numbers checked against float64 first. PyG is timed as written, with edges normalised

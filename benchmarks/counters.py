@@ -9,15 +9,15 @@ from pathlib import Path
 
 import torch
 
+from molgcn.config.run import ModelConfig
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
 from molgcn_benchmark.batches import training_batch
 from molgcn_benchmark.candidates import build
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.nsight_compute import STALLS, Launch, Metric, call_between_marks, percentage, profile
 from molgcn_benchmark.results import write_text
 from molgcn_benchmark.weights import steady_model
-from molgcn.config.run import ModelConfig
-from molgcn.data import PackedMolecules
-from molgcn.errors import UserError
 
 METRICS = {
     "time, us": Metric(("gpu__time_duration.sum",), 1e-3),

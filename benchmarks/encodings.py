@@ -10,11 +10,11 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
-from molgcn_benchmark.machine import machine
-from molgcn_benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.data.encodings import batch_encodings, set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 
 STEPS = (20, 32)
 COMPARED = 1000  # number of molecules that are encoded by PyG and in float64

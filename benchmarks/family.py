@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
 from molgcn_benchmark.family import CANDIDATES, KEY, NETWORKS, WORKS, measure, sheet
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import Table, write_markdown
-from molgcn.data import PackedMolecules
-from molgcn.errors import UserError
 
 
 def read(arguments: argparse.Namespace) -> PackedMolecules:

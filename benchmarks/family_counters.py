@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
 from molgcn_benchmark.bounds import KEY, METRICS, kernel_rows, sheet
 from molgcn_benchmark.family import NETWORKS, fused_step
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.nsight_compute import call_between_marks, profile
 from molgcn_benchmark.results import Table, write_markdown
-from molgcn.data import PackedMolecules
-from molgcn.errors import UserError
 
 DEPTH = 3
 

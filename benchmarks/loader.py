@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data import PackedMolecules
 from molgcn_benchmark.loaders import KEY, measure, memory_lines
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.report import loaders_sheet, markdown
 from molgcn_benchmark.results import Table, write_markdown
-from molgcn.data import PackedMolecules
 
 
 def read(arguments: argparse.Namespace) -> PackedMolecules:

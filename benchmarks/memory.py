@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from molgcn_benchmark.batches import random_batch
-from molgcn_benchmark.machine import machine
-from molgcn_benchmark.results import write_markdown
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.process.memory import peak_resident_mb, resident_mb, restart_peak
+from molgcn_benchmark.batches import random_batch
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 
 WORK = [(hidden, layers, norm) for hidden, layers, norm in ((32, 28, None), (32, 12, None), (64, 6, "batch"))]
 BACKENDS = ("fused", "pyg")

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from rdkit import Chem, DataStructs, rdBase
 
-from molgcn_benchmark.machine import machine
-from molgcn_benchmark.results import write_markdown
 from molgcn.domain.fingerprints import morgan_fingerprints
 from molgcn.domain.nearest import NearestNeighbour
+from molgcn_benchmark.machine import machine
+from molgcn_benchmark.results import write_markdown
 
 REPEATS = 5
 

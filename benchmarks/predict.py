@@ -9,10 +9,10 @@ def main() -> None:
     import torch
     from rdkit import Chem, rdBase
 
+    from molgcn.resources import resource
     from molgcn_benchmark.machine import machine
     from molgcn_benchmark.results import write_markdown, write_text
     from molgcn_benchmark.screening import BATCH, Shape, screen
-    from molgcn.resources import resource
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
+from molgcn.training.gpus_of_job import MPS, mps_runs
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.report import markdown
 from molgcn_benchmark.results import Table, write_markdown
 from molgcn_benchmark.side_by_side import KEY, measure, sheet
-from molgcn.training.gpus_of_job import MPS, mps_runs
 
 
 def main() -> None:

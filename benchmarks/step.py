@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
 from molgcn_benchmark.candidates import CANDIDATES, CAPTURED
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import SAME, Table, check_machine, write_json
 from molgcn_benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
-from molgcn.data import PackedMolecules
-from molgcn.errors import UserError
 
 PRECISION = "float32_matmul_precision"  # name of a fact of the machine
 

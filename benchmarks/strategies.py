@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from molgcn.data import PackedMolecules
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import write_markdown
 from molgcn_benchmark.strategies import Work, measure, table
-from molgcn.data import PackedMolecules
 
 ZINC12K = {"norm": "batch", "residual": True, "last_activation": True, "add_self_loops": False}
 WORK = (

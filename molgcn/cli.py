@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
+from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, search_path, values_of
 from molgcn.errors import UserError
 from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.process.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
@@ -56,16 +56,18 @@ def run_app(
     job: Callable[[Any], Any],
     prepare: Callable[[list[str]], list[str]] | None = None,
     imports: Sequence[str] = (),
+    folders: Sequence[Path] | None = None,
 ) -> None:
     """Run a Hydra application and show each UserError as one paragraph.
 
     A UserError ends its job, and the process then exits with code 2. In a multirun the other jobs go on, also after a bug in one of them.
 
     Args:
-        config_name: the file under conf/, without its ending.
+        config_name: the primary file, without its ending.
         job: the function that takes the composed configuration.
         prepare: a function that may rewrite the command line first, or None.
         imports: modules of the job that take seconds to import. Until they are imported, Ctrl-C ends the process at once.
+        folders: folders of the configuration's files, the primary one in the first. None means conf/ alone.
     """
     failures: list[str] = []
     left: list[BrokenPipeError] = []
@@ -91,16 +93,16 @@ def run_app(
             failures.append(str(mistake or error))
             return None
 
-    conf = resource("conf")
+    conf, *others = folders or [resource("conf")]
     arguments = sys.argv[1:]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions reach us, and a real bug shows its whole traceback
     try:
         arguments, presets = own_presets(quote_paths(arguments))
         if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
-            check_overrides(arguments, conf, config_name, presets)
+            check_overrides(arguments, conf, config_name, [*others, *presets])
         if prepare is not None:
             arguments = prepare(arguments)
-        sys.argv[1:] = arguments
+        sys.argv[1:] = [*search_path(others), *arguments]
         if {"--multirun", "-m"} & set(arguments):  # its jobs may run in other processes, which must end first
             raise_on_interrupt()
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()

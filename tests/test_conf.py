@@ -7,11 +7,10 @@ from typing import get_type_hints
 
 import pytest
 import yaml
-from conf_cases import CONF, options, values
+from conf_cases import CONF, PRIMARIES, options, values
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from molgcn_benchmark.config import BenchmarkConfig
 from molgcn.config.overrides import compose_config
 from molgcn.config.run import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
 from molgcn.config.training import TrainingConfig
@@ -25,8 +24,9 @@ from molgcn.nn.registry import get_kind
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
+from molgcn_benchmark.config import BenchmarkConfig
 
-FILES = sorted(CONF.rglob("*.yaml"))
+FILES = sorted(path for folder in {*PRIMARIES.values()} for path in folder.rglob("*.yaml"))
 DATACLASSES = {
     "train": Config,
     "predict": PredictConfig,
@@ -40,7 +40,7 @@ GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(
 
 
 # --- composition ---
-@pytest.mark.parametrize(("primary", "choice"), [(p.stem, choice) for p in CONF.glob("*.yaml") for choice in [None, *options(p.stem)]])
+@pytest.mark.parametrize(("primary", "choice"), [(name, choice) for name in DATACLASSES for choice in [None, *options(name)]])
 def test_every_option_of_every_group_composes(primary, choice):
     parse(DATACLASSES[primary], values(primary, [] if choice is None else [choice]))
 
@@ -51,7 +51,8 @@ def test_jobs_stay_in_the_folder_where_they_were_started(primary):
 
 
 def test_every_group_belongs_to_a_command():
-    used = {choice.split("=")[0] for primary in CONF.glob("*.yaml") for choice in options(primary.stem)}
+    assert PRIMARIES.keys() == DATACLASSES.keys()
+    used = {choice.split("=")[0] for primary in DATACLASSES for choice in options(primary)} - {"benchmark"}
     assert {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"} == used
 
 
@@ -157,7 +158,7 @@ def leaves(node, path=()):
             yield key.start_mark.line, ".".join(name)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONF).as_posix())
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONF.parent).as_posix())
 def test_every_key_has_a_comment(path):
     lines = path.read_text().splitlines()
     bare = []
@@ -182,7 +183,7 @@ def test_every_key_has_a_comment(path):
         ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
         ("molgcn.explain.__main__", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
-        ("molgcn_benchmark.__main__", ["python -m molgcn_benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
+        ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
     ],
 )
@@ -201,7 +202,7 @@ def test_help_is_worth_reading(cli, tmp_path, module, mentions):
 
 def test_the_examples_of_the_help_page_compose():
     for name in ("default", *(name for name in DATACLASSES if name != "train")):
-        text = yaml.safe_load((CONF / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
+        text = yaml.safe_load((PRIMARIES.get(name, CONF) / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
         commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
         assert commands
         for program, arguments in commands:

@@ -36,7 +36,6 @@ LAYERS = [
     "cli",
     "evaluate export predict",
     "explain fingerprint model",
-    "benchmark",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
 

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from molgcn_benchmark.graphs import GraphCase
-from molgcn_benchmark.measure import interleaved, medians, milliseconds
 from molgcn.errors import UserError
 from molgcn.ops import aggregate, renumber
+from molgcn_benchmark.graphs import GraphCase
+from molgcn_benchmark.measure import interleaved, medians, milliseconds
 
 BOUND = 1e-5  # largest relative L2 error against float64
 Calls = dict[str, Callable[[], object]]

@@ -12,16 +12,16 @@ from typing import Any
 
 from rich.console import Console
 
+from molgcn.data import PackedMolecules
+from molgcn.data.config import DatasetConfig
+from molgcn.data.datamodule import load_once
+from molgcn.errors import UserError
 from molgcn_benchmark import epochs, learning, loaders, published, steps
 from molgcn_benchmark.config import BenchmarkConfig
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.plots import write_plots
 from molgcn_benchmark.report import print_sheets, sheets, write_report
 from molgcn_benchmark.results import Results, Row, Table
-from molgcn.data import PackedMolecules
-from molgcn.data.config import DatasetConfig
-from molgcn.data.datamodule import load_once
-from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
 PARTS = {"steps": steps, "published": published, "loaders": loaders, "epochs": epochs, "learning": learning}

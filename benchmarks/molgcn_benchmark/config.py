@@ -1,4 +1,4 @@
-"""The checked dataclass of conf/benchmark.yaml."""
+"""The checked dataclass of benchmarks/conf/benchmark.yaml."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 import torch
 
-from molgcn_benchmark.candidates import CAPTURED
-from molgcn_benchmark.steps import WORKS
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
+from molgcn_benchmark.candidates import CAPTURED
+from molgcn_benchmark.steps import WORKS
 
 Part = Literal["steps", "published", "loaders", "epochs", "learning"]
 CandidateName = Literal["fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled"]
@@ -72,7 +72,7 @@ class LearningConfig:
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
-    """The configuration of conf/benchmark.yaml."""
+    """The configuration of benchmarks/conf/benchmark.yaml."""
 
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     parts: tuple[Part, ...] = ("steps", "loaders", "epochs", "learning")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from molgcn_benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+from molgcn_benchmark.measure import interleaved, medians
 
 WORKS = ("forward", "forward and backward", "with the edge weights' gradient")
 BOUND = 1e-5  # largest relative L2 error against float64

@@ -13,9 +13,6 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 
-from molgcn_benchmark.measure import milliseconds, synchronize
-from molgcn_benchmark.recorder import Recorder
-from molgcn_benchmark.results import Row, Table
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.nn.batch_layout import batch_layout
@@ -25,6 +22,9 @@ from molgcn.training.module import MoleculeModule
 from molgcn.training.throughput import Throughput
 from molgcn.training.train import build_module, quieten
 from molgcn.training.trainer import build_trainer
+from molgcn_benchmark.measure import milliseconds, synchronize
+from molgcn_benchmark.recorder import Recorder
+from molgcn_benchmark.results import Row, Table
 
 KEY = ("dataset", "device", "backend", "loader", "workers", "num_layers", "batch_size", "hidden_channels", "norm")
 PAIRS = (("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg"))

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from molgcn_benchmark.batches import random_batch
-from molgcn_benchmark.candidates import capture
-from molgcn_benchmark.measure import count_kernels, interleaved, medians
-from molgcn_benchmark.memory import captured_mb, peak_mb
-from molgcn_benchmark.results import Row, Table
 from molgcn.config.run import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.ops.head_loss import Objective
 from molgcn.training.clipped_adam import ClippedAdam
+from molgcn_benchmark.batches import random_batch
+from molgcn_benchmark.candidates import capture
+from molgcn_benchmark.measure import count_kernels, interleaved, medians
+from molgcn_benchmark.memory import captured_mb, peak_mb
+from molgcn_benchmark.results import Row, Table
 
 PLUS = {"residual": True, "feed_forward": True, "feed_forward_norm": "batch", "pool": "sum", "head_layers": 2}
 BATCH, LAYER = {"norm": "batch", "residual": True}, {"norm": "layer", "residual": True}

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.errors import UserError
 from molgcn_benchmark.aggregation import Calls, times
 from molgcn_benchmark.graphs import GraphCase
 from molgcn_benchmark.memory import peak_mb
-from molgcn.errors import UserError
 
 # Largest relative L2 differences from PyG of the output and of the input's gradient, both float32. GAT's is larger: where rounding takes a
 # score across zero, the leaky relu has another slope.

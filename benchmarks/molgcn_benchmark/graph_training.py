@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.errors import UserError
 from molgcn_benchmark.aggregation import times
 from molgcn_benchmark.graphs import GraphCase
-from molgcn.errors import UserError
 
 NETWORKS = ("GCN", "SAGE", "GAT, 8 heads")
 FEATURES, HIDDEN, CLASSES = 128, 128, 40  # as on ogbn-arxiv

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from molgcn_benchmark.epochs import EpochClock, device_of, prepare
-from molgcn_benchmark.recorder import Recorder
-from molgcn_benchmark.results import Row, Table
 from molgcn.tasks.regression import Regression
 from molgcn.training.throughput import Throughput
 from molgcn.training.train import quieten
 from molgcn.training.trainer import build_trainer
+from molgcn_benchmark.epochs import EpochClock, device_of, prepare
+from molgcn_benchmark.recorder import Recorder
+from molgcn_benchmark.results import Row, Table
 
 KEY = ("dataset", "device", "backend", "num_layers", "batch_size", "hidden_channels", "norm", "lr", "epochs", "seed", "epoch")
 BACKENDS = ("fused", "pyg")  # each with its own loader: the same molecules in the same order

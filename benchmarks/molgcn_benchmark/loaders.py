@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from molgcn_benchmark.measure import interleaved, medians
-from molgcn_benchmark.results import Row, Table
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed_arrays import ARRAYS
+from molgcn_benchmark.measure import interleaved, medians
+from molgcn_benchmark.results import Row, Table
 
 BATCH_SIZES = (4096, 128)
 KEY = ("dataset", "device", "loader", "batch_size")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from molgcn_benchmark.results import Row, Table
 from molgcn.config.overrides import compose_config
 from molgcn.config.run import Config, parse
 from molgcn.data.load import load_molecules
@@ -18,6 +17,7 @@ from molgcn.resources import resource
 from molgcn.training.restore import load_module
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
+from molgcn_benchmark.results import Row, Table
 
 KEY = ("data", "network", "seed")
 QUIET = ["logger=csv", "training.report=false", "trainer.enable_progress_bar=false"]

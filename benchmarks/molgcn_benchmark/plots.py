@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 from molgcn_benchmark.report import network, same_size
 from molgcn_benchmark.results import Results, Row
-from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 
 _WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "step with Adam"}
 _SPLIT = {"data": "#7a6bb0", "forward": "#1f6fb4", "backward": "#5aa7d6", "optimiser": "#d1632a", "the loop and the rest": "#b9bec4"}

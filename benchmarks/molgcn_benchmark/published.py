@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import torch
 
+from molgcn.data import GraphBatch, PackedMolecules
 from molgcn_benchmark.batches import random_batch
 from molgcn_benchmark.candidates import Candidate, build
 from molgcn_benchmark.measure import synchronize
 from molgcn_benchmark.results import Row, Table
 from molgcn_benchmark.steps import Grid, check
 from molgcn_benchmark.weights import exact, steady_model
-from molgcn.data import GraphBatch, PackedMolecules
 
 KEY = ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm")
 WORKS = ("forward", "backward", "training")

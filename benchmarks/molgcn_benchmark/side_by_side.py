@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from lightning import Trainer
 
+from molgcn.data.workers import available_cores
+from molgcn.training.train import train
 from molgcn_benchmark.epochs import EpochClock
 from molgcn_benchmark.networks import QUIET, configuration
 from molgcn_benchmark.report import Sheet
 from molgcn_benchmark.results import Row
-from molgcn.data.workers import available_cores
-from molgcn.training.train import train
 
 KEY = ("device", "mps", "processes")
 WAIT = 300  # seconds after which a process that waits for the others gives up

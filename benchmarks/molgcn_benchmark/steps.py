@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config.run import ModelConfig
+from molgcn.data import GraphBatch, PackedMolecules
+from molgcn.errors import UserError
 from molgcn_benchmark.batches import training_batch
 from molgcn_benchmark.candidates import CAPTURED, Candidate, build
 from molgcn_benchmark.measure import count_kernels, interleaved, medians
 from molgcn_benchmark.results import Row, Table
 from molgcn_benchmark.weights import error, exact, steady_model
-from molgcn.config.run import ModelConfig
-from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.errors import UserError
 
 # Largest relative L2 errors of outputs and gradients against float64, by torch's float32 matmul precision. Below float32 some activations
 # of 28 layers fall on the other side of zero (the emulated kernels have 2e-3 and 6e-2 with TF32, 3e-2 and 3e-1 with bf16).

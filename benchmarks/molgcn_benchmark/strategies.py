@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn_benchmark.batches import random_batch
-from molgcn_benchmark.candidates import build, capture, fused_loss
-from molgcn_benchmark.measure import interleaved, medians
 from molgcn.config.run import ModelConfig
 from molgcn.config.strategies import STRATEGIES
 from molgcn.data import PackedMolecules
@@ -19,6 +16,9 @@ from molgcn.nn import GCN
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH
 from molgcn.ops.message_network_cuda import automatic
+from molgcn_benchmark.batches import random_batch
+from molgcn_benchmark.candidates import build, capture, fused_loss
+from molgcn_benchmark.measure import interleaved, medians
 
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
 

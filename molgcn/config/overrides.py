@@ -102,7 +102,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             raise UserError(
                 f"{' and '.join(given)} name {key} {len(given)} times, and one of them would be left out. Give it once.{several}"
             )
-    groups = _groups_of(conf, config_name)
+    groups = _groups_of(config_name, [conf, *presets])
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:
         _check_options(override, [conf, *presets])
@@ -171,11 +171,11 @@ def parse_override(argument: str) -> Override:
         ) from None
 
 
-def _groups_of(conf: Path, config_name: str) -> set[str]:
-    """Return the groups below `conf` that a primary file chooses from in its defaults list, such as "model"."""
-    defaults = OmegaConf.load(conf / f"{config_name}.yaml")["defaults"]  # type: ignore[index]
+def _groups_of(config_name: str, folders: Sequence[Path]) -> set[str]:
+    """Return the groups in the folders that the primary file, in the first, chooses from in its defaults list, such as "model"."""
+    defaults = OmegaConf.load(folders[0] / f"{config_name}.yaml")["defaults"]  # type: ignore[index]
     named = {str(key).rpartition(" ")[2] for choice in defaults if choice != "_self_" for key in choice}
-    return {name for name in named if (conf / name).is_dir()}
+    return {name for name in named if any((folder / name).is_dir() for folder in folders)}
 
 
 def _first_choice(override: Override) -> Iterator[str]:
@@ -215,8 +215,7 @@ def compose_config(overrides: Sequence[str], conf: Path, config_name: str, prese
     Raises:
         UserError: when Hydra cannot compose it.
     """
-    path = [quote(f"file://{folder.resolve()}") for folder in presets]
-    overrides = [*overrides, *([f"hydra.searchpath=[{','.join(path)}]"] if path else [])]
+    overrides = [*overrides, *search_path(presets)]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
@@ -225,6 +224,12 @@ def compose_config(overrides: Sequence[str], conf: Path, config_name: str, prese
             if "hydra/launcher" in str(error):
                 raise UserError("launcher= needs its packages: pip install molgcn[launchers]. Without it jobs run one by one.") from error
             raise misfit(error) from error
+
+
+def search_path(folders: Sequence[Path]) -> list[str]:
+    """Return the override with which Hydra looks for files in these folders too; none where there are no folders."""
+    paths = [quote(f"file://{folder.resolve()}") for folder in folders]
+    return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
 def misfit(error: HydraException) -> UserError:

@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
-from molgcn_benchmark.batches import random_batch, training_batch
 from molgcn.config.run import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.layout import BatchLayout
+from molgcn_benchmark.batches import random_batch, training_batch
 
 
 def test_molecules_are_drawn_once_before_they_are_drawn_again():

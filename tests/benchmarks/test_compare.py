@@ -7,15 +7,15 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from molgcn_benchmark.__main__ import main
-from molgcn_benchmark.compare import PARTS, compare, data_label, measurements, training_values
-from molgcn_benchmark.config import BenchmarkConfig
-from molgcn_benchmark.results import Table
-from molgcn_benchmark.steps import Grid
 from molgcn.config.run import parse
 from molgcn.data import PackedMolecules
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
+from molgcn_benchmark.command import main
+from molgcn_benchmark.compare import PARTS, compare, data_label, measurements, training_values
+from molgcn_benchmark.config import BenchmarkConfig
+from molgcn_benchmark.results import Table
+from molgcn_benchmark.steps import Grid
 
 TINY = {
     "dataset": {"name": "builtin", "targets": ["logp"], "subset": 200, "features": "zinc"},
@@ -114,7 +114,7 @@ def test_mistakes_are_named(tmp_path, changes, message):
 
 
 def test_every_option_reaches_what_it_is_for():
-    """Keys of conf/benchmark.yaml are arguments of the functions that measure."""
+    """Keys of benchmarks/conf/benchmark.yaml are arguments of the functions that measure."""
     options = {
         "norm": "layer",
         "steps": {"candidates": ["fused", "pyg"], "works": ["step"], "repeats": 4, "warm_up": 5},

@@ -4,10 +4,10 @@ import pytest
 from compiler import needs_extension
 from torch.nn.modules.module import register_module_forward_hook
 
-from molgcn_benchmark.convs import WORKS, compare, molecule_case, random_case
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import FusedGCNConv
+from molgcn_benchmark.convs import WORKS, compare, molecule_case, random_case
 
 pytestmark = needs_extension
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from molgcn_benchmark.nsight_compute import Launch
 from molgcn.errors import UserError
+from molgcn_benchmark.nsight_compute import Launch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "counters.py"
 

@@ -1,10 +1,10 @@
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 
-from molgcn_benchmark.epochs import KEY, PAIRS, EpochClock, measure, prepare
-from molgcn_benchmark.results import Table
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.trainer import build_trainer
+from molgcn_benchmark.epochs import KEY, PAIRS, EpochClock, measure, prepare
+from molgcn_benchmark.results import Table
 
 TINY = {
     "dataset": {"name": "builtin", "targets": ["logp"], "subset": 200, "features": "zinc", "batch_size": 64},

@@ -4,10 +4,10 @@ import pytest
 import torch
 from compiler import needs_extension
 
-from molgcn_benchmark.family import KEY, NETWORKS, fused_step, measure, network, sheet
-from molgcn_benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+from molgcn_benchmark.family import KEY, NETWORKS, fused_step, measure, network, sheet
+from molgcn_benchmark.results import Table
 
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N", "CC#N"]
 

@@ -1,8 +1,8 @@
 import torch
 
+from molgcn.data import PackedMolecules
 from molgcn_benchmark.loaders import KEY, measure
 from molgcn_benchmark.results import Table
-from molgcn.data import PackedMolecules
 
 
 def test_every_loader_batch_size_and_number_of_workers_once(tmp_path):

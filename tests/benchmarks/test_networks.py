@@ -1,9 +1,9 @@
 import pytest
 
-from molgcn_benchmark.networks import KEY, error, measure, networks, sheet
-from molgcn_benchmark.results import Table
 from molgcn.nn.registry import layer_names
 from molgcn.training.result import RunResult
+from molgcn_benchmark.networks import KEY, error, measure, networks, sheet
+from molgcn_benchmark.results import Table
 
 LAYERS = layer_names()  # before other tests register layers
 COMMON = ["trainer.max_epochs=1", "trainer.accelerator=cpu", "model.hidden_channels=8", "model.num_layers=2"]

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from molgcn_benchmark.nsight_compute import Metric, launches, profile
 from molgcn.errors import UserError
+from molgcn_benchmark.nsight_compute import Metric, launches, profile
 
 METRICS = {
     "time, us": Metric(("gpu__time_duration.sum",), 1e-3),

@@ -2,11 +2,11 @@ import pytest
 from compiler import needs_extension
 from torch.nn.modules.module import register_module_forward_hook
 
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
 from molgcn_benchmark import published
 from molgcn_benchmark.results import Table
 from molgcn_benchmark.steps import Grid
-from molgcn.data import PackedMolecules
-from molgcn.nn import GCN
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from molgcn_benchmark.results import Results, Table, check_machine, write_json, write_markdown
 from molgcn.errors import UserError
+from molgcn_benchmark.results import Results, Table, check_machine, write_json, write_markdown
 
 FACTS = {"cpu": "C", "threads": 2, "torch": "2", "molgcn": "1", "date": "today"}
 
@@ -85,6 +85,6 @@ def test_a_report_has_its_facts_and_wrapped_paragraphs(tmp_path):
 
 def test_a_script_makes_the_folder_of_its_report(tmp_path, monkeypatch):
     output = tmp_path / "new" / "report.md"
-    monkeypatch.setattr(sys, "argv", ["chemprop.py", "--data", str(tmp_path), "--chemprop", "true", "--sets", "--output", str(output)])
-    runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "chemprop.py"), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["", "--data", str(tmp_path), "--chemprop", "true", "--sets", "--output", str(output)])
+    runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "beside_chemprop.py"), run_name="__main__")
     assert output.read_text().startswith("# Chemprop beside this project\n")

@@ -5,13 +5,13 @@ import torch
 from compiler import needs_extension
 from torch.nn.modules.module import register_module_forward_hook
 
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.nn import GCN
 from molgcn_benchmark.candidates import build
 from molgcn_benchmark.results import Table
 from molgcn_benchmark.steps import KEY, WORKS, Grid, check, measure
 from molgcn_benchmark.weights import exact
-from molgcn.data import PackedMolecules
-from molgcn.errors import UserError
-from molgcn.nn import GCN
 
 CPU = torch.device("cpu")
 CANDIDATES = ("fused", "pyg", "pyg_hoisted")

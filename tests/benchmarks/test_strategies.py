@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from molgcn_benchmark.candidates import build, capture
-from molgcn_benchmark.strategies import Row, Work, strategies_for, table
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.message_network_cuda import automatic
+from molgcn_benchmark.candidates import build, capture
+from molgcn_benchmark.strategies import Row, Work, strategies_for, table
 
 
 def test_table_names_what_auto_takes():

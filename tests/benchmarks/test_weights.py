@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from molgcn_benchmark.weights import error, exact, steady_model, zero_of
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.nn import GCN
+from molgcn_benchmark.weights import error, exact, steady_model, zero_of
 
 
 @pytest.fixture(scope="module")

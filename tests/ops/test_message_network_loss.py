@@ -11,7 +11,6 @@ from merged_leaves_cases import inputs_of, summed
 from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
 
-from molgcn_benchmark.measure import count_kernels
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops import (
     Epilogue,
@@ -23,6 +22,7 @@ from molgcn.ops import (
 )
 from molgcn.ops.head_loss import LOSSES, Objective, head_loss_reference
 from molgcn.ops.message_network_cuda import fuses_loss
+from molgcn_benchmark.measure import count_kernels
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]

@@ -7,10 +7,10 @@ from gpu_cases import on_gpu
 from stack_cases import changed, converted, leaves, random_batch, random_inputs, worst
 from torch.nn import functional as F
 
-from molgcn_benchmark.measure import count_kernels
 from molgcn.nn import GCN
 from molgcn.ops import Epilogue, message_network, message_network_cuda, message_network_reference
 from molgcn.ops.gcn_tile_plan import next_fit
+from molgcn_benchmark.measure import count_kernels
 
 SIZES = [5, 9, 18, 1, 30, 7, 40, 64, 3, 130]
 

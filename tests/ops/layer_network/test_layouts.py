@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from molgcn_benchmark.family import KEY, network
-from molgcn_benchmark.family import NETWORKS as FAMILY
-from molgcn_benchmark.results import Table
 from molgcn.data import PackedMolecules
 from molgcn.nn.fused_layers import layer_call
 from molgcn.ops.layer_network.backward import backward_of
@@ -16,6 +13,9 @@ from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
 from molgcn.ops.layer_network.tiles_program import again_passes, backward_passes
+from molgcn_benchmark.family import KEY, network
+from molgcn_benchmark.family import NETWORKS as FAMILY
+from molgcn_benchmark.results import Table
 
 SIZES = Sizes(94_652, 3)  # 4,096 molecules of ZINC, whose bonds are of three kinds
 MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv", KEY)
