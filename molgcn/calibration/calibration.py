@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from molgcn.calibration.conformal import Conformal, Sets, score_of
 from molgcn.calibration.isotonic import Isotonic
+from molgcn.calibration.methods import can_learn
 from molgcn.calibration.outputs import Classes, Numbers, Output, num_classes, outputs_of
 from molgcn.calibration.platt import Platt
 from molgcn.calibration.zscaling import ZScaling
@@ -39,7 +40,7 @@ class TargetCalibration:
 
     @classmethod
     def fit(cls, output: Output, true: np.ndarray, methods: Sequence[str], alpha: float, sets: Sets) -> TargetCalibration:
-        """Fit methods on one target.
+        """Fit methods on one target; none where its true values do not suffice, see :func:`molgcn.calibration.methods.can_learn`.
 
         Args:
             output: the predictions for n molecules.
@@ -50,6 +51,7 @@ class TargetCalibration:
         """
         known = ~np.isnan(true) & output.finite
         seen, true = output[known], true[known].astype(np.float64)
+        methods = methods if can_learn(output, true) else ()
         return cls(
             int(known.sum()),
             ZScaling.fit(seen, true) if isinstance(seen, Numbers) and "zscaling" in methods else None,
@@ -66,6 +68,11 @@ class TargetCalibration:
         """Return calibrated probabilities [M, C], or None where they were not calibrated."""
         method = self.platt or self.isotonic
         return method.probabilities(output) if method is not None and isinstance(output, Classes) else None
+
+    @property
+    def fitted(self) -> bool:
+        """Whether any method was fitted."""
+        return any(one is not None for one in (self.zscaling, self.isotonic, self.platt, self.conformal))
 
     def fits(self, output: Output) -> bool:
         """Return whether the calibration is for predictions of this kind."""
@@ -105,7 +112,7 @@ class Calibration:
     @property
     def described(self) -> str:
         """A text that says what it was fitted on."""
-        counts = sorted({target.molecules for target in self.targets})
+        counts = sorted({target.molecules for target in self.targets if target.fitted} or {0})
         number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
         if self.approximate:
             return f"calibrated on {number} validation molecules, which chose the weights: approximate"

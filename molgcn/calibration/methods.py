@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from molgcn.calibration.outputs import Classes, Output, outputs_of
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
 
+log = logging.getLogger(__name__)
 METHODS = ("zscaling", "isotonic", "platt", "conformal")
 _OF_CLASSES = ("isotonic", "platt")
 
@@ -48,8 +50,13 @@ def suits(name: str, output: Output) -> bool:
     return name not in _OF_CLASSES and (name != "zscaling" or output.std is not None)
 
 
-def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha: float, part: str) -> list[str]:
-    """Check that there are labels to calibrate on, and return the targets with too few for conformal prediction.
+def can_learn(output: Output, true: np.ndarray) -> bool:
+    """Return whether a target can be calibrated on true values [n], NaN where missing: any numbers, or labels of two classes or more."""
+    return len(np.unique(true[~np.isnan(true)])) > isinstance(output, Classes)
+
+
+def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha: float, part: str) -> None:
+    """Warn of targets that stay uncalibrated for want of labels, and of those with too few for conformal prediction.
 
     Args:
         methods: the methods, from :func:`chosen_methods`.
@@ -58,23 +65,26 @@ def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha:
         alpha: the share of molecules that conformal intervals or sets may miss.
         part: the name of the part that these molecules are, for messages.
 
-    Returns:
-        The names of the targets whose conformal threshold would be infinite.
-
     Raises:
-        UserError: when a target has no label, or a method for classes has labels of one class only.
+        UserError: when no target can be calibrated.
     """
-    for name, column, output in zip(task.names, targets.T, _outputs(task), strict=True):
-        found = np.unique(column[~np.isnan(column)])
-        if len(found) == 0 or (len(found) == 1 and any(one in _OF_CLASSES and suits(one, output) for one in methods)):
-            has = f"only labels {found[0]:g}" if len(found) else "no value"
+    columns = {name: column[~np.isnan(column)] for name, column in zip(task.names, targets.T, strict=True)}
+    without = [name for name, output in zip(task.names, _outputs(task), strict=True) if not can_learn(output, columns[name])]
+    if without:
+        has = [f"'{shown(name)}' has {f'only {columns[name][0]:g}' if len(columns[name]) else 'no value'}" for name in without]
+        said = ", ".join(has[:5]) + (f" and {len(has) - 5} more" if len(has) > 5 else "")
+        if len(without) == len(columns):
             raise UserError(
-                f"Target '{shown(name)}' has {has} in the {part} part, from which training.calibration={','.join(methods)} can learn "
-                "nothing. Use a larger part (dataset.calibration_fraction) or another dataset.split_seed."
+                f"The {part} part has no labels from which training.calibration={','.join(methods)} can learn: {said} there. Use a larger "
+                "part (dataset.calibration_fraction) or another dataset.split_seed."
             )
-    counts = (~np.isnan(targets)).sum(axis=0).tolist()
-    few = [name for name, count in zip(task.names, counts, strict=True) if rank(count, alpha) > count]
-    return few if "conformal" in methods else []
+        log.warning("Targets of which the %s part has no two classes or no values stay uncalibrated: %s there", part, said)
+    few = [shown(name) for name, known in columns.items() if name not in without and rank(len(known), alpha) > len(known)]
+    if few and "conformal" in methods:
+        log.warning(
+            "The %s part has too few labels of %s for intervals or sets that miss only %g: they will be infinite or hold every class",
+            *(part, ", ".join(few[:5]), alpha),
+        )
 
 
 def _outputs(task: Task) -> list[Output]:

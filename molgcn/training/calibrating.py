@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -> None:
     """Check before training that the configuration's calibration can be fitted after it.
 
-    A part with too few labels for a finite threshold is a warning.
+    Targets without the labels that calibration needs are warnings.
 
     Args:
         config: names methods and their options.
@@ -40,7 +40,8 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
         data: the data set with its split.
 
     Raises:
-        UserError: If a method does not fit the task, its labels or the parts. The message names the key, the target or the part.
+        UserError: If a method does not fit the task, the labels of any target or the parts. The message names the key, the target or the
+            part.
     """
     methods = chosen_methods(config.calibration, task)
     if not methods:
@@ -49,12 +50,7 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
         return
     part = _part(config, data.splits)
     targets = measured(data.part(part)).targets
-    few = check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
-    if few:
-        log.warning(
-            "The %s part has too few labels of %s for intervals or sets that miss only %g: they will be infinite or hold every class",
-            *(IN_WORDS[part], ", ".join(few[:5]), config.calibration_alpha),
-        )
+    check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
 
 
 def calibrate(module: MoleculeModule, data: LoadedDataset, checkpoints: Sequence[Path]) -> None:

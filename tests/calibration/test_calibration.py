@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
+from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.methods import chosen_methods, suits
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.data.target_config import TargetConfig
@@ -131,7 +132,8 @@ def test_the_calibration_of_another_task_is_refused(other):
 
 
 def test_it_says_what_it_rests_on():
-    targets = [TargetCalibration(1200), TargetCalibration(30)]
+    conformal = Conformal("absolute", 1.0)
+    targets = [TargetCalibration(1200, conformal=conformal), TargetCalibration(30, conformal=conformal), TargetCalibration(2)]
     assert Calibration("calibration", 0.1, targets).described == "calibrated on 30 to 1,200 molecules that training did not see"
     approximate = Calibration("val", 0.1, targets[:1])
     assert approximate.described == "calibrated on 1,200 validation molecules, which chose the weights: approximate"

@@ -47,14 +47,25 @@ def test_a_method_of_another_task_is_refused(task, wanted, message):
         chosen_methods(wanted, task)
 
 
-def test_labels_that_are_not_enough():
+@pytest.mark.parametrize(
+    ("methods", "alpha", "few"), [(["platt"], 0.1, None), (["conformal"], 0.1, "a, b"), (["platt", "conformal"], 0.25, "b")]
+)
+def test_too_few_labels_for_intervals_are_warned_of(methods, alpha, few, caplog):
     targets = np.array([[0, 1], [1, math.nan], [0, 0], [1, math.nan]])
-    assert check_labels(["platt"], CLASSES, targets, 0.1, "calibration") == []
-    assert check_labels(["conformal"], CLASSES, targets, 0.1, "calibration") == ["a", "b"]
-    assert check_labels(["conformal"], CLASSES, targets, 0.25, "calibration") == ["b"]
-    targets[2, 1] = 1
-    with pytest.raises(UserError, match="Target 'b' has only labels 1 in the calibration part"):
-        check_labels(["platt"], CLASSES, targets, 0.1, "calibration")
-    targets[:, 1] = math.nan
-    with pytest.raises(UserError, match="Target 'b' has no value in the validation part"):
-        check_labels(["conformal"], REGRESSION, targets, 0.1, "validation")
+    check_labels(methods, CLASSES, targets, alpha, "calibration")
+    assert [record.getMessage().partition(" for intervals")[0] for record in caplog.records] == (
+        [f"The calibration part has too few labels of {few}"] if few else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "said"),
+    [(CLASSES, 1, "'b' has only 1 there"), (CLASSES, math.nan, "'b' has no value"), (MVE, math.nan, "'b' has no value")],
+)
+def test_targets_without_labels_stay_uncalibrated(task, labels, said, caplog):
+    targets = np.array([[0, labels], [1, math.nan], [0, labels], [1, math.nan]])
+    check_labels(["platt", "conformal"], task, targets, 0.25, "calibration")
+    assert [said in record.getMessage() for record in caplog.records] == [True]
+    targets[:, 0] = targets[:, 1]
+    with pytest.raises(UserError, match=rf"The validation part has no labels from which .*: 'a' has .*{said}"):
+        check_labels(["conformal"], task, targets, 0.1, "validation")

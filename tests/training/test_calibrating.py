@@ -226,6 +226,22 @@ def test_too_few_molecules_are_warned_of_and_give_infinite_intervals(small_confi
     assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["test/conformal_width/logp"] is None
 
 
+def test_a_target_of_one_class_stays_uncalibrated(small_config, tmp_path, caplog):
+    lines = [f"{'C' * (n % 12 + 1)}{end},{n % 2},0" for n in range(60) for end in ("F", "O", "N", "Cl")]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,toxic,never", *lines]) + "\n")
+    dataset = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["toxic", "never"], "subset": None, "duplicates": "keep"}
+    dataset |= {"calibration_fraction": 0.25, "group_duplicates": False}
+    config = small_config(dataset=dataset, training={"calibration": "auto"}, task="classification", trainer={"max_epochs": 1})
+    result = train(config, tmp_path / "run")
+    assert "stay uncalibrated: 'never' has only 0 there" in caplog.text
+    assert "test/calibrated_ece/toxic" in result.metrics and "test/calibrated_ece/never" not in result.metrics
+    found = predict_smiles(Ensemble.load([tmp_path / "run"]), ["CCO"], num_workers=0)
+    assert list(found.beside) == ["toxic calibrated probability", "toxic conformal set"]
+    assert (
+        load_module(tmp_path / "run").calibration.described == result.calibrated == "calibrated on 48 molecules that training did not see"
+    )
+
+
 def test_a_part_that_nothing_uses_is_warned_of(small_config, tmp_path, caplog):
     train(small_config(dataset={"calibration_fraction": 0.1}, trainer={"max_epochs": 1}), tmp_path / "run")
     assert "Nothing uses the calibration part" in caplog.text
