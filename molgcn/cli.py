@@ -238,14 +238,14 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
 def _train(config: DictConfig, overrides: list[str], folder: Path, train: Train | None) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
-    from molgcn.config.run import Config, parse, parse_saved
+    from molgcn.config.run import Config, parse
     from molgcn.replicates.run import train_all
     from molgcn.training.resume import noted_overrides, saved_config
 
     if config.resume is None:
         run = parse(Config, run_values(config))
     else:
-        run = parse_saved(saved_config(Path(config.resume), overrides))
+        run = parse(Config, saved_config(Path(config.resume), overrides))
         overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
     result = (train or train_all)(run, folder)
     rank_zero_only(result.save)(overrides)

@@ -106,7 +106,7 @@ MISTAKES = {
     ),
     "an option that a network cannot have": (["model=dmpnn", "model.norm=batch"], "model.norm=batch does not go with dmpnn"),
     "a network without kernels": (["model=gat", "backend=fused"], "its layers are gat, not gcn, gin"),
-    "bonds without features": (["model=gine", "dataset.features=general:2", "dataset.subset=40"], "no features of bonds"),
+    "bonds without features": (["model=gine", "dataset.features=general:1", "dataset.subset=40"], "no features of bonds"),
     "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from molgcn.config.strategies import GONE, known_strategy
+from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.errors import UserError, require
@@ -26,12 +26,8 @@ class BackendConfig:
     """The group conf/backend, which says what computes the layers."""
 
     name: Literal["auto", "fused", "pyg", "reference"] = "auto"
-    strategy: str = "auto"
+    strategy: Strategy = "auto"
     recompute: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the name of the strategy."""
-        known_strategy(self.strategy)
 
 
 Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
@@ -270,26 +266,6 @@ def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
         keys.append(str(part))
         cls = get_type_hints(cls).get(str(part))
     return keys
-
-
-def parse_saved(values: Mapping[str, Any]) -> Config:
-    """Build the configuration of an earlier run.
-
-    A key that the earlier version did not have gets the value that describes what that version did. A strategy of the backend that no
-    longer exists becomes "auto", which computes the same.
-
-    Args:
-        values: the result of :meth:`Config.to_dict`, of this version or an older one.
-
-    Raises:
-        UserError: for an unknown key or an invalid value; see :func:`parse`.
-    """
-    dataset, backend = values.get("dataset"), values.get("backend")
-    if isinstance(backend, Mapping) and backend.get("strategy") in GONE:
-        values = {**values, "backend": {**backend, "strategy": "auto"}}
-    if isinstance(dataset, Mapping):
-        values = {**values, "dataset": {"group_duplicates": False, **dataset}}
-    return parse(Config, {"task": "regression", **values})
 
 
 def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
 FORMAT = "molgcn-packed-3"
-READABLE = ("molgcn-packed-2", FORMAT)  # the former has no bond features
 
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:
@@ -66,14 +64,13 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
         raise
 
 
-def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecules:
+def load_packed(folder: Path) -> PackedMolecules:
     """Open a set that :func:`save_packed` wrote, after comparing every file with its checksum.
 
     Reading the files for this also brings them into the page cache.
 
     Args:
         folder: the folder of the set.
-        formats: the formats that are accepted.
 
     Raises:
         UserError: when the folder is missing, damaged or of another format.
@@ -82,7 +79,7 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
         meta = json.loads((folder / "meta.json").read_text("ascii"))
         if not isinstance(meta, dict) or "format" not in meta:
             raise ValueError("meta.json names no format")
-        if meta["format"] not in formats:
+        if meta["format"] != FORMAT:
             raise ValueError(f"its format is {meta['format']!r}, this version reads {FORMAT!r}")
         if meta.pop("checksum", None) != _meta_checksum(meta):
             raise ValueError("meta.json is damaged: its checksum is not the one noted in it")
@@ -90,10 +87,10 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
             **_open(folder, meta["checksums"]),
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
-            descriptor_names=tuple(meta.get("descriptor_names", ())),
+            descriptor_names=tuple(meta["descriptor_names"]),
             features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
-            files=tuple((str(name), int(start)) for name, start in meta.get("files", ())),
+            files=tuple((str(name), int(start)) for name, start in meta["files"]),
         )
         check_arrays(molecules)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from molgcn.config.strategies import known_strategy
+from molgcn.config.strategies import STRATEGIES
 from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
 from molgcn.nn.options import NO_EXTENSION
@@ -122,15 +122,16 @@ def backend_module(name: str) -> Backend:
 
 
 def check_strategy(strategy: str, backend: str) -> str:
-    """Return the current name of a strategy, after checking that the backend has it.
+    """Return a strategy after checking that the backend has it.
 
     Raises:
         UserError: for an unknown strategy, or one that the backend does not have.
     """
-    name = known_strategy(strategy)
-    if backend != "fused" and name != "auto":
+    if strategy not in STRATEGIES:
+        raise UserError(f"backend.strategy={strategy} is unknown. Expected one of {', '.join(STRATEGIES)}.")
+    if backend != "fused" and strategy != "auto":
         raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend={backend} has only auto.")
-    return name
+    return strategy
 
 
 def check_recompute(recompute: bool, model: MoleculeNet) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from molgcn.config.run import ModelConfig
-from molgcn.config.strategies import known_strategy
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
@@ -87,7 +86,7 @@ def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConf
     """
     if not runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool):
         return False
-    strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else known_strategy(strategy)
+    strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:
         return False
     num_nodes = molecules.num_nodes_per_graph[batch].sum()

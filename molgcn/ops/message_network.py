@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.config.strategies import EARLIER
 from molgcn.ops.fake import register_fake
 from molgcn.ops.graph import Graph
 from molgcn.ops.spec import NetworkSpec, Parameters
@@ -29,7 +28,7 @@ class CallOptions(NamedTuple):
         training: Whether batch statistics and dropout are used.
         precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
             precisely.
-        strategy: One of :data:`molgcn.config.strategies.STRATEGIES`, or an earlier name of one.
+        strategy: One of :data:`molgcn.config.strategies.STRATEGIES`.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
     """
 
@@ -37,11 +36,6 @@ class CallOptions(NamedTuple):
     precision: str = "float32"
     strategy: str = "auto"
     save_for_backward: bool = True
-
-    @property
-    def engine(self) -> str:
-        """The strategy by its current name."""
-        return EARLIER.get(self.strategy, self.strategy)
 
 
 class Epilogue(NamedTuple):

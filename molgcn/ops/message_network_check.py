@@ -60,7 +60,7 @@ def _check(call: NetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None
     x = graph.x
     if x.dim() != 2 or x.shape[1] != spec.in_channels:
         raise ValueError(f"{_NAME}: expected x of shape [N, {spec.in_channels}], got {list(x.shape)}")
-    for option, value, names in (("precision", options.precision, PRECISIONS), ("strategy", options.engine, STRATEGIES)):
+    for option, value, names in (("precision", options.precision, PRECISIONS), ("strategy", options.strategy, STRATEGIES)):
         if value not in names:
             raise ValueError(f"{_NAME}: {option}={value} is unknown. Expected one of {', '.join(names)}.")
     _check_tensors("parameters", call.parameters.tensors, spec.parameters, x)

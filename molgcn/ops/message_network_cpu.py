@@ -75,7 +75,7 @@ def _implementation(table: dict[torch.dtype, Any], call: NetworkCall) -> Any:
         raise TypeError(f"message_network: the CPU computes in float32 or float64, not {call.graph.x.dtype}; convert x and the parameters")
     if call.graph.leaves_merged:
         raise ValueError("message_network: the CPU does not take merged leaves; give a batch whose leaves are not merged")
-    if call.options.engine not in STRATEGIES:
+    if call.options.strategy not in STRATEGIES:
         raise ValueError(f"message_network: strategy={call.options.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
     if call.epilogue.targets:
         raise ValueError("message_network: on the CPU the loss is an operator of its own; use molgcn.ops.head_loss")

@@ -26,8 +26,8 @@ MAX_AUTOMATIC = 96
 
 def strategy_of(call: NetworkCall) -> str:
     """Return the strategy that runs a call: the one that it names, or the one that "auto" stands for."""
-    if call.options.engine != "auto":
-        return call.options.engine
+    if call.options.strategy != "auto":
+        return call.options.strategy
     spec = call.spec
     norm = spec.norm if call.options.training or spec.norm == "layer" else None
     return automatic(norm, spec.hidden_channels, spec.num_layers) if call.graph.x.dtype == torch.float32 else "layer"

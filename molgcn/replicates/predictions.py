@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config.run import Config, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import load_molecules_once
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import Split
@@ -91,7 +91,7 @@ def load_models(config: Config, folder: Path) -> Models:
     """
     trainings = trainings_of(folder)
     device = "cpu" if config.trainer.get("accelerator") == "cpu" else "auto"
-    saved = parse_saved(read_yaml(trainings[0] / "config.yaml", dict))
+    saved = parse(Config, read_yaml(trainings[0] / "config.yaml", dict))
     molecules, source, data_hash = load_molecules_once(saved.dataset)
     for training in trainings:
         check_data(data_hash, training)

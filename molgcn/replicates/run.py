@@ -10,7 +10,7 @@ from pathlib import Path
 from lightning import Callback
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.config.run import Config, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
 from molgcn.files.yaml_file import read_yaml
@@ -72,7 +72,7 @@ def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
     else:
         check_same_keys(config, folder)
         before = (folder / "config.yaml").read_text("utf-8")
-        changed = replace(parse_saved(read_yaml(folder / "config.yaml", dict)), resume=None) != replace(config, resume=None)
+        changed = replace(parse(Config, read_yaml(folder / "config.yaml", dict)), resume=None) != replace(config, resume=None)
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         if changed:  # results with other keys do not count, and neither do those of an earlier run that had no checkpoint yet
             for member in planned.members:

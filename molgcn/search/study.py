@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from molgcn.config.run import Config, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.data.load import LoadedDataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
@@ -65,7 +65,7 @@ def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], about: Iterable[
     An earlier version did not save the hash of the data, which is then taken to be unchanged.
     """
     beside = {"data_hash": made_of["data_hash"], **{key: known[key] for key in (*about, "data_hash") if key in known}}
-    values = _what_matters(parse_saved({key: value for key, value in known.items() if key not in beside}))
+    values = _what_matters(parse(Config, {key: value for key, value in known.items() if key not in beside}))
     if "data_hash" not in known:
         log.info("The study was made by an earlier version, which did not save the hash of its data; today's hash is saved now")
         hashes = data.molecules.hashes

@@ -1,8 +1,8 @@
-"""What a checkpoint says about itself, as plain values, and how older forms of it are brought up to date."""
+"""What a checkpoint says about itself, as plain values, and how an older form of it is brought up to date."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from molgcn.errors import UserError
 from molgcn.training.provenance import versions
 
 FORMAT = 4
+_FORMAT_2 = {"edge_channels": None, "task": "regression", "num_classes": 0}  # no network saw bonds, and regression was the only task
 
 
 def describe(
@@ -50,42 +51,21 @@ def upgrade(saved: Any, path: Path) -> Any:
         path: the checkpoint, for messages.
 
     Raises:
-        UserError: If a newer molgcn wrote it, or its format is not a number from 1.
+        UserError: If a newer molgcn wrote it, or its format is not one that this molgcn reads.
     """
     if not isinstance(saved, Mapping):
         return saved
-    number = saved.get("format", 1)  # the first one did not say
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise UserError(f"{path} says that its format is {str(number)[:50]!r}. Expected a number from 1 to {FORMAT}; the file is damaged.")
-    if number > FORMAT:
+    number = saved.get("format")
+    if isinstance(number, int) and number > FORMAT:
         writer = saved.get("versions", {})
         by = f"molgcn {writer['molgcn']}" if isinstance(writer, Mapping) and isinstance(writer.get("molgcn"), str) else "a newer molgcn"
         raise UserError(
-            f"{path} was written by {by[:50]} in format {number}; this molgcn reads formats up to {FORMAT}. Install that version, or a "
+            f"{path} was written by {by[:50]} in format {number}; this molgcn reads formats 2 and {FORMAT}. Install that version, or a "
             "newer one, to use it."
         )
-    upgraded = dict(saved)
-    for step in range(number, FORMAT):
-        upgraded = _STEPS[step](upgraded)
-    return {**upgraded, "format": FORMAT}
-
-
-def _from_1(saved: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade format 1, which came with the first version of every featuriser and kept no versions."""
-    return {**saved, "features_version": None if saved.get("features") is None else 1, "versions": {}}
-
-
-def _from_2(saved: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade format 2, in which no network saw bonds."""
-    return {**saved, "edge_channels": None}
-
-
-def _from_3(saved: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade format 3, in which regression was the only task."""
-    return {**saved, "task": "regression", "num_classes": 0}
-
-
-_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}
+    if number not in (2, FORMAT):
+        raise UserError(f"{path} says that its format is {str(number)[:50]!r}. Expected 2 or {FORMAT}; the file is damaged.")
+    return {**(_FORMAT_2 if number == 2 else {}), **saved, "format": FORMAT}
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:

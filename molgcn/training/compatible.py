@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import Config, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json
 from molgcn.files.yaml_file import read_yaml
@@ -39,7 +39,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
     Raises:
         UserError: If such a key has changed. The message names it and says what to do instead.
     """
-    before = parse_saved(read_yaml(folder / "config.yaml", dict))
+    before = parse(Config, read_yaml(folder / "config.yaml", dict))
     if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings
         config = settled(config, task_of(before))
     for (key, had, why), (_, value, _) in zip(_fixed_keys(before), _fixed_keys(config), strict=True):

@@ -13,7 +13,7 @@ import torch
 
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import BackendConfig, Config, parse_saved
+from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
@@ -113,7 +113,7 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
     checkpoint = load_checkpoint(path)
     saved = _checked(checkpoint["molgcn"], path)
     features = features_of(saved, path)
-    config = replace(parse_saved(saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
+    config = replace(parse(Config, saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
     weights = checkpoint.get("state_dict")
     if not isinstance(weights, Mapping):
         raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.config.run import parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task, learned_with
@@ -69,7 +69,7 @@ def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mappin
         theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
         if theirs != ours:
             return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
-    config = parse_saved(saved["config"])
+    config = parse(Config, saved["config"])
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     if learned_with(task, config.training) != module.task:
         return "training.loss, or a target's task or transform, is another"

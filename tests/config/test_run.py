@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config.run import Config, ModelConfig, OptimizerConfig, parse, parse_saved
+from molgcn.config.run import Config, ModelConfig, OptimizerConfig, parse
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
@@ -43,9 +43,7 @@ def test_plain_values_go_around():
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
-        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, tile, layer"),
-        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, tile, layer"),
-        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, tile, layer"),
+        ({"backend": {"strategy": "warp"}}, "backend.strategy='warp' is not valid.* 'auto', 'tile' or 'layer'"),
         ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )
@@ -58,12 +56,6 @@ def test_messages_name_key_and_value(values, message):
 def test_smiles_are_in_one_column_or_several(cls):
     for columns, names in ((["SMILES"], "SMILES"), (1, "1"), (["solute", 2], ["solute", "2"])):
         assert parse(cls, {"smiles": columns} | ({"name": "csv"} if cls is DatasetConfig else {})).smiles == names
-
-
-@pytest.mark.parametrize("strategy", ["edge", "neighbor_group", "auto"])
-def test_an_earlier_run_with_a_strategy_that_is_gone_goes_on_with_auto(strategy):
-    backend = parse_saved({"dataset": {}, "backend": {"name": "fused", "strategy": strategy}}).backend
-    assert (backend.name, backend.strategy) == ("fused", "auto")
 
 
 @pytest.mark.parametrize(("given", "names"), [("logp", ["logp"]), ([1, "a", 2.5], ["1", "a", "2.5"]), (0, ["0"]), (None, None)])

@@ -51,10 +51,10 @@ def ring_size(size):
 
 def general_row(atom):
     size = atom.GetOwningMol().GetRingInfo().MinAtomRingSize(atom.GetIdx())
-    return [*general_2_row(atom), *label(atom, "RSrs"), *ring_size(size)]
+    return [*old_general_row(atom), *label(atom, "RSrs"), *ring_size(size)]
 
 
-def general_2_row(atom):
+def old_general_row(atom):
     hybrid = str(atom.GetHybridization())
     row = []
     for value, choices in (
@@ -91,7 +91,6 @@ ROWS = {
     "zinc": zinc_row,
     "zinc12k": zinc12k_row,
     "general": general_row,
-    "general:2": general_2_row,
     "ogb": lambda atom: FEATURIZERS["ogb"].encode(read_atom(atom)),  # compared with their own in test_ogb.py and test_chemprop.py
     "chemprop": lambda atom: FEATURIZERS["chemprop"].encode(read_atom(atom)),
 }
@@ -99,7 +98,6 @@ BOND_ROWS = {
     "qm9": lambda bond: [str(bond.GetBondType()) == name for name in ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")],
     "zinc": zinc_bond_row,
     "general": general_bond_row,
-    "general:2": lambda bond: [],
     "ogb": lambda bond: FEATURIZERS["ogb"].encode_bond(read_bond(bond)),
     "chemprop": lambda bond: FEATURIZERS["chemprop"].encode_bond(read_bond(bond)),
 }

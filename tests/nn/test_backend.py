@@ -1,6 +1,5 @@
 import pytest
 
-from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet, backend
 from molgcn.nn.backend import check_strategy, resolve_backend
@@ -34,15 +33,10 @@ def test_what_is_missing_is_said(monkeypatch):
         resolve_backend("fused")
     with pytest.raises(UserError, match="backend=dgl is unknown"):
         resolve_backend("dgl")
+    with pytest.raises(UserError, match=r"strategy=vertex is unknown\. Expected one of auto, tile, layer"):
+        check_strategy("vertex", "fused")
     with pytest.raises(UserError, match="has only auto"):
         check_strategy("layer", "pyg")
-
-
-def test_earlier_names_of_strategies_mean_the_same():
-    assert [check_strategy(name, "fused") for name in ("stack", "vertex", "tile", "layer", "auto")] == ["tile", "layer"] * 2 + ["auto"]
-    assert BackendConfig("fused", "vertex").strategy == "vertex"  # the given name is kept, so that earlier runs go on
-    with pytest.raises(UserError, match=r"strategy=vertexes is unknown\. Expected one of auto, tile, layer"):
-        BackendConfig("fused", "vertexes")
 
 
 @pytest.mark.parametrize(("conv", "name", "said"), [("gcn", "fused", "model=gcn without blocks"), ("gin", "pyg", "backend=pyg")])

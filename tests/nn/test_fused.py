@@ -150,7 +150,7 @@ def test_precision_is_what_torchs_switches_say(batch):
 
 
 def test_wrong_use_is_refused_in_words(batch):
-    model = GCN(11, 8, 3, 1, backend="fused", strategy="vertex")
+    model = GCN(11, 8, 3, 1, backend="fused", strategy="layer")
     with pytest.raises(UserError, match="auto or tile"):
         model(batch)
 
@@ -171,7 +171,7 @@ def test_a_machine_without_extension_and_gpu():
         from molgcn.nn import GCN
         from molgcn.nn.backend import resolve_backend
         print(resolve_backend("auto").name)
-        for options in ({"backend": "fused"}, {"strategy": "stack"}):
+        for options in ({"backend": "fused"}, {"strategy": "tile"}):
             try:
                 GCN(11, 8, 3, 1, **options)
             except UserError as error:

@@ -151,9 +151,8 @@ def test_models_can_be_copied():
         ({"in_channels": 0}, "in_channels=0: expected at least one feature"),
         ({"out_channels": 0}, "out_channels=0: expected at least one target"),
         ({"backend": "dgl"}, "backend=dgl is unknown"),
-        ({"backend": "pyg", "strategy": "vertex"}, "backend.strategy=vertex belongs to backend=fused"),
+        ({"backend": "pyg", "strategy": "layer"}, "backend.strategy=layer belongs to backend=fused"),
         ({"strategy": "warp"}, "backend.strategy=warp is unknown"),
-        ({"strategy": "edge"}, "backend.strategy=edge is gone.* Expected one of auto, tile, layer"),
     ],
 )
 def test_options_out_of_range(options, message):

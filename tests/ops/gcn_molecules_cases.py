@@ -23,4 +23,4 @@ def make(
         random_batch([min(size, tile_nodes) for size in sizes], channels, bonds_per_atom=1.2), hidden, num_layers, **options
     )
     tile_ptr = next_fit(inputs.graph.ptr, tile_nodes)
-    return changed(inputs, strategy="vertex", large_molecules=False, tile_nodes=tile_nodes, tile_ptr=tile_ptr)
+    return changed(inputs, strategy="layer", large_molecules=False, tile_nodes=tile_nodes, tile_ptr=tile_ptr)

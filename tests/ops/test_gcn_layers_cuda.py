@@ -28,7 +28,7 @@ OPTIONS = [
 
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
-    actual = run_emulated(changed(inputs, strategy=inputs.options.strategy.replace("auto", "vertex")))
+    actual = run_emulated(changed(inputs, strategy=inputs.options.strategy.replace("auto", "layer")))
     expected = run(message_network_reference, converted(inputs, torch.float64))
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     assert worst(actual.outputs, expected.outputs) < output_bound
@@ -102,7 +102,7 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
 
 def test_padded_batches(emulate):
     """Padding for molecules, atoms and bonds gives zero outputs and has no effect on statistics and gradients."""
-    options = {"norm": "batch", "training": True, "residual": True, "strategy": "vertex"}
+    options = {"norm": "batch", "training": True, "residual": True, "strategy": "layer"}
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
     expected = run_emulated(inputs, grad[: len(SIZES)])
@@ -163,7 +163,7 @@ def test_compiles_for_every_architecture(arch):
     """Options, widths and x's gradient alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
-    inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])
+    inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="layer", **OPTIONS[2:][number])
     inputs.graph.x.requires_grad_(number % 2 == 0)
     with launching_by(compiler := Compiler(arch)):
         run_emulated(inputs)

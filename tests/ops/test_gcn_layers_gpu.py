@@ -22,7 +22,7 @@ OPTIONS = [
 ]
 
 
-def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
+def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="layer"):
     """Check outputs, statistics and gradients against float64; a gradient that is 0 but for rounding is measured by the largest one."""
     actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy=strategy), gradient_of(inputs))
     expected = run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
@@ -33,7 +33,7 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
     assert max(found.values()) < gradient_bound, max(found, key=found.get)
 
 
-def check_one_of_three(make, *bounds, strategy="vertex"):
+def check_one_of_three(make, *bounds, strategy="layer"):
     """Check up to three seeds until one passes.
 
     An activation within rounding of zero may fall on the other side. That rarely costs 1e-3 of a gradient, and is not an error.
@@ -66,14 +66,14 @@ def test_first_and_last_layer_pulled_as_the_others(channels, options):
     check_one_of_three(make)
 
 
-@pytest.mark.parametrize("strategy", ["stack", "vertex"])
+@pytest.mark.parametrize("strategy", ["tile", "layer"])
 @pytest.mark.parametrize("hidden", [32, 80, 256])
 @pytest.mark.parametrize("norm", [None, "batch"])
 def test_features_without_a_gradient(strategy, hidden, norm):
     """Most models need no gradient of the features, and backward then has another kernel."""
 
     def make(seed):
-        inputs = random_inputs(random_batch(SIZES, 11, seed), hidden, 3, residual=True, norm=norm, training=strategy != "stack")
+        inputs = random_inputs(random_batch(SIZES, 11, seed), hidden, 3, residual=True, norm=norm, training=strategy != "tile")
         return changed(inputs, x=inputs.graph.x.detach())
 
     check_one_of_three(make, strategy=strategy)
@@ -97,7 +97,7 @@ def test_widths(channels, hidden, norm):
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True, "pool": "max"}, {"norm": "layer", "dropout": 0.3}], ids=str)
 def test_float64(options):
     inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 4, **options), torch.float64)
-    actual = run(message_network, changed(inputs, strategy="vertex"), gradient_of(inputs))
+    actual = run(message_network, changed(inputs, strategy="layer"), gradient_of(inputs))
     expected = run(message_network_reference, inputs, gradient_of(inputs))
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-10
@@ -109,7 +109,7 @@ def test_28_layers_of_every_width(hidden):
 
     Only outputs are compared, since with so many activations some lie within rounding of zero.
     """
-    inputs = random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="vertex")
+    inputs = random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="layer")
     with torch.no_grad():
         pooled, exact = message_network(on_gpu(inputs, torch.float32))[0], message_network_reference(on_gpu(inputs, torch.float64))[0]
     assert worst_molecule(pooled, exact) < 1e-5
@@ -150,7 +150,7 @@ def test_float32_range():
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
     inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda")
-    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy="vertex"), grad)
+    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy="layer"), grad)
     expected = run(message_network_reference, on_gpu(inputs, torch.float64), grad)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-5
     assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
@@ -158,9 +158,7 @@ def test_float32_range():
 
 @pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
 def test_vertex_gives_the_same_bits_on_every_run(options):
-    inputs = changed(
-        on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32), strategy="vertex"
-    )
+    inputs = changed(on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32), strategy="layer")
     first = run(message_network, inputs, gradient_of(inputs))
     for _ in range(20):
         again = run(message_network, inputs, gradient_of(inputs))
@@ -178,7 +176,7 @@ def test_large_batch():
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 def test_padding_weighs_nothing(norm, pool):
     """Padding filled with NaN and nonsense does not change outputs, statistics and gradients."""
-    options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": "vertex"}
+    options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": "layer"}
     inputs = on_gpu(random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, **options), torch.float32)
     expected = run(message_network, inputs, gradient_of(inputs))
     nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs
@@ -202,7 +200,7 @@ def test_padding_weighs_nothing(norm, pool):
 def test_against_pyg_with_copied_weights(pool):
     batch = random_batch(SIZES, 11).to("cuda")
     options = {"norm": "batch", "residual": True, "pool": pool, "last_activation": True, "add_self_loops": False}
-    fused = GCN(11, 48, 4, 3, backend="fused", strategy="vertex", **options).cuda()
+    fused = GCN(11, 48, 4, 3, backend="fused", strategy="layer", **options).cuda()
     pyg = GCN(11, 48, 4, 3, backend="pyg", **options).cuda()
     pyg.load_state_dict(fused.state_dict())
     for _ in range(2):
@@ -221,7 +219,7 @@ def test_against_pyg_with_copied_weights(pool):
 def test_captured_step(hidden):
     """Replays see new inputs, draw new dropout and update running statistics, with the results of a plain run."""
     batch = random_batch(SIZES, 11).to("cuda")
-    model = GCN(11, hidden, 3, 2, backend="fused", strategy="vertex", norm="batch", dropout=0.5).cuda()
+    model = GCN(11, hidden, 3, 2, backend="fused", strategy="layer", norm="batch", dropout=0.5).cuda()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -241,7 +239,7 @@ def test_captured_step(hidden):
     assert not torch.equal(drawn[1], drawn[2])
     assert int(model.norms[0].num_batches_tracked) == tracked + 3
 
-    still = GCN(11, hidden, 3, 2, backend="fused", strategy="vertex", norm="batch").cuda()
+    still = GCN(11, hidden, 3, 2, backend="fused", strategy="layer", norm="batch").cuda()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         still(batch).sum().backward()
@@ -263,12 +261,12 @@ def test_captured_step(hidden):
 
 
 def test_batches_without_atoms_or_molecules():
-    inputs = changed(on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32), strategy="vertex")
+    inputs = changed(on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32), strategy="layer")
     check_nothing(inputs)
 
 
 def test_inference_keeps_nothing():
-    inputs = changed(on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32), strategy="vertex")
+    inputs = changed(on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32), strategy="layer")
     with torch.no_grad():
         kept, not_kept = message_network(inputs).result, message_network(changed(inputs, save_for_backward=False)).result
     assert torch.equal(kept, not_kept)

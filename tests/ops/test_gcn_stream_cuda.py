@@ -43,7 +43,7 @@ def test_features_without_a_gradient(emulate):
 @pytest.mark.slow
 def test_padded_batches(emulate):
     """Padding that leaves one block without atoms has no effect on outputs, statistics and gradients."""
-    inputs, more = changed(make(2), strategy="vertex"), 400
+    inputs, more = changed(make(2), strategy="layer"), 400
     grad = torch.sin(torch.arange(float(HIDDEN) * len(SIZES), dtype=torch.float64)).view(-1, HIDDEN)
     expected = run_emulated(inputs, grad)
     padded = changed(
@@ -61,7 +61,7 @@ def test_padded_batches(emulate):
 @pytest.mark.slow
 def test_no_atoms(emulate):
     """A batch of padding alone gives zeros and leaves the running statistics unchanged."""
-    inputs = changed(make(2), strategy="vertex")
+    inputs = changed(make(2), strategy="layer")
     none = {name: torch.zeros_like(getattr(inputs.graph, name)) for name in ("ptr", "rowptr")}
     result = run_emulated(changed(inputs, x=torch.full_like(inputs.graph.x.detach(), torch.nan).requires_grad_(), **none))
     assert not result.outputs["pooled"].any() and not any(gradient.any() for gradient in result.gradients.values())

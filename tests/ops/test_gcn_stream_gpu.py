@@ -18,7 +18,7 @@ def make(seed=0, **options):
     inputs = random_inputs(random_batch([23] * 1700, 11, seed, 1.1), 172, 2, seed=seed, norm="batch", training=True, **options)
     if not blocks(inputs, gpu(torch.device("cuda"))).streams:
         pytest.skip("the batch has too few tiles, or a multiprocessor too little shared memory")
-    return changed(inputs, strategy="vertex")
+    return changed(inputs, strategy="layer")
 
 
 @pytest.mark.parametrize(

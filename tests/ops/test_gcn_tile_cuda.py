@@ -84,7 +84,7 @@ def test_widths(emulate, channels, hidden):
 @pytest.mark.parametrize("hidden", [80, 128, 172, 256])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_wide(emulate, hidden, options):
-    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="stack", **options))
+    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="tile", **options))
 
 
 BOUNDS = {"float32": 1e-5, "tf32": 3e-3, "bf16": 3e-2}
@@ -118,9 +118,9 @@ def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_node
 NEIGHBOURLY = [
     {},
     {"precision": "bf16", "tile_nodes": 48},
-    {"strategy": "vertex"},
+    {"strategy": "layer"},
     pytest.param({"norm": "layer", "residual": True, "pool": "max"}, marks=pytest.mark.slow),
-    {"strategy": "vertex", "norm": "layer", "residual": True, "precision": "bf16"},
+    {"strategy": "layer", "norm": "layer", "residual": True, "precision": "bf16"},
 ]
 
 
@@ -164,7 +164,7 @@ def test_a_large_molecule_where_none_was_promised(emulate, hidden):
 @pytest.mark.slow
 def test_a_tile_wider_than_the_plan_is_no_broken_promise(emulate):
     """Tiles have 128 atoms, but with 172 features there is room for 64."""
-    inputs = random_inputs(random_batch([100, 20, 70], 11), 172, 2, strategy="stack", tile_nodes=128)
+    inputs = random_inputs(random_batch([100, 20, 70], 11), 172, 2, strategy="tile", tile_nodes=128)
     assert not inputs.graph.large_molecules
     check(inputs)
 
@@ -201,7 +201,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
 
 @pytest.mark.parametrize("place", ["x", pytest.param("convs.1.lin.weight", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
-@pytest.mark.parametrize("strategy", ["stack", "vertex"])
+@pytest.mark.parametrize("strategy", ["tile", "layer"])
 def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
     emulate.hopper = hopper
     inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
@@ -220,7 +220,7 @@ def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
     ],
 )
 def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layers, options, message):
-    inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="stack", **options), dtype)
+    inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="tile", **options), dtype)
     with pytest.raises(UserError, match=message):
         message_network_cuda.forward(*inputs.arguments)
 
@@ -232,7 +232,7 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
     assert message_network_cuda.strategy_of(inputs) == strategy
-    assert message_network_cuda.strategy_of(changed(inputs, strategy="vertex")) == "layer"
+    assert message_network_cuda.strategy_of(changed(inputs, strategy="layer")) == "layer"
 
 
 def test_half_precision_is_an_error_in_words():
@@ -240,7 +240,7 @@ def test_half_precision_is_an_error_in_words():
         message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16).arguments)
 
 
-@pytest.mark.parametrize("strategy", ["stack", "vertex"])
+@pytest.mark.parametrize("strategy", ["tile", "layer"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
 def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
     """Exactly the kernels of forward and backward are compiled together with the first one."""

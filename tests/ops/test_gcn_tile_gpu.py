@@ -74,7 +74,7 @@ def test_options(number):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (300, 16), (50, 24), (20, 20), (11, 33), (64, 64), (5, 128), (28, 172), (9, 256)])
 def test_widths(channels, hidden, seed):
-    inputs = random_inputs(random_batch(SIZES, channels, seed), hidden, 3, seed=seed, residual=True, norm="layer", strategy="stack")
+    inputs = random_inputs(random_batch(SIZES, channels, seed), hidden, 3, seed=seed, residual=True, norm="layer", strategy="tile")
     grad = gradient_of(inputs)
     if hidden == 1:  # a gradient is one number: where its terms cancel, as 55 : 1 with both signs of sin, so does its accuracy
         grad = grad.abs()
@@ -102,19 +102,19 @@ def test_more_warps_than_ins_of_one_piece_in_bf16(hidden, channels, large):
 
 @pytest.mark.parametrize("hidden", [72, 96, 160, 224])
 def test_rows_in_bf16_whose_size_is_no_power_of_two(hidden):
-    inputs = random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack")
+    inputs = random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="tile")
     check(inputs, 3e-2, 1e-1, 1 + gradient_of(inputs))  # whose sums over all molecules do not cancel
 
 
 @pytest.mark.parametrize("hidden", [16, 64, 96, 128])
 def test_28_layers_of_every_width(hidden):
     """Truncation by tensor cores grows with the width."""
-    check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="stack"))
+    check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="tile"))
 
 
 @pytest.mark.parametrize(("hidden", "count"), [(64, 2000), (64, 3000), (64, 4000), (80, 2000), (128, 2000), (172, 2000)])
 def test_widths_in_many_tiles(hidden, count):
-    check_with_masks(random_inputs(random_batch([18] * count, 11), hidden, 3, strategy="stack"))
+    check_with_masks(random_inputs(random_batch([18] * count, 11), hidden, 3, strategy="tile"))
 
 
 @pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
@@ -126,7 +126,7 @@ def test_28_layers_in_groups_of_every_size(tiles):
 @LOWER_PRECISIONS
 @pytest.mark.parametrize("hidden", [16, 32, 64, 128])
 def test_lower_precision(hidden, precision, bound):
-    check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 3, precision=precision, strategy="stack"), bound, 3 * bound)
+    check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 3, precision=precision, strategy="tile"), bound, 3 * bound)
 
 
 def test_tiles_of_128_rows():
@@ -178,7 +178,7 @@ def test_float32_range():
 
 @pytest.mark.parametrize("place", ["x", "convs.1.lin.weight"])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-@pytest.mark.parametrize(("strategy", "count"), [("stack", 1), ("stack", 100), ("vertex", 1)])
+@pytest.mark.parametrize(("strategy", "count"), [("tile", 1), ("tile", 100), ("layer", 1)])
 def test_nan_stays(strategy, count, precision, place):
     inputs = with_nan(random_inputs(random_batch(SIZES * count, 11), 32, 3, precision=precision, strategy=strategy), place)
     expected = not_finite(run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))

@@ -148,7 +148,7 @@ def test_what_cannot_take_it_says_so():
     merged = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
     with pytest.raises(ValueError, match="CPU does not take merged leaves"):
         message_network(merged)
-    for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
+    for options in ({"strategy": "layer"}, {"norm": "batch", "training": True}):
         with pytest.raises(UserError, match="layer does not take merged leaves"):
             message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32).arguments)
 

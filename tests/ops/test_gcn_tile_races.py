@@ -78,7 +78,7 @@ def test_what_orders(find_races, source, how, ordered):
         (32, {}),
         (16, {"tile_nodes": 48, "norm": "layer", "residual": True, "pool": "max"}),
         pytest.param(32, {"tile_nodes": 96, "precision": "bf16"}, marks=pytest.mark.slow),
-        pytest.param(32, {"strategy": "vertex", "norm": "batch", "training": True}, marks=pytest.mark.slow),
+        pytest.param(32, {"strategy": "layer", "norm": "batch", "training": True}, marks=pytest.mark.slow),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (

@@ -102,7 +102,7 @@ def test_wrong_inputs_are_refused_in_words():
         ({"counts": inputs.graph.ptr[:2]}, "counts of molecules, atoms and bonds, got 2"),
         ({"seed": torch.tensor([1.0])}, "seed"),
         ({"seed": inputs.seed.to("meta")}, "seed of shape .* in torch.int64 on cpu"),
-        ({"strategy": "vertex"}, "on the CPU use auto or tile"),
+        ({"strategy": "layer"}, "on the CPU use auto or tile"),
         ({"ptr": inputs.graph.ptr + 1}, "ptr must run"),
         ({"rowptr": inputs.graph.rowptr.flip(0)}, "rowptr must run"),
         ({"rowptr": inputs.graph.rowptr.clamp(max=int(inputs.graph.rowptr[-1]) - 1)}, "rowptr must run"),

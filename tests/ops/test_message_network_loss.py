@@ -256,9 +256,9 @@ def test_what_it_fuses_loss():
     def inputs(hidden=32, dtype=torch.float32, **options):
         return random_inputs(random_batch([5, 3], 11), hidden, 2, dtype, **options)
 
-    assert all(fuses_loss(one) for one in (inputs(), inputs(norm="batch"), inputs(hidden=128, strategy="stack")))
+    assert all(fuses_loss(one) for one in (inputs(), inputs(norm="batch"), inputs(hidden=128, strategy="tile")))
     batch_norm = {"norm": "batch", "training": True}
-    wrong = [{"hidden": 128}, {"dtype": torch.double}, {"strategy": "vertex"}, {"save_for_backward": False}, batch_norm]
+    wrong = [{"hidden": 128}, {"dtype": torch.double}, {"strategy": "layer"}, {"save_for_backward": False}, batch_norm]
     nothing = changed(inputs(), ptr=torch.zeros(1, dtype=torch.int32))
     for other in (nothing, *(inputs(**options) for options in wrong)):
         assert not fuses_loss(other)

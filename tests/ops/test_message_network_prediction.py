@@ -65,7 +65,7 @@ def test_lower_precision(predict, precision, bound):
 
 
 def test_strategies_without_a_launch_for_it(predict):
-    check(predict, *inference(SIZES, 20, 2, strategy="vertex"))
+    check(predict, *inference(SIZES, 20, 2, strategy="layer"))
 
 
 def test_padded_batch(predict):

@@ -48,7 +48,7 @@ def two_multiprocessors(device, request):
         (64, SIZES, {"precision": "bf16"}),
         (96, SIZES, {"precision": "bf16"}),
         (96, [120, 128, 100, 90], {"tile_nodes": 128, "last_activation": True}),
-        (172, SIZES, {"strategy": "stack"}),
+        (172, SIZES, {"strategy": "tile"}),
     ],
     ids=str,
 )
@@ -77,7 +77,7 @@ def test_merged_leaves_with_their_loss(device, two_multiprocessors, options):
     ids=str,
 )
 def test_layers(hidden, options):
-    inputs = random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), hidden, 3, **{"strategy": "vertex", **options})
+    inputs = random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), hidden, 3, **{"strategy": "layer", **options})
     actual = run(message_network, on_gpu(inputs, torch.float32), gradient_of(inputs))
     expected = run(message_network_reference, on_gpu(converted(inputs, torch.float64), torch.float64), gradient_of(inputs))
     assert worst(actual.outputs, expected.outputs) < 1e-5

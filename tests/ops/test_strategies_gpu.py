@@ -17,7 +17,7 @@ from molgcn.ops.head_loss import Objective, head_loss
 pytestmark = pytest.mark.gpu
 two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
-STRATEGIES = ("stack", "vertex")
+STRATEGIES = ("tile", "layer")
 
 
 def moved(inputs, device):

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from run_cases import assert_same_run, rows_of, split_of
 
-from molgcn.config.run import parse, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.replicates.predictions import load_models
@@ -99,7 +99,7 @@ def test_a_key_that_is_refused_changes_nothing(folds, tmp_path):
     shorter = replace(config, trainer={**config.trainer, "max_epochs": 1}, resume=str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"fold_0: trainer\.max_epochs=1 is fewer than the 2 epochs"):
         train_all(shorter, tmp_path / "run")
-    again = parse_saved(saved_config(tmp_path / "run", []))
+    again = parse(Config, saved_config(tmp_path / "run", []))
     assert again == replace(config, resume=str(tmp_path / "run"))
     assert train_all(again, tmp_path / "run").metrics == expected.metrics
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
-from molgcn.config.run import parse, parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
@@ -201,7 +201,7 @@ def test_checkpoints_lead_to_the_same_end(run):
 
 def test_the_task_and_its_options_stay(run):
     name, _, folder, _, config = run
-    saved = parse_saved(saved_config(folder / "run", []))
+    saved = parse(Config, saved_config(folder / "run", []))
     for changes, message in [
         ({"task": "regression"}, f"trained with task={name}, which cannot become regression"),
         ({"training": replace(config.training, loss="focal")}, r"training\.loss=\w+, which cannot become focal"),
@@ -257,6 +257,6 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path, small_config):
     for key in ("loss", "focal_gamma", "class_weights", "monitor"):
         del saved["training"][key]
     del saved["task"]
-    result = train(parse_saved({**saved, "training": {**saved["training"], "loss": "l1"}}), tmp_path / "run")
+    result = train(parse(Config, {**saved, "training": {**saved["training"], "loss": "l1"}}), tmp_path / "run")
     assert (result.task, result.epochs) == ("regression", 2)
     assert load_module(tmp_path / "run").task.name == "regression"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from molgcn.config.run import parse_saved
+from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
@@ -68,7 +68,7 @@ def test_a_run_goes_on_with_the_split_that_it_saved(tmp_path, small_config):
     keys = yaml.safe_load((tmp_path / "config.yaml").read_text())
     del keys["dataset"]["group_duplicates"], keys["dataset"]["duplicates"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(keys))
-    module = train(parse_saved(saved_config(tmp_path, [])), tmp_path)
+    module = train(parse(Config, saved_config(tmp_path, [])), tmp_path)
     assert json.loads(split.read_text()) == saved
     swapped = train(small_config(dataset={"split": "file", "split_file": str(split)}, trainer={"max_epochs": 1}), tmp_path / "again")
     assert module.metrics["test/mae/logp"] == swapped.metrics["test/mae/logp"]

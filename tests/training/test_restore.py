@@ -40,12 +40,6 @@ def test_the_backend_is_chosen_here(trained_run, name):
     assert load_module(trained_run.folder, BackendConfig(name=name)).model.backend.name == name
 
 
-@pytest.mark.parametrize("strategy", ["edge", "neighbor_group"])
-def test_a_run_with_a_strategy_that_is_gone_is_read(altered, trained_run, strategy):
-    path = altered(lambda checkpoint: checkpoint["molgcn"]["config"].update(backend={"name": "fused", "strategy": strategy}))
-    assert torch.equal(*(next(load_module(one).parameters()) for one in (path, trained_run.folder)))
-
-
 def test_which_file_a_folder_means(trained_run, tmp_path):
     best = trained_run.folder / "checkpoints" / "best.ckpt"
     assert find_checkpoint(trained_run.folder) == find_checkpoint(best.parent) == find_checkpoint(best) == best

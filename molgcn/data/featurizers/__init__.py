@@ -2,15 +2,15 @@
 
 from molgcn.data.featurizers.base import NO_STEREO, Featurizer
 from molgcn.data.featurizers.chemprop import CHEMPROP
-from molgcn.data.featurizers.general import GENERAL, GENERAL_1, GENERAL_2
+from molgcn.data.featurizers.general import GENERAL, GENERAL_1
 from molgcn.data.featurizers.ogb import OGB
 from molgcn.data.featurizers.qm9 import QM9, QM9_CHARGE
-from molgcn.data.featurizers.zinc import ZINC, ZINC_1, ZINC_12K
+from molgcn.data.featurizers.zinc import ZINC, ZINC_12K
 from molgcn.errors import UserError
 
 __all__ = ["FEATURIZERS", "Featurizer", "get_featurizer"]
 
-_VERSIONS = (QM9, ZINC_1, ZINC, GENERAL_1, GENERAL_2, GENERAL, QM9_CHARGE, ZINC_12K, OGB, CHEMPROP)
+_VERSIONS = (QM9, ZINC, GENERAL_1, GENERAL, QM9_CHARGE, ZINC_12K, OGB, CHEMPROP)
 FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS if not featurizer.superseded}
 """The newest version of each featuriser, by name."""
 

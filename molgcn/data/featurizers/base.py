@@ -33,7 +33,7 @@ class Featurizer:
             takes the CIP labels of atoms and double bonds, which do not. "none" does not read it.
         kekulized: whether aromatic bonds are replaced by the single and double bonds of a Kekulé form, which depends on the order of atoms.
             Atoms are read as they are.
-        keeps_isotopes: whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of zinc and general.
+        keeps_isotopes: whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of general.
         superseded: whether there is a newer version.
         stereo_off: whether stereochemistry, which the featuriser can read, was turned off.
     """
@@ -69,7 +69,7 @@ class Featurizer:
 
     @property
     def spelled(self) -> str:
-        """Name for :func:`molgcn.data.featurizers.get_featurizer`, with the version only if there is a newer one, as in "general:2"."""
+        """Name for :func:`molgcn.data.featurizers.get_featurizer`, with the version only if there is a newer one, as in "general:1"."""
         return self.versioned if self.superseded else self.versioned.replace(f":{self.version}", "")
 
     @property

@@ -1,7 +1,7 @@
 """features=general: features for any organic molecule that do not depend on the order of its atoms.
 
 Version 3 has 53 atom features and 16 bond features, with stereochemistry as the CIP labels of atoms and double bonds and with the size of
-the smallest ring. Isotopes may count in CIP labels only. Versions 1 and 2 have 43 atom features and no bond features.
+the smallest ring. Isotopes may count in CIP labels only. Version 1 has 43 atom features and no bond features.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RING_SIZES = (3, 4, 5, 6, 7, 8)  # the last also stands for all larger rings
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "DATIVE")
 DOUBLE_BONDS = {"e": ("STEREOE", "STEREOTRANS"), "z": ("STEREOZ", "STEREOCIS")}
 
-NAMES_2 = (
+NAMES_1 = (
     *("H", "B", "C", "N", "O", "F", "Si", "P", "S", "Cl", "Se", "Br", "I", "other_element"),
     *(f"degree_{n}" for n in DEGREES),
     "other_degree",
@@ -34,11 +34,11 @@ NAMES_2 = (
     *("aromatic", "in_ring", "mass"),
 )
 _RING_NAMES = (*(f"ring_{n}" for n in RING_SIZES[:-1]), f"ring_{RING_SIZES[-1]}_or_more")
-NAMES = (*NAMES_2, *(f"cip_{label}" for label in CIP_LABELS[1:]), *_RING_NAMES)
+NAMES = (*NAMES_1, *(f"cip_{label}" for label in CIP_LABELS[1:]), *_RING_NAMES)
 BOND_NAMES = (*(name.lower() for name in BONDS), "other_bond", "conjugated", "in_ring", "e", "z", *_RING_NAMES)
 
 
-def _encode_2(atom: AtomFields) -> np.ndarray:
+def _encode_1(atom: AtomFields) -> np.ndarray:
     return np.array(
         [
             *one_hot_or_other(atom.number, ELEMENTS),
@@ -55,7 +55,7 @@ def _encode_2(atom: AtomFields) -> np.ndarray:
 
 
 def _encode(atom: AtomFields) -> np.ndarray:
-    return np.array([*_encode_2(atom), *one_hot(CIP_LABELS[atom.cip], CIP_LABELS[1:]), *_ring_size(atom)], np.float32)
+    return np.array([*_encode_1(atom), *one_hot(CIP_LABELS[atom.cip], CIP_LABELS[1:]), *_ring_size(atom)], np.float32)
 
 
 def _encode_bond(bond: BondFields) -> np.ndarray:
@@ -69,9 +69,8 @@ def _ring_size(item: AtomFields | BondFields) -> list[float]:
 
 
 def _element(row: np.ndarray) -> int:
-    return element_of_mass(float(row[NAMES_2.index("mass")]))
+    return element_of_mass(float(row[NAMES_1.index("mass")]))
 
 
-GENERAL_1 = Featurizer("general", 1, "implicit", NAMES_2, _encode_2, _element, keeps_isotopes=True, superseded=True)
-GENERAL_2 = Featurizer("general", 2, "implicit", NAMES_2, _encode_2, _element, superseded=True)
+GENERAL_1 = Featurizer("general", 1, "implicit", NAMES_1, _encode_1, _element, keeps_isotopes=True, superseded=True)
 GENERAL = Featurizer("general", 3, "implicit", NAMES, _encode, _element, BOND_NAMES, _encode_bond, stereo="labels")

@@ -58,6 +58,5 @@ _NAMES = tuple(atom_type_name(*atom_type) for atom_type in TYPES)
 _ENCODE: Callable[[AtomFields], np.ndarray] = partial(_encode, TYPES, "28 of features=zinc; use features=general")
 _ENCODE_12K: Callable[[AtomFields], np.ndarray] = partial(_encode, TYPES_12K, "21 of features=zinc12k; use features=zinc, which has 28")
 
-ZINC_1 = Featurizer("zinc", 1, "implicit", _NAMES, _ENCODE, _element, keeps_isotopes=True, superseded=True)
 ZINC = Featurizer("zinc", 2, "implicit", _NAMES, _ENCODE, _element, BOND_NAMES, _encode_bond, kekulized=True)
 ZINC_12K = Featurizer("zinc12k", 1, "implicit", _NAMES[: len(TYPES_12K)], _ENCODE_12K, _element, BOND_NAMES, _encode_bond, kekulized=True)

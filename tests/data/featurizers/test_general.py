@@ -52,7 +52,7 @@ def test_what_an_atom_has():
     assert columns(x[1].x[1].tolist(), NAMES) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "in_ring", "cip_s", "ring_6"}
     assert {"ring_3"} == columns(x[2].x[2].tolist(), NAMES) & {"ring_3", "ring_4", "ring_5"}
     assert "ring_8_or_more" in columns(x[3].x[2].tolist(), NAMES)
-    old = featurize(["N[C@@H](C)C(=O)O"], features="general:2").node_features()
+    old = featurize(["N[C@@H](C)C(=O)O"], features="general:1").node_features()
     np.testing.assert_array_equal(x[0].x[:, : old.shape[1]], old)
 
 

@@ -7,11 +7,11 @@ import torch
 from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_steps import PlainSteps
 
 from molgcn.errors import UserError
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 
 pytestmark = needs_extension

@@ -5,13 +5,13 @@ import torch
 from family_cases import CASES, call_of, pooling_network
 from layer_network_cases import NETWORKS, passes, random_call, spec_of
 from network_cases import batch_of
+from plain_steps import PlainSteps
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from molgcn.data import GraphBatch
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import WeightGrads, backward_of
 from molgcn.ops.layer_network.passes import backward_steps
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import biases_without_effect, program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 

@@ -6,6 +6,7 @@ from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
 from pass_values import fill, keep_moments
+from plain_steps import PlainSteps
 from products_cases import call_of, kernels_of, saved_of
 from stack_cases import H100
 
@@ -13,7 +14,6 @@ from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.steps_cuda import CudaSteps

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from layer_network_cases import NETWORKS, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from plain_steps import PlainSteps
 
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]

@@ -7,13 +7,13 @@ import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
 from layer_network_cases import Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from plain_steps import PlainSteps
 from stack_cases import A100, H100, RTX
 from tiles_cases import CASES, SIZES, single
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps

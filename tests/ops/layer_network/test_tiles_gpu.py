@@ -3,10 +3,10 @@
 import pytest
 import torch
 from layer_network_cases import padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from plain_steps import PlainSteps
 from tiles_cases import CASES, SIZES, single
 
 from molgcn.ops.layer_network.operator import layer_network
-from molgcn.ops.layer_network.plain import PlainSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays, why_not
 
