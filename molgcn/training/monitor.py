@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from molgcn.errors import UserError, listed, shown
-from molgcn.tasks.base import Task
+
+if TYPE_CHECKING:
+    from molgcn.tasks.base import Task
 
 LOSS = "val/loss"
 
