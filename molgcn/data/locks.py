@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -49,16 +49,27 @@ def claimed(folder: Path, wanted: bool = True) -> Iterator[bool]:
         folder: the folder. It is made if it does not exist.
         wanted: False does not lock the folder and yields True, for a process whose parent holds the lock.
     """
-    lock, free = FileLock(folder / ".lock"), True
+    with tried(folder / ".lock") if wanted else nullcontext(True) as free:
+        yield free is not False
+
+
+@contextmanager
+def tried(file: Path) -> Iterator[bool | None]:
+    """Try to lock a file, which is made where there is none, and yield whether this process now holds the lock.
+
+    None stands for a file that cannot be locked, see :func:`exclusive`.
+    """
+    lock = FileLock(file)
+    free: bool | None = True
     try:
-        if wanted:
-            folder.mkdir(parents=True, exist_ok=True)
-            Path(lock.lock_file).touch()
-            lock.acquire(timeout=0)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        lock.acquire(timeout=0)
     except Timeout:
         free = False
     except OSError as error:
-        log.debug("%s is not locked: %s", folder, error)
+        log.debug("%s is not locked: %s", file, error)
+        free = None
     try:
         yield free
     finally:

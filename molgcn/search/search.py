@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import warnings
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -24,6 +25,7 @@ from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.search.study import open_study
+from molgcn.search.trials import next_trial, requeue_interrupted, was_interrupted
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import learned_with, settled
 from molgcn.training.monitor import LOSS, Monitor
@@ -116,13 +118,13 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
             "dataset.split_fractions=."
         )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `_after` reports trials that fail
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # the heartbeat is experimental
     composed = compose([])
     task = choose_task(composed.task, data, composed.dataset)
     named = settled(composed, task)  # studies of earlier versions name the task
     objective = Monitor.of(settings.objective, learned_with(task, config.training), "sweep.objective")
     about = {"objective": objective.key, "direction": _direction(settings.direction, objective), "space": space}
     study = open_study(folder, settings.study, about, named, data)
+    requeue_interrupted(study, folder)
     before = _finished(study)
     if before:
         log.info("Study %s continues: %d of %d trials are done", settings.study, before, settings.n_trials)
@@ -130,23 +132,37 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     warmup = settings.pruning_warmup
     median = optuna.pruners.MedianPruner(n_startup_trials=settings.pruning_startup_trials, n_warmup_steps=warmup)
     study.pruner = median if settings.pruning else optuna.pruners.NopPruner()
-    if before < settings.n_trials:
-        try:
-            with SignalsLater() as signals:  # so that Optuna records the end of the interrupted trial
-                study.optimize(
-                    lambda trial: _objective(trial, settings, objective, space, compose, folder, train, signals),
-                    timeout=settings.timeout,
-                    catch=(UserError, torch.OutOfMemoryError),
-                    callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder, signals)],
-                )
-        except (KeyboardInterrupt, Terminated) as stop:
-            write_reports(study, settings.objective, _preset(study, compose), folder)
-            log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
-            for ended in (stop, stop.__cause__):
-                if isinstance(ended, Terminated):
-                    raise ended from None
-            exit_interrupted()
+    limit = math.inf if settings.timeout is None else time.monotonic() + settings.timeout
+    try:
+        with SignalsLater() as signals:  # so that the end of the interrupted trial is recorded
+            while _finished(study) < settings.n_trials and time.monotonic() < limit:
+                with next_trial(study, folder) as trial:
+                    _run(study, trial, partial(_objective, trial, settings, objective, space, compose, folder, train, signals))
+                _after(study, trial.number, settings, compose, folder, signals)
+    except (KeyboardInterrupt, SystemExit) as stop:  # SystemExit is Terminated, or what Lightning raises on Ctrl-C
+        write_reports(study, settings.objective, _preset(study, compose), folder)
+        log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
+        if isinstance(stop, Terminated):
+            raise
+        exit_interrupted()
+    requeue_interrupted(study, folder)
     return _end(study, settings, compose, folder)
+
+
+def _run(study: Study, trial: Trial, objective: Callable[[], float]) -> None:
+    """Run a trial to its end, which the study records. What stops the search is raised."""
+    from optuna import TrialPruned
+    from optuna.trial import TrialState
+
+    value, state = None, TrialState.FAIL
+    try:
+        value, state = objective(), TrialState.COMPLETE
+    except TrialPruned:
+        state = TrialState.PRUNED
+    except (UserError, torch.OutOfMemoryError):
+        pass
+    finally:
+        study.tell(trial, value, state)
 
 
 def _ranked_by(objective: str, taken: bool, compose: Compose, overrides: list[str]) -> Config:
@@ -204,8 +220,6 @@ def _objective(
     except (UserError, torch.OutOfMemoryError) as error:
         trial.set_user_attr("error", " ".join(str(error).split()))
         raise
-    except SystemExit as ended:  # Terminated, or what Lightning raises on Ctrl-C; Optuna handles KeyboardInterrupt alone
-        raise KeyboardInterrupt from ended
     result.save(overrides)
     if pruning.pruned:
         raise optuna.TrialPruned
@@ -214,15 +228,14 @@ def _objective(
     return pruning.best
 
 
-def _after(study: Study, trial: Any, settings: SearchConfig, compose: Compose, folder: Path, signals: SignalsLater) -> None:
+def _after(study: Study, number: int, settings: SearchConfig, compose: Compose, folder: Path, signals: SignalsLater) -> None:
+    trial = study.trials[number]
     state = trial.state.name.lower()
     value = "-" if trial.value is None else f"{trial.value:.5g}"
     detail = trial.user_attrs.get("error", f"{settings.objective} {value}")
     log.info("Trial %d %s: %s", trial.number, {"fail": "failed"}.get(state, state), detail)
     with signals.now():
         write_reports(study, settings.objective, _preset(study, compose), folder)
-    if _finished(study) >= settings.n_trials:
-        study.stop()
 
 
 def _end(study: Study, settings: SearchConfig, compose: Compose, folder: Path) -> float:
@@ -249,4 +262,4 @@ def _completed(study: Study) -> Sequence[Any]:
 
 def _finished(study: Study) -> int:
     """Return the number of trials that are complete, pruned or failed; interrupted ones do not count and are replaced by new ones."""
-    return sum(trial.state.name in ("COMPLETE", "PRUNED") or "error" in trial.user_attrs for trial in study.trials)
+    return sum(trial.state.is_finished() and not was_interrupted(trial) for trial in study.trials)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from omegaconf import OmegaConf
 from molgcn.files.json_file import read_json
 from molgcn.search.sweep import SweepRun, point, print_runs, table_rows, write_rows
 from molgcn.search.sweep_plot import plot_sweep
+from molgcn.search.trials import was_interrupted
 
 if TYPE_CHECKING:
     from optuna import Study
 
-_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "waiting"}
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
 
 def write_reports(study: Study, objective: str, best: dict[str, Any] | None, folder: Path) -> None:
@@ -49,7 +51,10 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
 def print_table(study: Study, objective: str, folder: Path) -> None:
     """Print the trials, the best first, and the command that runs the best again."""
     runs = _runs(study, folder)
-    print_runs(f"{len(runs)} trials in {folder}", runs, objective, _maximizes(study))
+    counts = Counter(run.state for run in runs)
+    beside = [f"{counts[state]} {state}" for state in ("running", "interrupted") if counts[state]]
+    ended = len(runs) - counts["running"] - counts["interrupted"]
+    print_runs(", ".join([f"{ended} trial{'s' * (ended != 1)}", *beside]) + f" in {folder}", runs, objective, _maximizes(study))
     if any(run.state == "complete" for run in runs):
         print(f"The best again: {rerun(folder)}", flush=True)
 
@@ -64,20 +69,17 @@ def _maximizes(study: Study) -> bool:
 
 
 def _runs(study: Study, folder: Path) -> list[SweepRun]:
+    """Return the trials that have begun; those that are running or were interrupted have no value by which they could be ranked."""
     runs = []
     for trial in study.trials:
+        if trial.state.name not in _STATES:
+            continue
         path = folder / str(trial.number) / "result.json"
         result = read_json(path) if path.exists() else None
-        value = trial.value if trial.value is not None else _best_report(study, trial)
         overrides, note = trial.user_attrs.get("overrides", []), trial.user_attrs.get("error", "")
-        state = "interrupted" if trial.state.name == "FAIL" and not note else _STATES[trial.state.name]
-        runs.append(SweepRun(str(trial.number), overrides, value, state, result, note))
+        state = "interrupted" if was_interrupted(trial) else _STATES[trial.state.name]
+        runs.append(SweepRun(str(trial.number), overrides, trial.value, state, result, note))
     return runs
-
-
-def _best_report(study: Study, trial: Any) -> float | None:
-    reports = trial.intermediate_values.values()
-    return (max if _maximizes(study) else min)(reports, default=None)
 
 
 def _importances(study: Study) -> dict[str, float] | None:

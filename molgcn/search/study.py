@@ -43,9 +43,8 @@ def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config
     path = folder / "study.db"
     engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
     with exclusive(path):  # Optuna makes its tables without a check whether another process does
-        storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
+        storage = optuna.storages.RDBStorage("sqlite://", engine)
     study = optuna.create_study(storage=storage, study_name=name, direction=about["direction"], load_if_exists=True)
-    optuna.storages.fail_stale_trials(study)  # left by a process that was killed
     made_of = json.loads(json.dumps({**about, "data_hash": data.data_hash, **_what_matters(config)}))
     if "made_of" in study.user_attrs:
         known = _up_to_date(study.user_attrs["made_of"], made_of, about, data)

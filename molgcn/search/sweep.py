@@ -31,8 +31,7 @@ class SweepRun:
         job: the number of the job or trial.
         overrides: its overrides of the command line.
         value: the value of the objective; None where there is none.
-        state: "complete", "pruned", "failed", "interrupted", "running", "waiting", or "unfinished" where there is neither a result nor a
-            reason.
+        state: "complete", "pruned", "failed", "interrupted", "running", or "unfinished" where there is neither a result nor a reason.
         result: the content of its `result.json`; None where there is none.
         note: why it failed; "" where it did not.
     """
