@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "molgcn"
 
 # From the lowest to the highest; all may import modules that are not named here, such as molgcn.errors.
 LAYERS = [
+    "files process",
     "cuda_runtime",
     "data",
     "domain",
@@ -34,6 +35,7 @@ LAYERS = [
     "replicates",
     "search",
     "cli",
+    "evaluation",
     "evaluate export predict",
     "explain fingerprint model",
 ]

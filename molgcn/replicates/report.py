@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from molgcn.calibration.section import uncertainty_of
-from molgcn.comparison.compare import class_counts
 from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.replicates.compare_models import compare_models
 from molgcn.replicates.predictions import Models
 from molgcn.replicates.summary import Summary
-from molgcn.report.facts import facts
-from molgcn.report.subject import Subject, Trainings
+from molgcn.report.subject import Trainings
 from molgcn.tasks.predictions_csv import write_predictions
-from molgcn.training.provenance import versions
+from molgcn.training.report_subject import assemble_subject
 
 
 def write_report(summary: Summary, models: Models, config: Config) -> None:
@@ -39,20 +36,18 @@ def write_report(summary: Summary, models: Models, config: Config) -> None:
     else:
         parts = {one: models.splits[0][one] for one in summary.parts}
         metrics, comparison = summary.metrics, summary.comparison
-    subject = Subject(
-        title=f"{folder.resolve().name} on {models.title}",
-        facts=facts(models.modules[0], models.title, models.data_hash, str(folder), versions()),
-        metrics=metrics,
-        sizes={one: len(indices) for one, indices in parts.items()},
-        labels={one: measured(models.molecules[indices]).num_labels for one, indices in parts.items()},
-        class_counts={one: class_counts(task, measured(models.molecules[indices]).targets) for one, indices in parts.items()},
-        comparison=comparison,
+    subject = assemble_subject(
+        models.modules[0],
+        name=folder.resolve().name,
+        source=models.title,
+        data_hash=models.data_hash,
+        where=folder,
+        parts={one: models.molecules[indices] for one, indices in parts.items()},
         part=part,
-        molecules=molecules,
         predictions=predictions,
-        names=summary.names,
-        units=summary.units,
-        uncertainty=uncertainty_of(task, models.calibration, metrics, part, predictions, molecules.targets),
+        metrics=metrics,
+        comparison=comparison,
+        calibration=models.calibration,
         trainings=Trainings(
             headers={name: summary.headers(name) for name in summary.names},
             rows={name: summary.rows(name) for name in summary.names},

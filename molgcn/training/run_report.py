@@ -7,16 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from lightning.pytorch.loggers import Logger
 
-from molgcn.calibration.section import uncertainty_of
-from molgcn.comparison.compare import class_counts
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
-from molgcn.report.facts import facts
 from molgcn.report.plots import plot_learning_curve
-from molgcn.report.subject import Subject
 from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.module import MoleculeModule
-from molgcn.training.provenance import versions
+from molgcn.training.report_subject import assemble_subject
 from molgcn.training.result import RunResult
 from molgcn.training.wandb_logger import Wandb
 
@@ -35,27 +31,24 @@ def write_run_report(
     """
     parts, folder = data.dataset.parts, result.folder
     molecules = data.part(parts[-1])
-    exact = measured(molecules)
     task = module.task
     write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, predictions)
     curve, label = folder / "learning_curve.png", task.loss_label(module.config.training)
     plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
-    pictures = task.pictures(exact.targets, predictions, folder)
-    subject = Subject(
-        title=f"{folder.resolve().name} on {data.dataset.title}",
-        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
+    pictures = task.pictures(measured(molecules).targets, predictions, folder)
+    subject = assemble_subject(
+        module,
+        name=folder.resolve().name,
+        source=data.dataset.title,
+        data_hash=data.dataset.data_hash,
+        where=folder,
+        parts={part: data.part(part) for part in parts},
+        part=parts[-1],
+        predictions=predictions,
         metrics=result.metrics,
         comparison=result.comparison,
-        sizes={part: len(data.dataset.splits[part]) for part in parts},
-        labels={part: measured(data.part(part)).num_labels for part in parts},
-        class_counts={part: class_counts(task, measured(data.part(part)).targets) for part in parts},
-        part=parts[-1],
-        molecules=exact,
-        predictions=predictions,
-        names=result.names,
-        units=result.units,
-        pictures={"learning curve": curve},
-        uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
+        calibration=module.calibration,
+        pictures={"learning curve": folder / "learning_curve.png"},
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:

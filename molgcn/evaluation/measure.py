@@ -1,0 +1,48 @@
+"""Predict and measure the parts of a data set, and write the predictions of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.calibration.assessment import assess
+from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
+from molgcn.data.label_columns import measured
+from molgcn.evaluation.data import EvaluationData
+from molgcn.screening.ensemble import Ensemble
+from molgcn.tasks.predictions_csv import write_predictions
+from molgcn.training.inference import predict_molecules
+
+
+def measure_parts(
+    ensemble: Ensemble, data: EvaluationData, parts: Mapping[str, np.ndarray], part: str, batch_size: int, folder: Path
+) -> tuple[dict[str, float], np.ndarray]:
+    """Predict and measure parts of a data set, write `predictions_<part>.csv` of each, and warn of what the models do not know.
+
+    Args:
+        ensemble: The models, which predict together.
+        data: The molecules.
+        parts: The indices of each part's molecules.
+        part: The part whose predictions are returned.
+        batch_size: The number of molecules in a batch.
+        folder: The folder of the files.
+
+    Returns:
+        The metrics by "<part>/<metric>/<target>", and the predictions [M, P] of one part.
+    """
+    task, metrics, contents = ensemble.task, dict[str, float](), Contents()
+    predictions = {}
+    for name, indices in parts.items():
+        molecules = data.molecules[indices]
+        contents += contents_of(molecules)
+        passes = np.stack([predict_molecules(member, molecules, batch_size) for member in ensemble.members])
+        predictions[name], targets = task.combine(passes), measured(molecules).targets
+        found = task.measure(predictions[name], targets)
+        if name != "train":  # errors are smaller there, so that uncertainties would look too large
+            found = {**found, **assess(task, ensemble.calibration, predictions[name], targets)}
+        metrics |= {f"{name}/{key}": value for key, value in found.items()}
+        write_predictions(folder / f"predictions_{name}.csv", task, molecules, predictions[name])
+    warn_of_extrapolation(data.title, contents, ensemble.trained_on)
+    return metrics, predictions[part]

@@ -1,0 +1,240 @@
+"""Evaluate one model, or several that predict together: predict, measure, compare with baselines and write the report."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from molgcn.calibration.assessment import print_assessment
+from molgcn.comparison.baselines import baselines_of
+from molgcn.comparison.compare import compare, saved_thresholds
+from molgcn.comparison.forest import check_forest
+from molgcn.comparison.table import results_table
+from molgcn.data.config import DatasetConfig
+from molgcn.data.label_columns import measured
+from molgcn.data.load import write_skipped
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
+from molgcn.errors import UserError
+from molgcn.evaluation.config import EvaluateConfig
+from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part
+from molgcn.evaluation.measure import measure_parts
+from molgcn.files.json_file import write_json
+from molgcn.metrics.comparison import Comparison, without_nan
+from molgcn.screening.ensemble import Ensemble
+from molgcn.training.report_subject import assemble_subject
+from molgcn.training.restore import find_checkpoints, run_folder
+from molgcn.training.trained_on import count_trained_on
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of :func:`molgcn.evaluate.evaluate`.
+
+    Attributes:
+        folder: The folder that it wrote.
+        metrics: The metrics by "<part>/<metric>/<target>".
+    """
+
+    folder: Path
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Models:
+    """The models to evaluate.
+
+    Attributes:
+        ensemble: The models, which predict together.
+        checkpoint: The checkpoint, or the folder of a run of several trainings.
+        run: The folder of the run, or None for a checkpoint alone.
+        trainings: The folder of each model's training, where it has one.
+    """
+
+    ensemble: Ensemble
+    checkpoint: Path
+    run: Path | None
+    trainings: Sequence[Path]
+
+    @property
+    def dataset(self) -> DatasetConfig:
+        """The configuration of the data that the models were trained on."""
+        return replace(self.ensemble.members[0].config.dataset, features=self.ensemble.features)
+
+    @property
+    def name(self) -> str:
+        """The name of the run, or of the checkpoint."""
+        return (self.run or self.checkpoint).name
+
+
+def run(config: EvaluateConfig) -> Evaluation:
+    """Evaluate what a configuration names; see :func:`molgcn.evaluate.evaluate`."""
+    models = _load(config)
+    task = models.ensemble.task
+    own = config.dataset.path is None and config.dataset.name in (None, models.dataset.name)
+    data = _load_data(config, models, own)
+    parts = chosen_parts(data, config.split)
+    detailed = "test" if "test" in parts else [*parts][-1]
+    wanted, training_molecules = _baseline(config, models)
+    trained_on = count_trained_on(models.trainings, data.molecules, parts)
+    known = _warn_of_known(trained_on, parts, models, own_split=own and config.dataset.split_file is None)
+    task.check(data.molecules.targets, RowNames.of(data.molecules))
+
+    folder = _output_folder(config, own, models.run or models.checkpoint.parent)
+    metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder)
+    molecules = measured(data.molecules[parts[detailed]])
+    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
+    if data.molecules.skipped:
+        write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
+
+    module = models.ensemble.members[0]
+    seed = module.config.seed
+    baselines = baselines_of(wanted, task, module.statistics, detailed, molecules, training_molecules, seed)
+    thresholds = {} if models.run is None else saved_thresholds(models.run)
+    comparison = compare(task, metrics, detailed, predictions, molecules.targets, config.bootstrap, seed, baselines, thresholds)
+    subject = assemble_subject(
+        module,
+        name=models.name,
+        source=data.title,
+        data_hash=data.data_hash,
+        where=models.checkpoint,
+        parts={part: data.molecules[indices] for part, indices in parts.items()},
+        part=detailed,
+        predictions=predictions,
+        metrics=metrics,
+        comparison=comparison,
+        calibration=models.ensemble.calibration,
+        trained_on=known,
+    )
+    task.write_report(folder / "report.html", subject)
+    _write_summary(folder, models, data, subject.sizes, trained_on, metrics, comparison)
+    _print(folder, models, data, subject.sizes, detailed, metrics, comparison)
+    return Evaluation(folder, metrics)
+
+
+def _load(config: EvaluateConfig) -> _Models:
+    checkpoints = find_checkpoints(config.ckpt)
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    trainings = [training for file in checkpoints if (training := run_folder(file))]
+    if len(checkpoints) == 1:
+        return _Models(ensemble, checkpoints[0], run_folder(checkpoints[0]), trainings)
+    folder = Path(config.ckpt or "").expanduser()
+    return _Models(ensemble, folder, folder, trainings)
+
+
+def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> EvaluationData:
+    """Load the data of the models' own run, or another file.
+
+    Raises:
+        UserError: For their own data where the models have different splits, since each molecule is then in the training part of some.
+    """
+    if not own:
+        return other_data(config.dataset, models.dataset, models.ensemble.task.names, models.ensemble.task.units)
+    if config.dataset.split_file is None and differ_in_split(models.trainings):
+        raise UserError(
+            f"ckpt={models.checkpoint}: its {len(models.trainings)} models have different training, validation and test parts. What they "
+            f"predict of their test parts is in {models.checkpoint / 'report.html'}. Name one of them, as in ckpt={models.trainings[0]}, "
+            "or evaluate all of them on another file, dataset=<file>."
+        )
+    return own_data(config.dataset, models.dataset, next(iter(models.trainings), None))
+
+
+def _baseline(config: EvaluateConfig, models: _Models) -> tuple[str, PackedMolecules | None]:
+    """Return the name of the baselines to measure, and the training molecules where a random forest is one of them.
+
+    Where the run asks for a forest that cannot be fitted, the forest is left out with a warning.
+
+    Raises:
+        UserError: Where `baseline` asks for a forest that cannot be fitted.
+    """
+    wanted = config.baseline or models.ensemble.members[0].config.training.baseline
+    if wanted != "rf":
+        return wanted, None
+    try:
+        molecules = training_part(config.dataset, models.dataset, models.trainings)
+        check_forest(molecules, "baseline")
+    except UserError as error:
+        if config.baseline is not None:
+            raise
+        log.warning("The random forest that the run was compared with is left out: %s", error)
+        return "simple", None
+    return wanted, molecules
+
+
+def _warn_of_known(
+    trained_on: Mapping[str, int] | None, parts: Mapping[str, np.ndarray], models: _Models, own_split: bool
+) -> dict[str, int]:
+    """Warn of molecules that the models were trained on, and return their number by part, without the models' own training part."""
+    if trained_on is None and not own_split:
+        log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
+    known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
+    for part, count in known.items():
+        log.warning(
+            "%s of the %s molecules of '%s' are in the training part of %s, so that errors look smaller than on new molecules",
+            *(f"{count:,}", f"{len(parts[part]):,}", part, models.run),
+        )
+    return known
+
+
+def _output_folder(config: EvaluateConfig, own: bool, beside: Path) -> Path:
+    file = Path(config.dataset.path or "").name
+    other = re.sub(r"(\.[a-z]+)?(\.gz)?$", "", file, flags=re.IGNORECASE) or config.dataset.name
+    name = "evaluation" if own else f"evaluation_{other}"
+    folder = beside / name if config.output is None else Path(config.output).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be made: {error.strerror}. Give another one with output=.") from error
+    return folder
+
+
+def _write_summary(
+    folder: Path,
+    models: _Models,
+    data: EvaluationData,
+    sizes: Mapping[str, int],
+    trained_on: Mapping[str, int] | None,
+    metrics: Mapping[str, float],
+    comparison: Comparison,
+) -> None:
+    task, calibration = models.ensemble.task, models.ensemble.calibration
+    summary = {
+        "checkpoint": str(models.checkpoint),
+        "data": data.title,
+        "data_hash": data.data_hash,
+        "molecules": sizes,
+        "trained_on": trained_on,
+        "units": dict(zip(task.names, task.units, strict=True)),
+        "calibrated": "" if calibration is None else calibration.described,
+        "metrics": metrics,
+        **asdict(comparison),
+    }
+    write_json(folder / "metrics.json", without_nan(summary))
+
+
+def _print(
+    folder: Path,
+    models: _Models,
+    data: EvaluationData,
+    sizes: Mapping[str, int],
+    detailed: str,
+    metrics: Mapping[str, float],
+    comparison: Comparison,
+) -> None:
+    task, calibration = models.ensemble.task, models.ensemble.calibration
+    console = Console()
+    line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    counts = ", ".join(f"{part} {count:,}" for part, count in sizes.items())
+    line(f"{models.checkpoint.name} on {data.title}: {counts} molecules")
+    console.print(results_table(task, "", metrics, [*(part for part in sizes if part != detailed), detailed], comparison))
+    print_assessment(console, detailed, "" if calibration is None else calibration.described, task.names, metrics)
+    line(f"The report is {folder / 'report.html'}; everything is in {folder}")
