@@ -159,7 +159,7 @@ def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, f
     """
     from rdkit import Chem, rdBase
 
-    read = smiles_reader("folded")
+    read = smiles_reader("counted")
     fused = Ensemble.load(checkpoints, BackendConfig(name="fused"))
     pyg = [load_module(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
+from molgcn.data.fingerprints import BITS, morgan_generator
+from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import available_cores, map_chunks
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-RADIUS, BITS, TREES = 2, 2048, 100
+TREES = 100
 MOST = 50_000  # training molecules; scikit-learn holds their fingerprints as 400 MB of float32
 _LONG = 5_000  # training molecules, from which on fitting takes minutes
 
@@ -69,16 +72,13 @@ def fingerprints(smiles: Sequence[str]) -> np.ndarray:
 
 
 def _fingerprints(smiles: Sequence[str]) -> np.ndarray:
-    from rdkit import Chem, rdBase
-    from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
+    from rdkit import rdBase
 
-    generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     rows = np.zeros((len(smiles), BITS), np.uint8)
     with rdBase.BlockLogs():
         for row, text in zip(rows, smiles, strict=True):
-            mol = Chem.MolFromSmiles(text)
-            if mol is not None:
-                row[:] = generator.GetCountFingerprintAsNumPy(mol).clip(max=255)
+            with suppress(InvalidMoleculeError):
+                row[:] = morgan_generator().GetCountFingerprintAsNumPy(whole_molecule(text)).clip(max=255)
     return rows
 
 

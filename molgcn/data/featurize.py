@@ -20,12 +20,13 @@ from molgcn.data.feature_table import FeatureTable
 from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
+from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.plain_molecule import count_hydrogens
 from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.skipped_row import SkippedRow
-from molgcn.data.standardize import item_reader
+from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown
 
@@ -210,7 +211,7 @@ def featurize_chunk(
     labels: list[float] = []
     written: list[str] = []
     descriptors: list[np.ndarray] = []
-    calculate = calculator(generators) if generators else None
+    calculate = calculator(generators, featurizer.keeps_isotopes) if generators else None
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
@@ -247,11 +248,11 @@ def featurize_chunk(
     )
 
 
-def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], tuple[Any, str, str]]:
+def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], Read]:
     """Return the function that reads items of a kind for a featuriser, see :func:`molgcn.data.standardize.item_reader`."""
-    hydrogens = "written" if featurizer.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
-        hydrogens = "folded"
+    hydrogens = "implicit" if featurizer.keeps_isotopes else "counted"
+    if featurizer.hydrogens == "explicit" and kind in ("molblock", "mol") and standardize == "none":
+        hydrogens = "explicit"
     return item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
 
 
@@ -270,8 +271,7 @@ def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "
 
     featurizer = get_featurizer(features)
     with rdBase.BlockLogs():
-        mol, _, _ = _reader(featurizer, kind, standardize)(item)
-        return count_hydrogens(mol) if featurizer.counts_hydrogens else mol
+        return _reader(featurizer, kind, standardize)(item).mol
 
 
 def _shift(part: Featurized, position: int) -> int:

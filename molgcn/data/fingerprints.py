@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from molgcn.data.molecules import without_atom_maps
+from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 from molgcn.data.segments import pointers
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
@@ -39,13 +40,26 @@ def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -
 
 
 def _bits(smiles: Sequence[str]) -> list[np.ndarray]:
-    from rdkit import Chem, rdBase
+    from rdkit import rdBase
+
+    with rdBase.BlockLogs():
+        return [_bits_of(text) for text in smiles]
+
+
+def _bits_of(smiles: str) -> np.ndarray:
+    try:
+        mol = whole_molecule(smiles)
+    except InvalidMoleculeError:
+        return np.empty(0, np.int32)
+    return np.array(morgan_generator().GetFingerprint(mol).GetOnBits(), np.int32)
+
+
+@cache
+def morgan_generator() -> Any:
+    """Return RDKit's generator of Morgan fingerprints of radius 2 and 2,048 bits, which every fingerprint here is made by."""
     from rdkit.Chem import rdFingerprintGenerator
 
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
-    with rdBase.BlockLogs():
-        mols = [Chem.MolFromSmiles(without_atom_maps(text)) for text in smiles]
-    return [np.array([] if mol is None else generator.GetFingerprint(mol).GetOnBits(), np.int32) for mol in mols]
+    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
 
 
 def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:

@@ -16,12 +16,11 @@ from molgcn.data.featurizers import Featurizer
 from molgcn.data.featurizers.base import UnsupportedAtomError
 from molgcn.data.featurizers.fields import ATOM_STEREO, BOND_STEREO, BOND_TYPES, AtomFields, BondFields
 from molgcn.data.mol_bytes import mol_bytes_reader, read_atom
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, kekulized
+from molgcn.data.molecules import InvalidMoleculeError, kekulized
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.segments import pointers, segment_index
 
-_NUMBER, _HIDDEN_HS = 0, 1  # bytes of a packed atom
-_HYDROGEN = 1
+_HIDDEN_HS = 1  # byte of a packed atom
 _BOND_TO_HYDROGEN = BondFields(BOND_TYPES.index("SINGLE")).packed()
 
 
@@ -46,8 +45,7 @@ class GraphArrays:
     def add(self, mol: Any) -> None:
         """Add an `rdkit.Chem.Mol`.
 
-        If the featuriser takes hydrogens as atoms, implicit hydrogens are appended behind the molecule's atoms. If it counts hydrogens,
-        explicit hydrogens are counted at the atoms to which they are bound.
+        If the featuriser takes hydrogens as atoms, implicit hydrogens are appended behind the molecule's atoms.
 
         Raises:
             InvalidMoleculeError: when the molecule has too many atoms, or RDKit finds no Kekulé form or no CIP labels for a featuriser
@@ -55,10 +53,6 @@ class GraphArrays:
         """
         count = mol.GetNumAtoms()
         atoms, ends, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"", b"")
-        if self.featurizer.counts_hydrogens and _HYDROGEN in atoms[_NUMBER::8]:
-            mol = count_hydrogens(mol)
-            count = mol.GetNumAtoms()
-            atoms, ends, bonds = self._read(mol)
         if self._appends_hydrogens:
             count += sum(atoms[_HIDDEN_HS::8])
         if count > MAX_ATOMS:

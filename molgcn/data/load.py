@@ -24,6 +24,7 @@ from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
+from molgcn.data.molecules import READING
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.skipped_row import SkippedRow
@@ -154,8 +155,10 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
     if config.standardize != "none":
         identity["standardize"] = config.standardize
-    # another version of RDKit may compute other numbers: the cache depends on it, the data hash does not
-    cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators or config.standardize != "none" else identity
+    # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
+    cached = {**identity, "reading": READING}
+    if config.descriptor_generators or config.standardize != "none":
+        cached["rdkit"] = version("rdkit")
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=source.target_units)

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from molgcn.data.plain_molecule import count_hydrogens, drop_brackets, without_labels
+
 Reader = Callable[[Any], Any]
+READING = 2
+"""Version of what molecules are read as, which goes up when graphs or descriptors change, so that cached sets are rebuilt."""
 _LONGEST = 1_000_000  # characters, for which RDKit takes 300 MB; no molecule may have that many atoms
-_ATOM_MAP = re.compile(r":\d+\]")
+_NO_ATOMS = "the molecule has no atoms"
 _REFUSALS = (ValueError, RuntimeError)  # Chem.MolSanitizeException is a ValueError
 
 
@@ -24,16 +28,18 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
     brackets from marked atoms that are not stereocentres. Perceiving it takes a quarter of the time, and without a marked centre it changes
     double bonds only.
 
+    Atom maps are taken away, and so are isotopes unless hydrogens="implicit".
+
     Args:
-        hydrogens: which hydrogens become atoms. "explicit" adds all of them after the heavy atoms. "implicit" leaves them out. "folded"
-            leaves them out, since their numbers describe them fully, unless one of them stays an atom, as in [2H]OC; then it adds all.
-            "written" keeps those that are written as atoms, for :func:`count_hydrogens`.
+        hydrogens: "counted" makes every hydrogen that is bound to an atom of another element a number of that atom, which describes it
+            fully. "implicit" does so with those that RDKit leaves out, which are not those with an isotope.
         stereo: whether the stereochemistry of double bonds is perceived too.
     """
     from rdkit import Chem
 
     parse, sanitize = Chem.MolFromSmiles, Chem.SanitizeMol
-    full, unchecked = _smiles_parameters(True, hydrogens != "written"), _smiles_parameters(False, False)
+    counted = hydrogens == "counted"
+    full, unchecked = _smiles_parameters(True, not counted), _smiles_parameters(False, False)
 
     def read(text: Any) -> Any:
         text = text.strip() if isinstance(text, str) else ""
@@ -41,54 +47,51 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
             raise InvalidMoleculeError("the SMILES is empty")
         if len(text) > _LONGEST:
             raise InvalidMoleculeError(f"the SMILES has {len(text):,} characters, at most {_LONGEST:,} are read")
-        text = without_atom_maps(text)
+        text, labelled = without_labels(text, isotopes=counted), text
         marked = "@" in text or (stereo and ("/" in text or "\\" in text))
         mol = None if marked else parse(text, unchecked)
         if mol is None or mol.GetNumAtoms() != mol.GetNumHeavyAtoms():
             mol = parse(text, full)
             if mol is None:
                 raise InvalidMoleculeError(_why_refused(parse(text, unchecked), _why_no_smiles(text)))
-            return _with_hydrogens(mol, hydrogens)
-        try:
-            sanitize(mol)
-        except _REFUSALS as error:
-            raise InvalidMoleculeError(_refusal(error)) from error
-        return _with_hydrogens(mol, hydrogens) if hydrogens == "explicit" else mol
+            if mol.GetNumAtoms() == 0:
+                raise InvalidMoleculeError(_NO_ATOMS)
+            mol = count_hydrogens(mol) if counted else mol
+        else:
+            try:
+                sanitize(mol)
+            except _REFUSALS as error:
+                raise InvalidMoleculeError(_refusal(error)) from error
+        if text != labelled:
+            drop_brackets(mol)
+        return mol
 
     return read
 
 
-def whole_molecule(smiles: str) -> Any:
-    """Return the sanitised molecule of a SMILES without atom maps, for everything but features.
+def whole_molecule(smiles: str, isotopes: bool = False) -> Any:
+    """Return the sanitised molecule of a SMILES for everything but features: what the graph leaves out is left out.
+
+    Descriptors, fingerprints, scaffolds and the forest take it.
+
+    Args:
+        smiles: the SMILES.
+        isotopes: whether isotopes stay, and hydrogens with an isotope are atoms, as in version 1 of features=general.
 
     Raises:
         InvalidMoleculeError: when RDKit does not read the SMILES.
     """
     from rdkit import Chem
 
-    mol = Chem.MolFromSmiles(without_atom_maps(smiles.strip()), _smiles_parameters(True, True))
+    text = without_labels(smiles.strip(), isotopes=not isotopes)
+    mol = Chem.MolFromSmiles(text, _smiles_parameters(True, isotopes))
     if mol is None or mol.GetNumAtoms() == 0:
         raise InvalidMoleculeError("RDKit does not read its SMILES")
+    if not isotopes:
+        mol = count_hydrogens(mol)
+    if "[" in text:
+        drop_brackets(mol)
     return mol
-
-
-def without_atom_maps(smiles: str) -> str:
-    """Return a SMILES without atom map numbers and the brackets that only they need.
-
-    An atom map does not change the molecule, but its bracket states hydrogens, which `features=zinc` sees, and scaffolds keep it. A text
-    without atom maps, or one that is not a SMILES, is returned as it is.
-    """
-    from rdkit import Chem, rdBase
-
-    if not _ATOM_MAP.search(smiles):
-        return smiles
-    with rdBase.BlockLogs():
-        mol = Chem.MolFromSmiles(smiles, _smiles_parameters(True, True))
-    if mol is None:
-        return smiles
-    for atom in mol.GetAtoms():
-        atom.SetAtomMapNum(0)
-    return str(Chem.MolToSmiles(mol, canonical=False))  # atoms keep their order
 
 
 @cache
@@ -137,57 +140,6 @@ def _refusal(error: Exception) -> str:
     return f"RDKit refuses it: {str(error).strip().rstrip('.')}"
 
 
-def _with_hydrogens(mol: Any, hydrogens: str) -> Any:
-    from rdkit import Chem
-
-    if mol.GetNumAtoms() == 0:
-        raise InvalidMoleculeError("the molecule has no atoms")
-    explicit_before = mol.GetNumAtoms() != mol.GetNumHeavyAtoms()
-    if hydrogens in ("implicit", "written") or (hydrogens == "folded" and not explicit_before):
-        return mol
-    mol = Chem.AddHs(mol)
-    if explicit_before:  # as in [2H]OC: move the hydrogens behind the heavy atoms
-        mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=lambda i: _is_hydrogen(mol, i)))
-    return mol
-
-
-def _is_hydrogen(mol: Any, index: int) -> bool:
-    return bool(mol.GetAtomWithIdx(index).GetAtomicNum() == 1)
-
-
-def count_hydrogens(mol: Any) -> Any:
-    """Return the molecule without its hydrogen atoms, which become hydrogen counts of the atoms to which they are bound.
-
-    Only a hydrogen that is bound to exactly one atom, of another element, is removed. Unlike RDKit's default, this includes hydrogens that
-    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre.
-
-    Args:
-        mol: a sanitised `rdkit.Chem.Mol`, which stays as it is.
-
-    Returns:
-        The `rdkit.Chem.Mol` without these hydrogens, or `mol` itself where it has no hydrogen atoms.
-    """
-    from rdkit import Chem
-
-    if mol.GetNumAtoms() == mol.GetNumHeavyAtoms():
-        return mol
-    mol = Chem.RemoveHs(mol, _every_bound_hydrogen(), sanitize=False)
-    mol.UpdatePropertyCache(strict=False)  # updates the numbers of hydrogens
-    Chem.GetSymmSSSR(mol)  # finds the rings again, which the removal drops
-    return mol
-
-
-@cache
-def _every_bound_hydrogen() -> Any:
-    from rdkit import Chem
-
-    parameters: Any = Chem.RemoveHsParameters()
-    for name in ("Isotopes", "DefiningBondStereo", "DummyNeighbors", "NontetrahedralNeighbors"):
-        setattr(parameters, f"remove{name}", True)
-    parameters.showWarnings = False
-    return parameters
-
-
 def kekulized(mol: Any) -> Any:
     """Return a copy whose aromatic bonds are single or double. Atoms stay marked as aromatic.
 
@@ -214,7 +166,7 @@ def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
 
     Args:
         block: the text of the mol block.
-        hydrogens: "explicit" and "written" keep the hydrogen atoms, "implicit" removes them.
+        hydrogens: "implicit" removes the hydrogen atoms that RDKit leaves out, anything else keeps them.
         stereo: whether stereochemistry is perceived from 3D coordinates.
 
     Raises:
@@ -226,7 +178,7 @@ def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
     if mol is None:
         raise InvalidMoleculeError("it is not a mol block that RDKit reads")
     if mol.GetNumAtoms() == 0:
-        raise InvalidMoleculeError("the molecule has no atoms")
+        raise InvalidMoleculeError(_NO_ATOMS)
     for atom in mol.GetAtoms():
         atom.SetNoImplicit(True)
     strict = Chem.Mol(mol)
@@ -249,10 +201,12 @@ def read_structure(block: str, hydrogens: str) -> Any:
     """
     from rdkit import Chem
 
-    mol = Chem.MolFromMolBlock(block, removeHs=hydrogens != "written")
+    mol = Chem.MolFromMolBlock(block, removeHs=hydrogens == "implicit")
     if mol is None:
         raise InvalidMoleculeError(_why_refused(Chem.MolFromMolBlock(block, sanitize=False), "it is not a mol block that RDKit reads"))
-    return _with_hydrogens(mol, hydrogens)
+    if mol.GetNumAtoms() == 0:
+        raise InvalidMoleculeError(_NO_ATOMS)
+    return mol
 
 
 def read_mol(mol: Any, hydrogens: str) -> Any:
@@ -260,7 +214,8 @@ def read_mol(mol: Any, hydrogens: str) -> Any:
 
     Args:
         mol: the molecule.
-        hydrogens: "explicit" adds missing hydrogens behind the atoms, "implicit" removes them, "written" leaves them as they are.
+        hydrogens: "explicit" adds missing hydrogens behind the atoms, "implicit" removes those that RDKit leaves out, anything else
+            leaves them as they are.
 
     Raises:
         InvalidMoleculeError: when the object is not an `rdkit.Chem.Mol`, has no atoms, or RDKit refuses it.
@@ -275,10 +230,10 @@ def read_mol(mol: Any, hydrogens: str) -> Any:
     except _REFUSALS as error:
         raise InvalidMoleculeError(_refusal(error)) from error
     if mol.GetNumAtoms() == 0:
-        raise InvalidMoleculeError("the molecule has no atoms")
-    if hydrogens == "written":
-        return mol
-    return Chem.AddHs(mol) if hydrogens == "explicit" else Chem.RemoveHs(mol)
+        raise InvalidMoleculeError(_NO_ATOMS)
+    if hydrogens == "explicit":
+        return Chem.AddHs(mol)
+    return Chem.RemoveHs(mol) if hydrogens == "implicit" else mol
 
 
 READERS: dict[str, Callable[[str, bool], Reader]] = {
@@ -287,4 +242,7 @@ READERS: dict[str, Callable[[str, bool], Reader]] = {
     "sdf": lambda hydrogens, _: partial(read_structure, hydrogens=hydrogens),
     "mol": lambda hydrogens, _: partial(read_mol, hydrogens=hydrogens),
 }
-"""Functions that make a reader for each kind of item. Their arguments are those of :func:`smiles_reader`."""
+"""Functions that make a reader for each kind of item. Their arguments are those of :func:`smiles_reader`.
+
+Readers of structures leave isotopes, atom maps and, for "counted", hydrogen atoms to :func:`~molgcn.data.plain_molecule.plain_molecule`.
+"""

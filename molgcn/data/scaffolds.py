@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from molgcn.data.molecules import without_atom_maps
+from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
+from molgcn.data.plain_molecule import without_labels
 from molgcn.data.workers import map_chunks
 
 
@@ -15,14 +16,15 @@ def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> l
 
 def _scaffolds(smiles: Sequence[str]) -> list[str]:
     from rdkit import rdBase
-    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
     with rdBase.BlockLogs():
-        return [_scaffold(text, MurckoScaffoldSmiles) for text in smiles]
+        return [_scaffold(text) for text in smiles]
 
 
-def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
+def _scaffold(smiles: str) -> str:
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
     try:
-        return murcko(without_atom_maps(smiles))
-    except ValueError:  # a molecule whose valences RDKit refuses, as an SDF may have, is its own scaffold
-        return smiles
+        return str(MurckoScaffoldSmiles(mol=whole_molecule(smiles)))
+    except InvalidMoleculeError:  # a molecule whose valences RDKit refuses, as an SDF may have, is its own scaffold
+        return without_labels(smiles)

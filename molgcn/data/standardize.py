@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from molgcn.data.molecules import READERS, InvalidMoleculeError
+from molgcn.data.plain_molecule import plain_molecule
 
 LEVELS = ("none", "largest_fragment", "neutral", "tautomer")
 """Levels of standardisation, each of which includes the ones before it.
@@ -41,23 +42,22 @@ def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "non
         stereo: whether the stereochemistry of double bonds is perceived too.
         standardize: one of :data:`LEVELS`.
     """
-    if standardize == "none":
-        read = READERS[kind](hydrogens, stereo)
+    read = READERS[kind](hydrogens, stereo or standardize != "none")
+    read_standard = READERS["smiles"](hydrogens, stereo)
 
-        def as_it_is(item: Any) -> Read:
-            mol = read(item)
-            smiles = item if kind == "smiles" else _written(mol)
-            return Read(mol, smiles, smiles)
-
-        return as_it_is
-    read_own, read_standard = READERS[kind]("implicit", True), READERS["smiles"](hydrogens, stereo)
+    def as_it_is(item: Any) -> Read:
+        mol = read(item)
+        if kind == "smiles":
+            return Read(mol, item, item)
+        smiles = _written(mol)
+        return Read(plain_molecule(mol) if hydrogens == "counted" else mol, smiles, smiles)
 
     def standardized(item: Any) -> Read:
-        mol = read_own(item)
+        mol, _, own = as_it_is(item)
         smiles = standard_smiles(mol, standardize)
-        return Read(read_standard(smiles), smiles, item if kind == "smiles" else _written(mol))
+        return Read(read_standard(smiles), smiles, own)
 
-    return standardized
+    return as_it_is if standardize == "none" else standardized
 
 
 def standard_smiles(mol: Any, level: str) -> str:

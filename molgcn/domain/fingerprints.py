@@ -7,11 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from molgcn.data.fingerprints import BITS, morgan_generator
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
-
-RADIUS = 2
-BITS = 2048
 
 
 def morgan_fingerprints(smiles: Sequence[str], standardize: str = "none", num_workers: int | None = 0) -> np.ndarray:
@@ -31,10 +29,8 @@ def morgan_fingerprints(smiles: Sequence[str], standardize: str = "none", num_wo
 
 def _of_chunk(smiles: Sequence[str], standardize: str) -> np.ndarray:
     from rdkit import rdBase
-    from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
-    read = item_reader("smiles", "implicit", stereo=False, standardize=standardize)
-    generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    read = item_reader("smiles", "counted", stereo=False, standardize=standardize)
     with rdBase.BlockLogs():
-        bits = [generator.GetFingerprintAsNumPy(read(text).mol) for text in smiles]
+        bits = [morgan_generator().GetFingerprintAsNumPy(read(text).mol) for text in smiles]
     return np.packbits(np.array(bits, np.uint8).reshape(-1, BITS), axis=1)

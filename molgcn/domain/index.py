@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.applicability import heavy_atoms
+from molgcn.data.fingerprints import BITS
 from molgcn.data.packed import PackedMolecules
-from molgcn.domain.fingerprints import BITS, morgan_fingerprints
+from molgcn.domain.fingerprints import morgan_fingerprints
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
 

@@ -8,9 +8,9 @@ from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, f
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.general import NAMES as GENERAL_NAMES
 from molgcn.data.featurizers.zinc import TYPES
-from molgcn.data.molecules import count_hydrogens
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.plain_molecule import count_hydrogens
 from molgcn.data.workers import CHUNK
 from molgcn.errors import UserError
 
@@ -64,7 +64,7 @@ HYDROGENS = [
     ("[2H]/N=C/F", "N=CF", 3, 3, 5),
     ("[H]/N=C/F", "N=CF", 3, 3, 5),
     ("F[C@]([2H])(C)O", "F[C@H](C)O", 4, 4, 9),
-    ("[13CH3]O", "CO", 2, None, 6),
+    ("[13CH3]O", "CO", 2, 2, 6),
     ("[H][H]", "[H][H]", 2, None, 2),
     ("[2H][3H]", "[H][H]", 2, None, 2),
     ("[H+]", "[H+]", 1, None, 1),

@@ -13,7 +13,8 @@ from molgcn.data.featurizers.qm9 import ELEMENTS as QM9_ELEMENTS
 from molgcn.data.featurizers.zinc import TYPES
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.mol_bytes import read_atom, read_bond
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, smiles_reader, without_atom_maps
+from molgcn.data.molecules import InvalidMoleculeError, smiles_reader
+from molgcn.data.plain_molecule import count_hydrogens, drop_brackets, without_labels
 
 SMILES = [
     "C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "[2H]OC", "[H][H]", "C.O", "[CH3]", "[CH2]C",
@@ -108,15 +109,16 @@ def plain(smiles, name):
     """Return rows of atoms and directed bonds of a molecule with explicit hydrogens, by one call each; None for an unknown row."""
     parameters = Chem.SmilesParserParams()
     parameters.parseName = parameters.allowCXSMILES = False
-    parameters.removeHs = get_featurizer(name).hydrogens == "explicit"
-    mol = Chem.MolFromSmiles(without_atom_maps(smiles.strip()), parameters)
+    parameters.removeHs = False
+    bare = without_labels(smiles.strip())
+    mol = Chem.MolFromSmiles(bare, parameters)
     if mol is None or mol.GetNumAtoms() == 0:
         return None
+    mol = count_hydrogens(mol)
+    if bare != smiles.strip():
+        drop_brackets(mol)
     if get_featurizer(name).hydrogens == "explicit":
         mol = Chem.AddHs(mol)
-        mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=lambda i: mol.GetAtomWithIdx(i).GetAtomicNum() == 1))
-    else:
-        mol = count_hydrogens(mol)
     if name == "general":
         rdCIPLabeler.AssignCIPLabels(mol)
     if name in ("zinc", "zinc12k"):
@@ -129,7 +131,7 @@ def plain(smiles, name):
 
 def check(smiles, name):
     featurizer = get_featurizer(name)
-    read = smiles_reader("folded" if featurizer.hydrogens == "explicit" else "written", featurizer.stereo != "none")
+    read = smiles_reader("counted", featurizer.stereo != "none")
     graphs, expected = GraphArrays(featurizer), []
     with rdBase.BlockLogs():
         for text in smiles:
@@ -174,7 +176,7 @@ def test_long_chains():
 
 
 def test_a_refused_molecule_leaves_nothing_behind():
-    graphs, read = GraphArrays(FEATURIZERS["qm9"]), smiles_reader("folded")
+    graphs, read = GraphArrays(FEATURIZERS["qm9"]), smiles_reader("counted")
     for text in ("CO", "CSCl", "[Fe]", "C"):
         graphs.add(read(text))
     arrays, refused = graphs.finish()
@@ -187,7 +189,7 @@ def test_a_refused_molecule_leaves_nothing_behind():
 
 
 def test_rows_are_in_the_order_of_their_first_atoms():
-    graphs, read = GraphArrays(FEATURIZERS["qm9"]), smiles_reader("folded")
+    graphs, read = GraphArrays(FEATURIZERS["qm9"]), smiles_reader("counted")
     for text in ("O", "C#N", "C"):
         graphs.add(read(text))
     arrays, _ = graphs.finish()
@@ -199,7 +201,7 @@ def test_rows_are_in_the_order_of_their_first_atoms():
 
 def test_hydrogens_count_as_atoms():
     with pytest.raises(InvalidMoleculeError, match="66,002 atoms, at most 65,535"):
-        GraphArrays(FEATURIZERS["qm9"]).add(smiles_reader("folded")("C" * 22_000))
+        GraphArrays(FEATURIZERS["qm9"]).add(smiles_reader("counted")("C" * 22_000))
     with pytest.raises(InvalidMoleculeError, match="66,000 atoms, at most 65,535"):
         GraphArrays(FEATURIZERS["general"]).add(smiles_reader("implicit")("C" * 66_000))
 
@@ -208,7 +210,7 @@ def test_hydrogens_count_as_atoms():
 def test_none_at_all(texts):
     graphs = GraphArrays(FEATURIZERS["qm9"])
     for text in texts:
-        graphs.add(smiles_reader("folded")(text))
+        graphs.add(smiles_reader("counted")(text))
     arrays, refused = graphs.finish()
     assert len(refused) == len(texts)
     assert arrays["edge_index"].shape == (2, 0)
@@ -220,7 +222,7 @@ def test_none_at_all(texts):
 @pytest.mark.parametrize("name", ["zinc", "general"])
 def test_a_model_without_bonds_does_not_pay_for_them(name):
     graphs = GraphArrays(FEATURIZERS[name], bonds=False)
-    graphs.add(smiles_reader("written")("c1ccccc1O"))
+    graphs.add(smiles_reader("counted")("c1ccccc1O"))
     arrays, _ = graphs.finish()
     assert "edge_codes" not in arrays
     assert arrays["edge_index"].shape == (2, 14)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, read_mol, read_mol_block, smiles_reader, without_atom_maps
+from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, smiles_reader
 
 GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
 
@@ -12,9 +12,9 @@ def symbols(mol):
     return "".join(atom.GetSymbol() for atom in mol.GetAtoms())
 
 
-@pytest.mark.parametrize(("text", "explicit", "implicit"), [("CO", "COHHHH", "CO"), ("[H][H]", "HH", "HH"), (" [2H]OC\n", "OCHHHH", "HOC")])
-def test_hydrogens(text, explicit, implicit):
-    assert symbols(smiles_reader("explicit")(text)) == explicit
+@pytest.mark.parametrize(("text", "counted", "implicit"), [("CO", "CO", "CO"), ("[H][H]", "HH", "HH"), (" [2H]OC\n", "OC", "HOC")])
+def test_hydrogens(text, counted, implicit):
+    assert symbols(smiles_reader("counted")(text)) == counted
     assert symbols(smiles_reader("implicit")(text)) == implicit
 
 
@@ -23,7 +23,7 @@ def test_hydrogens(text, explicit, implicit):
 )
 def test_reasons(text, reason):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=reason):
-        smiles_reader("explicit")(text)
+        smiles_reader("counted")(text)
 
 
 NOTATIONS = [
@@ -38,38 +38,18 @@ NOTATIONS = [
 ]
 
 
-@pytest.mark.parametrize("hydrogens", ["explicit", "folded", "implicit", "written"])
+@pytest.mark.parametrize("hydrogens", ["counted", "implicit"])
 @pytest.mark.parametrize(("text", "what"), NOTATIONS, ids=[text[:20] for text, _ in NOTATIONS])
 def test_other_notations_are_named(text, what, hydrogens):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=f"is not a SMILES .* looks like {what}"):
         smiles_reader(hydrogens)(text)
 
 
-MAPPED = [
-    ("[cH:1]1[cH:2][cH:3][cH:4][cH:5][cH:6]1", "c1ccccc1"),
-    ("[CH3:1][CH2:2][O:3][H:4]", "CCO"),
-    ("[cH:1]1[cH:2][nH:3][cH:4][cH:5]1", "c1cc[nH]c1"),
-    ("[NH3+:1][C@@H:2]([CH3:3])[C:4](=[O:5])[O-:6]", "C[C@H]([NH3+])C(=O)[O-]"),
-    ("[2H:1][O:2][CH3:3].[Na+:4]", "[2H]OC.[Na+]"),
-]
-
-
-@pytest.mark.parametrize(("mapped", "plain"), MAPPED)
-def test_atom_maps_are_let_go_with_the_brackets_that_they_need(mapped, plain):
-    assert Chem.CanonSmiles(without_atom_maps(mapped)) == Chem.CanonSmiles(plain)
-    assert "[CH" not in without_atom_maps(mapped)
-
-
-@pytest.mark.parametrize("text", ["CCO", "[CH2]C", "C1CC:2", "[CH9:1]", "*:[3]"])
-def test_without_atom_maps_a_text_is_as_it_was(text):
-    assert without_atom_maps(text) == text
-
-
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from(["CCO", "c1ccccc1", "[Na+].[Cl-]", "F/C=C/F", "C[C@H](F)O"]), min_size=2, max_size=3))
 def test_what_is_made_of_molecules_is_named_or_read(smiles):
     """Errors name InChIs and reactions; several molecules in one SMILES are read."""
-    read = smiles_reader("written")
+    read = smiles_reader("counted")
     with rdBase.BlockLogs():
         assert read(".".join(smiles)).GetNumAtoms() > 3
         for text, what in ((f"{smiles[0]}>>{smiles[1]}", "reaction"), (Chem.MolToInchi(read(smiles[0])), "InChI")):
@@ -80,20 +60,7 @@ def test_what_is_made_of_molecules_is_named_or_read(smiles):
 @pytest.mark.parametrize("text", ["C1CC", "CC name", "C>C", "C|", "what is this", "InChI"])
 def test_what_looks_like_nothing_is_said_to_be_no_smiles(text):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=r"^it is not a SMILES \(syntax\)$"):
-        smiles_reader("folded")(text)
-
-
-def test_hydrogens_that_are_written_as_atoms_are_counted():
-    for text in ("[2H]OC", "[H]OC", "[2H]/N=C/F", "[2H]*", "[2H]c1ccccc1"):
-        mol = smiles_reader("written")(text)
-        assert "H" in symbols(mol)
-        counted = count_hydrogens(mol)
-        assert "H" not in symbols(counted)
-        assert counted.GetNumAtoms() + 1 == mol.GetNumAtoms()
-        before = [atom.GetTotalNumHs(True) for atom in mol.GetAtoms() if atom.GetAtomicNum() > 1]
-        assert [atom.GetTotalNumHs() for atom in counted.GetAtoms() if atom.GetAtomicNum() > 1] == before
-    for text in ("[H][H]", "[2H+]", "C"):
-        assert count_hydrogens(smiles_reader("written")(text)).GetNumAtoms() == smiles_reader("written")(text).GetNumAtoms()
+        smiles_reader("counted")(text)
 
 
 def test_hydrogens_that_brackets_state_at_no_centre_are_let_go():
@@ -143,4 +110,4 @@ def test_mols_are_copied_and_checked():
 def test_a_smiles_of_a_million_characters_is_not_parsed():
     """RDKit would take 300 bytes for each."""
     with pytest.raises(InvalidMoleculeError, match="has 1,000,001 characters, at most 1,000,000"):
-        smiles_reader("folded")("C" * 1_000_001)
+        smiles_reader("counted")("C" * 1_000_001)

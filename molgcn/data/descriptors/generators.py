@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
+from molgcn.data.fingerprints import BITS, morgan_generator
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 
-RADIUS, MORGAN_BITS = 2, 2048
 MACCS_KEYS = 166
 _PHYSCHEM = {"SlogP_VSA": 12, "SMR_VSA": 10, "PEOE_VSA": 14, "MQNs": 42}  # columns of RDKit's functions of these names and "_"
 _LEFT_OUT = ("Ipc",)  # exceeds float32 for large molecules; AvgIpc, its value per atom, stays
@@ -52,15 +52,8 @@ def _compute_rdkit2d(mol: Any) -> np.ndarray:
     return np.array([value(function) for function in _rdkit2d().values()], np.float64)
 
 
-@cache
-def _morgan() -> Any:
-    from rdkit.Chem import rdFingerprintGenerator
-
-    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=MORGAN_BITS)
-
-
 def _compute_morgan(mol: Any) -> np.ndarray:
-    return _morgan().GetFingerprintAsNumPy(mol).astype(np.float64)
+    return morgan_generator().GetFingerprintAsNumPy(mol).astype(np.float64)
 
 
 def _compute_maccs(mol: Any) -> np.ndarray:
@@ -91,7 +84,7 @@ def _compute_physchem(mol: Any) -> np.ndarray:
 GENERATORS = {
     "physchem": Generator(_physchem_names, _compute_physchem),
     "rdkit2d": Generator(lambda: tuple(_rdkit2d()), _compute_rdkit2d),
-    "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(MORGAN_BITS)), _compute_morgan),
+    "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(BITS)), _compute_morgan),
     "maccs": Generator(lambda: tuple(f"maccs_{key}" for key in range(1, MACCS_KEYS + 1)), _compute_maccs),
 }
 
@@ -101,18 +94,19 @@ def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for generator in generators for name in GENERATORS[generator].names())
 
 
-def calculator(generators: Sequence[str]) -> Callable[[str], np.ndarray]:
+def calculator(generators: Sequence[str], isotopes: bool = False) -> Callable[[str], np.ndarray]:
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
     The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
 
     Args:
         generators: the names of the generators, whose descriptors follow each other.
+        isotopes: whether isotopes count, see :func:`molgcn.data.molecules.whole_molecule`.
     """
     names = generated_names(generators)
 
     def calculate(smiles: str) -> np.ndarray:
-        mol = whole_molecule(smiles)
+        mol = whole_molecule(smiles, isotopes)
         values = np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
         for reason in unusable(values[None], names).values():
             raise InvalidMoleculeError(reason)

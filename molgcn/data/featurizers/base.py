@@ -19,6 +19,8 @@ class UnsupportedAtomError(Exception):
 class Featurizer:
     """One way to turn the atoms and bonds of a molecule into feature rows. Isotopes are not read: [13C] has the row of C.
 
+    What no featuriser reads is taken from molecules first, for their descriptors and fingerprints too (:mod:`molgcn.data.plain_molecule`).
+
     Attributes:
         name: key in :data:`molgcn.data.featurizers.FEATURIZERS`.
         version: number that goes up when rows change, so that cached sets are rebuilt. Older versions stay for models trained with them.
@@ -61,11 +63,6 @@ class Featurizer:
     def num_bond_features(self) -> int:
         """Number of features of a bond, D, 0 without bond features."""
         return len(self.bond_names)
-
-    @property
-    def counts_hydrogens(self) -> bool:
-        """Whether all hydrogens are counted at the atoms to which they are bound, including those that RDKit reads as atoms."""
-        return self.hydrogens == "implicit" and not self.keeps_isotopes
 
     @property
     def spelled(self) -> str:

@@ -1,7 +1,7 @@
 """features=general: features for any organic molecule that do not depend on the order of its atoms.
 
 Version 3 has 53 atom features and 16 bond features, with stereochemistry as the CIP labels of atoms and double bonds and with the size of
-the smallest ring. Isotopes may count in CIP labels only. Version 1 has 43 atom features and no bond features.
+the smallest ring. Version 1 has 43 atom features and no bond features.
 """
 
 from __future__ import annotations
