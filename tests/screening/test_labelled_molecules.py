@@ -10,7 +10,7 @@ from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.registry import build_task
-from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.module import MoleculeModule
 
 GENERATORS = ["physchem", "rdkit2d", "morgan"]
 LABELLED = [
@@ -28,7 +28,7 @@ def test_predictions_are_the_same_bit_for_bit(features):
     config = parse(Config, {"dataset": dataset, "model": {"name": "gine", "bonds": True, "hidden_channels": 8, "num_layers": 2}})
     torch.manual_seed(0)
     featurizer, names = get_featurizer(features), generated_names(GENERATORS)
-    module = MoleculeRegressor(
+    module = MoleculeModule(
         config,
         featurizer.num_features,
         build_task("regression", ["y"], [""], 0),
