@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.tasks.regression import Regression
+from molgcn.training.preparation import quieten
 from molgcn.training.throughput import Throughput
-from molgcn.training.train import quieten
 from molgcn.training.trainer import build_trainer
 from molgcn_benchmark.epochs import EpochClock, device_of, prepare
 from molgcn_benchmark.recorder import Recorder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lightning.pytorch.loggers import Logger
@@ -11,7 +12,30 @@ from molgcn.config.run import Config
 from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
 from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.module import MoleculeModule
 from molgcn.training.wandb_logger import Wandb
+
+
+@contextmanager
+def loggers_of_run(module: MoleculeModule, folder: Path) -> Iterator[list[Logger]]:
+    """Give the loggers of a module's run, and close W&B's at the end.
+
+    Args:
+        module: The module that is trained.
+        folder: The run's folder.
+
+    Raises:
+        UserError: See :func:`build_loggers`.
+    """
+    loggers = build_loggers(module.config, folder, [*module.task.keys("val", module.monitor.measured), module.monitor.key])
+    failed = True
+    try:
+        yield loggers
+        failed = False
+    finally:
+        for logger in loggers:
+            if isinstance(logger, Wandb):
+                logger.finish(failed)
 
 
 def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[Logger]:

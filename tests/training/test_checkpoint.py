@@ -9,11 +9,12 @@ from run_cases import CheckpointsBy, KeepCopies
 
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.errors import UserError
+from molgcn.training.build import build_module
 from molgcn.training.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.metrics_csv import MetricsCSV
-from molgcn.training.train import build_module
 from molgcn.training.trainer import build_trainer
 
 
@@ -58,7 +59,7 @@ def test_cut_off_file(tmp_path):
 def test_a_file_is_read_as_it_was_last_written(tmp_path):
     plugin = AtomicCheckpointIO()
     for value in range(3):
-        plugin.save_checkpoint({"molgcn": {}, "value": value}, tmp_path / "a.ckpt")
+        plugin.save_checkpoint({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "a.ckpt")
         assert plugin.load_checkpoint(tmp_path / "a.ckpt")["value"] == value
     plugin.teardown()
 
