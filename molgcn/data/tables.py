@@ -17,7 +17,7 @@ from molgcn.errors import UserError, shown
 
 log = logging.getLogger(__name__)
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_NOT_NUMBERS = frozenset({"na", "n/a", "nan", "null", "none"})  # words for a missing number, which may be names elsewhere
 _MOST_WORDS = 20
 _YES = frozenset({"yes", "y", "true", "t", "active", "positive", "pos", "+"})  # class 1 of two
 _WITHOUT_POINT = re.compile(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -93,8 +93,20 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
     return Columns(path, table.decimal_comma, dict(zip(columns, cells, strict=True)))
 
 
+def is_missing(cell: str, of_numbers: bool) -> bool:
+    """Return whether a cell stands for a missing value.
+
+    Args:
+        cell: the text of the cell. Blanks do not count.
+        of_numbers: whether the cell's column holds numbers. NA, N/A, NaN, null and None are then missing numbers, whatever their case.
+            In a column of names, such as groups or classes, they are names like any other, and only an empty cell is missing.
+    """
+    text = cell.strip()
+    return not text or (of_numbers and text.lower() in _NOT_NUMBERS)
+
+
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
-    """Return the numbers in a column, float64 [M], NaN where the cell is empty or says NA, N/A, NaN, null or None.
+    """Return the numbers in a column, float64 [M], NaN where the cell is missing (:func:`is_missing`).
 
     Args:
         values: the text of the column's cells.
@@ -131,7 +143,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
 
 
 def number(text: str, comma: bool) -> float:
-    """Return the number in a cell, NaN where the cell is empty or says NA, N/A, NaN, null or None.
+    """Return the number in a cell, NaN where the cell is missing (:func:`is_missing`).
 
     Args:
         text: the cell.
@@ -140,9 +152,9 @@ def number(text: str, comma: bool) -> float:
     Raises:
         ValueError: when the text is not a number.
     """
-    stripped = text.strip()
-    if stripped.lower() in MISSING:
+    if is_missing(text, of_numbers=True):
         return np.nan
+    stripped = text.strip()
     return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python ignores _ in numbers: 1_5 would be 15
 
 
@@ -164,13 +176,16 @@ def _with_point(text: str) -> float:
 
 def _as_classes(column: str, values: Sequence[str]) -> str | None:
     """Return advice on how to number the classes of a column that holds nothing but a few words, None for any other column."""
-    words = {text.strip() for text in values if text.strip().lower() not in MISSING}
-    if not 2 <= len(words) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
+    words = {text.strip() for text in values if not is_missing(text, of_numbers=False)}
+    classes = {word for word in words if not is_missing(word, of_numbers=True)}
+    if not 2 <= len(classes) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
         return None
-    in_order = sorted(words, key=lambda word: (word.lower() in _YES, word))
-    task = "classification" if len(words) == 2 else "multiclass"
-    pairs = ", ".join(f"{_escaped(word)}: {number}" for number, word in enumerate(in_order))
-    return f"If its words are classes, number them: 'dataset.labels={{{_escaped(column)}: {{{pairs}}}}}' (task={task})."
+    in_order = sorted(classes, key=lambda word: (word.lower() in _YES, word))
+    task = "classification" if len(classes) == 2 else "multiclass"
+    numbered = [*((word, str(number)) for number, word in enumerate(in_order)), *((word, "null") for word in sorted(words - classes))]
+    pairs = ", ".join(f"{_escaped(word)}: {number}" for word, number in numbered)
+    missing = ", where null is a missing value" if words > classes else ""
+    return f"If its words are classes, number them: 'dataset.labels={{{_escaped(column)}: {{{pairs}}}}}' (task={task}){missing}."
 
 
 def _escaped(word: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.tables import MISSING, Columns, numbers
+from molgcn.data.tables import Columns, is_missing, numbers
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 
@@ -103,18 +103,22 @@ def report_bounds(molecules: PackedMolecules, title: str) -> None:
     log.info("%s: %s are bounds; metrics, plots and reports count exact values only", title, listed)
 
 
-def _classes(columns: Columns, name: str, classes: Mapping[str, int]) -> np.ndarray:
+def _classes(columns: Columns, name: str, classes: Mapping[str, int | None]) -> np.ndarray:
+    """Return the class of each row of a column, float64 [M], NaN where missing: an empty cell, or a word that `dataset.labels` says."""
     result = np.full(len(columns[name]), np.nan)
-    folded = {text.casefold(): number for text, number in classes.items()}
+    numbers = {text: np.nan if number is None else number for text, number in classes.items()}
+    folded = {text.casefold(): number for text, number in numbers.items()}
     for row, text in enumerate(columns[name]):
         cell = text.strip()
-        number = classes.get(cell, folded.get(cell.casefold()))
+        number = numbers.get(cell, folded.get(cell.casefold()))
         if number is not None:
             result[row] = number
-        elif cell.lower() not in MISSING:
+        elif not is_missing(cell, of_numbers=False):
+            missing = f" Where {shown(cell)} is a missing value, say null for it." if is_missing(cell, of_numbers=True) else ""
             raise UserError(
                 f"{columns.path}, column '{shown(name)}', row {row} (counted from 0, without the header): dataset.labels has no class for "
                 f"'{shown(cell)}', only for {', '.join(map(shown, classes))}. Add it, correct it, or leave the cell empty if missing."
+                f"{missing}"
             )
     if np.isnan(result).all():
         raise UserError(f"{columns.path}: all {len(result)} values of column '{shown(name)}' are missing. Name another target.")

@@ -22,7 +22,8 @@ class TargetConfig:
         transforms: transform of each column before it is learned, one of :data:`TRANSFORMS`. Default: standardize. Transformed values are
             standardised too.
         units: unit of each column, shown with every error. Only for files.
-        labels: for each column the class, 0, 1, ..., of each text. Case matters only if two names differ in it alone.
+        labels: for each column the class, 0, 1, ..., of each text, or None for a text that stands for a missing value. Case matters only
+            if two names differ in it alone.
         bounded: whether cells such as <10 and >=1e4 are bounds of true values.
         weights: column of the weights of molecules in the loss. None gives all molecules the same weight.
         sampling: "balanced" draws equally many molecules of each class for every epoch. None takes each molecule once.
@@ -32,7 +33,7 @@ class TargetConfig:
     tasks: dict[ColumnName, str] | None = None
     transforms: dict[ColumnName, str] | None = None
     units: dict[ColumnName, CellText] | None = None
-    labels: dict[ColumnName, dict[CellText, int]] | None = None
+    labels: dict[ColumnName, dict[CellText, int | None]] | None = None
     bounded: bool = False
     weights: ColumnName | None = None
     sampling: Literal["balanced"] | None = None
@@ -50,11 +51,12 @@ class TargetConfig:
                     pair = f"{shown(column)}: {shown(value)}"
                     raise UserError(f"dataset.{key}={{{pair}}} is not an option.{nearest(value, choices)}")
         for column, numbers in self.given("labels").items():
-            classes = set(numbers.values())
+            classes = set(numbers.values()) - {None}
             if classes != set(range(max(len(classes), 2))):
-                given = ", ".join(f"{shown(text)}: {number}" for text, number in numbers.items())
+                given = ", ".join(f"{shown(text)}: {'null' if number is None else number}" for text, number in numbers.items())
                 raise UserError(
-                    f"dataset.labels={{{shown(column)}: {{{given}}}}} is not valid: expected the classes 0, 1 and so on, none left out."
+                    f"dataset.labels={{{shown(column)}: {{{given}}}}} is not valid: expected the classes 0, 1 and so on, none left out, "
+                    "and null for words that stand for a missing value."
                 )
 
     def given(self, key: str) -> dict[str, Any]:
@@ -82,5 +84,6 @@ class TargetConfig:
         """Return the text of each class of a target, in order. The list is empty if classes are numbers."""
         texts: dict[int, str] = {}
         for text, number in self.given("labels").get(target, {}).items():
-            texts.setdefault(number, text)
+            if number is not None:
+                texts.setdefault(number, text)
         return [texts[number] for number in sorted(texts)]

@@ -65,6 +65,10 @@ def test_another_separator_is_read_and_said(tmp_path, caplog, name, text, said):
             "smiles,y\nC,Active\nC,\nC,inactive\n",
             r"row 0 .*'Active' is not .*dataset\.labels=\{y: \{inactive: 0, Active: 1\}\}' \(task=classification\)",
         ),
+        (
+            "smiles,y\nC,no\nC,NA\nC,yes\nC,none\n",
+            r"labels=\{y: \{no: 0, yes: 1, NA: null, none: null\}\}' \(task=classification\), where null is a missing value\.",
+        ),
         ("smiles,y\nC,low\nC,mid\nC,high\n", r"dataset\.labels=\{y: \{high: 0, low: 1, mid: 2\}\}' \(task=multiclass\)"),
         ("smiles,y\nC,high\nC,1\n", r"'high' is not a number. Correct it"),
     ],

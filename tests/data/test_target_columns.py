@@ -15,6 +15,8 @@ from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task
 from molgcn.training.train import train
 
+ACTIVE = {"y": {"inactive": 0, "active": 1}}
+
 
 def config_of(folder, table, **changes):
     path = folder / "mine.csv"
@@ -24,10 +26,23 @@ def config_of(folder, table, **changes):
 
 def test_words_become_classes(tmp_path):
     table = "smiles,y\nC,inactive\nCC, active \nCO,\nCN,active\n"
-    molecules, *_ = load_molecules(config_of(tmp_path, table, labels={"y": {"inactive": 0, "active": 1}}))
+    molecules, *_ = load_molecules(config_of(tmp_path, table, labels=ACTIVE))
     assert molecules.targets[:, 0].tolist() == pytest.approx([0, 1, float("nan"), 1], nan_ok=True)
     other, *_ = load_molecules(config_of(tmp_path, table, labels={"y": {"active": 0, "inactive": 1}}))
     assert other.targets[0, 0] == 1  # not the set that was packed before
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"none": 0, "mild": 1, "NaN": 2}, [0, 1, 2, np.nan, 0]),
+        ({"none": None, "mild": 1, "nan": 0}, [np.nan, 1, 0, np.nan, np.nan]),
+    ],
+)
+def test_only_an_empty_cell_or_a_word_that_is_null_is_a_missing_class(tmp_path, labels, expected):
+    given = parse(DatasetConfig, {"labels": {"y": labels}}, "dataset").labels
+    molecules, *_ = load_molecules(config_of(tmp_path, "smiles,y\nC,none\nCC,mild\nCO,nan\nCN, \nCF,None\n", labels=given))
+    assert molecules.targets[:, 0].tolist() == pytest.approx(expected, nan_ok=True)
 
 
 def test_case_counts_where_both_are_named(tmp_path):
@@ -44,6 +59,7 @@ def test_case_counts_where_both_are_named(tmp_path):
         ("inactive\nC,active", {}, r"'dataset\.labels=\{y: \{inactive: 0, active: 1\}\}' \(task=classification\)"),
         ("red light\nC,blue\nC,a:b", {}, r"dataset\.labels=\{y: \{a\\:b: 0, blue: 1, red light: 2\}\}' \(task=multiclass\)"),
         ("on\nC,off", {"labels": {"y": {"on": 1, "of": 0}}}, r"row 1 .*dataset\.labels has no class for 'off', only for on, of"),
+        ("NA\nC,active", {"labels": ACTIVE}, r"row 0 .*no class for 'NA', .*Where NA is a missing value, say null for it"),
         ("\nC,", {"labels": {"y": {"on": 1, "of": 0}}}, r"all 2 values of column 'y' are missing"),
         ("1", {"tasks": {"Y": "regression"}}, r"dataset\.tasks names 'Y', which is not a target\. Did you mean 'y'"),
         ("1", {"units": {"z": "nM"}}, r"dataset\.units names 'z', which is not a target"),
@@ -61,6 +77,7 @@ def test_mistakes_are_named(tmp_path, cells, changes, message):
         ({"transforms": {"y": "log"}}, r"dataset\.transforms=\{y: log\} is not an option\..*log10"),
         ({"labels": {"y": {"a": 0, "b": 2}}}, r"dataset\.labels=\{y: \{a: 0, b: 2\}\} is not valid: expected the classes 0, 1"),
         ({"labels": {"y": {"a": 0}}}, r"expected the classes 0, 1"),
+        ({"labels": {"y": {"a": 0, "b": None}}}, r"\{y: \{a: 0, b: null\}\} is not valid: expected the classes 0, 1"),
     ],
 )
 def test_options_are_checked_before_the_data(changes, message):

@@ -48,7 +48,7 @@ def _labels(molecules: PackedMolecules, source: Source, config: DatasetConfig) -
         return butina_groups(molecules.smiles, config.split_cutoff, config.num_workers)
     if config.split == "kmeans":
         return kmeans_groups(molecules.smiles, config.split_clusters, config.split_seed, config.num_workers)
-    return column_groups(column_cells(molecules, source, config)) if config.split == "group" else None
+    return column_groups(column_cells(molecules, source, config), str(config.split_column)) if config.split == "group" else None
 
 
 def column_cells(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> list[str]:
