@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,8 @@ from molgcn.data.components import join_components
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.files.whole_file import whole
+from molgcn.screening.output import as_mistake
 
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet
@@ -76,20 +77,16 @@ def export(config: ExportConfig) -> float:
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_module(find_checkpoint(config.ckpt), BackendConfig())
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
-    temporary = output.with_name(f".{os.getpid()}.{output.name}")
-    try:
+    with as_mistake(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with _quiet():
-            run = _WRITERS[output.suffix](network, metadata(module), temporary)
-        difference = largest_difference(run, module)
-        if not difference <= BOUND:
-            raise UserError(f"What was exported differs from the checkpoint by {difference:.1e} (relative), so {output} is not written.")
-        temporary.replace(output)
-    except OSError as error:
-        raise UserError(f"output={output} cannot be written: {error.strerror or error}. Give another file with output=.") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        with whole(output) as temporary:
+            with _quiet():
+                run = _WRITERS[output.suffix](network, metadata(module), temporary)
+            difference = largest_difference(run, module)
+            if not difference <= BOUND:
+                raise UserError(
+                    f"What was exported differs from the checkpoint by {difference:.1e} (relative), so {output} is not written."
+                )
     log.info("%s predicts %s; largest relative difference from the checkpoint %.1e", output, module.task.described, difference)
     return difference
 

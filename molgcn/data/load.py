@@ -40,6 +40,7 @@ from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError, counted
 from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files 
         files: name and first row of each file of the set (:attr:`PackedMolecules.files`). If there are any, each line starts with the
             name of the row's file.
     """
-    with open(path, "w", newline="") as file:
+    with whole(Path(path)) as temporary, open(temporary, "w", newline="") as file:
         writer = Writer(file)
         writer.writerow((*(["file"] if files else []), "row", "smiles", "reason"))
         for one in skipped:

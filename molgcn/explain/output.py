@@ -14,6 +14,7 @@ from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
 from molgcn.explain.drawing import draw_contributions
 from molgcn.explain.page import PAGE, Card, write_page
+from molgcn.files.whole_file import whole
 from molgcn.screening.output import Table, open_table
 from molgcn.screening.run import header_of, shown_row, written_rows
 
@@ -85,7 +86,8 @@ class ExplanationFolder:
             if picture is not None:
                 pictures.append(picture)
                 name = f"molecule_{row}_{number}" if several else f"molecule_{row}"
-                (self._folder / f"{name}.{image}").write_bytes(picture)
+                with whole(self._folder / f"{name}.{image}") as temporary:
+                    temporary.write_bytes(picture)
         if len(self._cards) < PAGE:
             self._cards.append(Card(row, text, found, pictures))
         self.worst = max(self.worst, found.relative_error)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from molgcn.metrics import error_text
 from molgcn.metrics.classes import class_metrics, confusion
-from molgcn.report.plots import BLUE, GREY, new_figure, plain, tidy
+from molgcn.report.plots import BLUE, GREY, new_figure, plain, save_png, tidy
 
 _LISTED = 4  # with more curves, a legend inside the panel would hide some
 _BINS = 10
@@ -39,7 +39,7 @@ def plot_classes(
         figure = curves(known, positive.pop() if len(positive) == 1 else "1")
     else:
         figure = _confusions(known, titles)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+    save_png(figure, path)
 
 
 def _known(labels: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

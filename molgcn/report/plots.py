@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from molgcn.files.whole_file import whole
 from molgcn.metrics import error_text, errors_of
 
 BLUE, ORANGE, GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
@@ -26,6 +27,12 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG file."""
+    with whole(path) as temporary:
+        figure.savefig(temporary, format="png", bbox_inches="tight", pad_inches=0.12)
 
 
 def tidy(axes: Axes) -> None:
@@ -77,7 +84,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str 
     axes.set_ylabel(label)
     axes.legend(frameon=False)
     tidy(axes)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+    save_png(figure, path)
 
 
 def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -126,7 +133,7 @@ def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[st
         known = ~np.isnan(targets[:, i])
         true, predicted = (values[known, i].astype(np.float64) for values in (targets, predictions))
         parity_panel(panels[i], true, predicted, plain(name), plain(unit))
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+    save_png(figure, path)
 
 
 def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str, unit: str) -> None:

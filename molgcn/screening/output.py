@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 
 from molgcn.errors import UserError
 from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
@@ -99,16 +100,10 @@ def open_table(path: Path | None) -> Iterator[Table]:
         with as_mistake(path), open(path, "w", newline="", encoding="utf-8") as file:
             yield Table(file, delimiter)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with as_mistake(path), open(temporary, "wb") as binary:
-            packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, binary)) if path.suffix == ".gz" else binary
-            with io.TextIOWrapper(packed, encoding="utf-8", newline="") as text:
-                yield Table(text, delimiter)
-        with as_mistake(path):
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with as_mistake(path), whole(path) as temporary, open(temporary, "wb") as binary:
+        packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, binary)) if path.suffix == ".gz" else binary
+        with io.TextIOWrapper(packed, encoding="utf-8", newline="") as text:
+            yield Table(text, delimiter)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `_after` reports trials that fail
     composed = compose([])
     task = choose_task(composed.task, data, composed.dataset)
-    named = settled(composed, task)  # studies of earlier versions name the task
+    named = settled(composed, task)
     objective = Monitor.of(settings.objective, learned_with(task, config.training), "sweep.objective")
     about = {"objective": objective.key, "direction": _direction(settings.direction, objective), "space": space}
     study = open_study(folder, settings.study, about, named, data)

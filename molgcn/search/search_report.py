@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from molgcn.files.json_file import read_json
+from molgcn.files.whole_file import whole
 from molgcn.search.sweep import SweepRun, point, print_runs, table_rows, write_rows
 from molgcn.search.sweep_plot import plot_sweep
 from molgcn.search.trials import was_interrupted
@@ -45,7 +46,8 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
         path.parent.mkdir(exist_ok=True)
         trial = study.best_trial
         head = f"# @package _global_\n# Trial {trial.number} of {study.study_name}: {objective} {trial.value:.6g}. Run it with\n"
-        path.write_text(f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
+        with whole(path) as temporary:
+            temporary.write_text(f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
 
 
 def print_table(study: Study, objective: str, folder: Path) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from molgcn.config.run import Config, parse
 from molgcn.data.load import LoadedDataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
+from molgcn.files.whole_file import remove_leftovers
+from molgcn.search.sqlite import connect
 
 if TYPE_CHECKING:
     from optuna import Study
-
-log = logging.getLogger(__name__)
 
 
 def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config, data: LoadedDataset) -> Study:
@@ -34,21 +32,20 @@ def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config
     Raises:
         UserError: If the study was made with other settings or data, so that its trials cannot be compared with new ones.
     """
-    import sqlite3
-
     import optuna
     from sqlalchemy.pool import NullPool
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "study.db"
-    engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
+    engine = {"creator": partial(connect, path), "poolclass": NullPool}
     with exclusive(path):  # Optuna makes its tables without a check whether another process does
+        for place in (folder, folder / "experiment"):
+            remove_leftovers(place, path.name)
         storage = optuna.storages.RDBStorage("sqlite://", engine)
     study = optuna.create_study(storage=storage, study_name=name, direction=about["direction"], load_if_exists=True)
     made_of = json.loads(json.dumps({**about, "data_hash": data.data_hash, **_what_matters(config)}))
     if "made_of" in study.user_attrs:
-        known = _up_to_date(study.user_attrs["made_of"], made_of, about, data)
-        _check_same(known, made_of, folder)
+        _check_same(_up_to_date(study.user_attrs["made_of"], [*about, "data_hash"]), made_of, folder)
     study.set_user_attr("made_of", made_of)
     return study
 
@@ -58,19 +55,10 @@ def _what_matters(config: Config) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in ("logger", "resume")}
 
 
-def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], about: Iterable[str], data: LoadedDataset) -> dict[str, Any]:
-    """Return the settings that a study saved, with the keys that are newer than the study.
-
-    An earlier version did not save the hash of the data, which is then taken to be unchanged.
-    """
-    beside = {"data_hash": made_of["data_hash"], **{key: known[key] for key in (*about, "data_hash") if key in known}}
-    values = _what_matters(parse(Config, {key: value for key, value in known.items() if key not in beside}))
-    if "data_hash" not in known:
-        log.info("The study was made by an earlier version, which did not save the hash of its data; today's hash is saved now")
-        hashes = data.molecules.hashes
-        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without duplicates the key does not change the split
-            values["dataset"]["group_duplicates"] = made_of["dataset"]["group_duplicates"]
-    up_to_date: dict[str, Any] = json.loads(json.dumps({**beside, **values}))
+def _up_to_date(known: Mapping[str, Any], about: Collection[str]) -> dict[str, Any]:
+    """Return the settings that a study saved, with the keys of the configuration that are newer than the study."""
+    config = parse(Config, {key: value for key, value in known.items() if key not in about})
+    up_to_date: dict[str, Any] = json.loads(json.dumps({**{key: known[key] for key in about}, **_what_matters(config)}))
     return up_to_date
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from molgcn.files.json_file import read_json
 from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
 
@@ -165,7 +166,7 @@ def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: b
 
 def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
     """Write `results.csv` into a folder."""
-    with open(folder / "results.csv", "w", newline="") as file:
+    with whole(folder / "results.csv") as temporary, open(temporary, "w", newline="") as file:
         Writer(file).writerows(rows)
 
 

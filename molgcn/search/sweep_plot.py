@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
+from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, save_png, tidy
 
 _PANELS = 11  # most keys shown beside the history
 _FEW = 5  # most values of a key that are each marked on its axis
@@ -67,7 +67,7 @@ def plot_sweep(
         _slice(panel, shown, key, None if logarithmic is None else key in logarithmic)
         share = "" if importances is None or key not in importances else f", importance {importances[key]:.2f}"
         panel.set_title(plain(key) + share, fontsize=9)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+    save_png(figure, path)
 
 
 def _varies(key: str, points: Sequence[Point]) -> bool:

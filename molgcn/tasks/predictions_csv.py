@@ -10,6 +10,7 @@ import numpy as np
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 from molgcn.tasks.base import Task
 
 _SIGNS = {-1: "<", 0: "", 1: ">"}  # how bounds are written
@@ -29,7 +30,7 @@ def write_predictions(path: Path, task: Task, molecules: PackedMolecules, predic
     smiles = molecules.smiles or [""] * len(molecules)
     forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
     ends = np.cumsum([len(names) for names in columns])[:-1]
-    with open(path, "w", newline="") as file:
+    with whole(path) as temporary, open(temporary, "w", newline="") as file:
         writer = Writer(file)
         writer.writerow(header)
         for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):

@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.files.spreadsheet import Writer
+from molgcn.files.whole_file import whole
 
 COLUMNS = (
     "epoch",
@@ -46,7 +47,7 @@ class MetricsCSV(Logger):
     @rank_zero_only
     def _start(self) -> None:
         if not self.path.exists():
-            with open(self.path, "w", newline="") as file:
+            with whole(self.path) as temporary, open(temporary, "w", newline="") as file:
                 Writer(file).writerow(self.columns)
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.files.whole_file import whole
 
 FILE = "training_molecules.npy"
 
@@ -16,10 +17,8 @@ FILE = "training_molecules.npy"
 def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
     """Write the distinct hashes of the training part, sorted uint64, into the run's folder."""
     assert molecules.hashes is not None
-    temporary = folder / f".{FILE}"
-    with open(temporary, "wb") as file:
+    with whole(folder / FILE) as temporary, open(temporary, "wb") as file:
         np.save(file, np.unique(molecules.hashes), allow_pickle=False)
-    temporary.replace(folder / FILE)
 
 
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:

@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config.run import LoggerConfig
+from molgcn.files.whole_file import whole
 
 log = logging.getLogger(__name__)
 _STEP = "trainer/global_step"
@@ -62,7 +63,8 @@ class Wandb(Logger):
             return
         path = self.folder / "wandb_id.txt"
         run_id = path.read_text().strip() if path.exists() else secrets.token_hex(4)
-        path.write_text(run_id)
+        with whole(path) as temporary:
+            temporary.write_text(run_id)
         options: dict[str, Any] = {
             "project": self.config.project,
             "name": self.config.run_name or self.folder.name,
