@@ -31,7 +31,7 @@ from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown
 
 OnError = Literal["raise", "skip"]
-Kind = Literal["smiles", "molblock", "sdf", "mol"]
+Kind = Literal["smiles", "molblock", "sdf"]
 
 
 @dataclass
@@ -86,16 +86,6 @@ def featurize(
     result = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress)
     skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
     return result.packed.with_data(rows=result.kept, smiles=(smiles[i] for i in result.kept.tolist()), skipped=skipped)
-
-
-def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> PackedMolecules:
-    """Featurise `rdkit.Chem.Mol` objects in this process, and pack them without targets, see :func:`featurize`.
-
-    Atoms keep their order, and RDKit writes the SMILES.
-    """
-    result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
-    skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
-    return result.packed.with_data(rows=result.kept, smiles=result.smiles, skipped=skipped)
 
 
 def featurize_items(

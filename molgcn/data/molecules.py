@@ -209,38 +209,10 @@ def read_structure(block: str, hydrogens: str) -> Any:
     return mol
 
 
-def read_mol(mol: Any, hydrogens: str) -> Any:
-    """Return a sanitised copy of an `rdkit.Chem.Mol`.
-
-    Args:
-        mol: the molecule.
-        hydrogens: "explicit" adds missing hydrogens behind the atoms, "implicit" removes those that RDKit leaves out, anything else
-            leaves them as they are.
-
-    Raises:
-        InvalidMoleculeError: when the object is not an `rdkit.Chem.Mol`, has no atoms, or RDKit refuses it.
-    """
-    from rdkit import Chem
-
-    if not isinstance(mol, Chem.Mol):
-        raise InvalidMoleculeError(f"a {type(mol).__name__} is not an rdkit.Chem.Mol")
-    mol = Chem.Mol(mol)
-    try:
-        Chem.SanitizeMol(mol)
-    except _REFUSALS as error:
-        raise InvalidMoleculeError(_refusal(error)) from error
-    if mol.GetNumAtoms() == 0:
-        raise InvalidMoleculeError(_NO_ATOMS)
-    if hydrogens == "explicit":
-        return Chem.AddHs(mol)
-    return Chem.RemoveHs(mol) if hydrogens == "implicit" else mol
-
-
 READERS: dict[str, Callable[[str, bool], Reader]] = {
     "smiles": smiles_reader,
     "molblock": lambda hydrogens, stereo: partial(read_mol_block, hydrogens=hydrogens, stereo=stereo),
     "sdf": lambda hydrogens, _: partial(read_structure, hydrogens=hydrogens),
-    "mol": lambda hydrogens, _: partial(read_mol, hydrogens=hydrogens),
 }
 """Functions that make a reader for each kind of item. Their arguments are those of :func:`smiles_reader`.
 

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from molgcn.metrics import metric_title
 from molgcn.metrics.classes import METRICS
 from molgcn.report.drawings import draw
-from molgcn.report.page import TargetGroup, TargetPart, write_page
+from molgcn.report.page import TargetGroup, TargetPart
 from molgcn.report.sections import OF_CLASSES
 from molgcn.report.sections.overview import overview
 from molgcn.report.subject import Draw, Subject
 from molgcn.report.views import ClassView
 
 _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"}
-
-
-def write_class_report(
-    path: Path, subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw
-) -> None:
-    """Write a page about targets that are classes; see :func:`class_group` for the arguments."""
-    write_page(path, subject, [class_group(subject, probabilities, titles, draw)])
 
 
 def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw) -> TargetGroup:

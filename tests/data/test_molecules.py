@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
-from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, smiles_reader
+from molgcn.data.molecules import InvalidMoleculeError, read_mol_block, smiles_reader
 
 GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
 
@@ -94,17 +94,6 @@ def test_a_mol_block_is_made_aromatic():
 def test_what_is_not_a_mol_block_is_refused(block):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError):
         read_mol_block(block, "explicit")
-
-
-def test_mols_are_copied_and_checked():
-    mol = Chem.MolFromSmiles("CO")
-    assert symbols(read_mol(mol, "explicit")) == "COHHHH"
-    assert symbols(mol) == "CO"
-    assert symbols(read_mol(Chem.AddHs(mol), "implicit")) == "CO"
-    with pytest.raises(InvalidMoleculeError, match="no atoms"):
-        read_mol(Chem.Mol(), "explicit")
-    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match="valence"):
-        read_mol(Chem.MolFromSmiles("F=F", sanitize=False), "explicit")
 
 
 def test_a_smiles_of_a_million_characters_is_not_parsed():

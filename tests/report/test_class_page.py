@@ -12,8 +12,9 @@ from matplotlib.image import imread
 from molgcn.data import PackedMolecules
 from molgcn.metrics.classes import METRICS, confusion, count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
-from molgcn.report.class_page import write_class_report
+from molgcn.report.class_page import class_group
 from molgcn.report.class_plots import plot_classes
+from molgcn.report.page import write_page
 from molgcn.report.subject import Subject
 
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
@@ -34,9 +35,8 @@ def page(tmp_path, labels, given, name, thresholds=None, titles=("0", "1", "2"))
     counts = {"test": count_classes(labels[:, None], 2 if given.ndim == 1 else given.shape[1])}
     given_facts = "run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""]
     subject = Subject(*given_facts, class_counts=counts, comparison=Comparison(thresholds=thresholds or {}))
-    write_class_report(
-        tmp_path / "report.html", subject, [given], [titles[: 2 if given.ndim == 1 else given.shape[1]]], draw=lambda smiles: None
-    )
+    group = class_group(subject, [given], [titles[: 2 if given.ndim == 1 else given.shape[1]]], draw=lambda smiles: None)
+    write_page(tmp_path / "report.html", subject, [group])
     return " ".join((tmp_path / "report.html").read_text().split())
 
 

@@ -61,10 +61,6 @@ class AnyGraphConv(MessagePassing, ABC):
         """
         return self._why_not_layer() or self._why_not_inputs(*args, **kwargs)
 
-    def is_fused(self, *args: Any, **kwargs: Any) -> bool:
-        """Return whether a call with these arguments is accelerated; otherwise PyG computes it."""
-        return self.why_not(*args, **kwargs) is None
-
     def _why_not_layer(self) -> str | None:
         """Return what in the layer itself, such as a hook, has to see or change the steps of PyG's path; None if nothing does."""
         if self._overridden is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from molgcn.data.featurize import featurize, featurize_mols
+from molgcn.data.featurize import featurize
 from molgcn.data.featurizers.ogb import BOND_NAMES, NAMES
 
 SMILES = [
@@ -35,13 +35,12 @@ def one_hots(indices, sizes):
 @pytest.mark.parametrize("smiles", SMILES)
 def test_rows_are_ogbs_categories_side_by_side(smiles):
     ogb, mol = theirs(), Chem.MolFromSmiles(smiles)
-    for molecules in (featurize([smiles], features="ogb"), featurize_mols([mol], features="ogb")):
-        data = molecules.to_pyg()[0]
-        atoms = [one_hots(ogb.atom_to_feature_vector(atom), ogb.get_atom_feature_dims()) for atom in mol.GetAtoms()]
-        np.testing.assert_array_equal(data.x, atoms)
-        for (source, target), row in zip(data.edge_index.T.tolist(), data.edge_attr.numpy(), strict=True):
-            bond = mol.GetBondBetweenAtoms(source, target)
-            np.testing.assert_array_equal(row, one_hots(ogb.bond_to_feature_vector(bond), ogb.get_bond_feature_dims()))
+    data = featurize([smiles], features="ogb").to_pyg()[0]
+    atoms = [one_hots(ogb.atom_to_feature_vector(atom), ogb.get_atom_feature_dims()) for atom in mol.GetAtoms()]
+    np.testing.assert_array_equal(data.x, atoms)
+    for (source, target), row in zip(data.edge_index.T.tolist(), data.edge_attr.numpy(), strict=True):
+        bond = mol.GetBondBetweenAtoms(source, target)
+        np.testing.assert_array_equal(row, one_hots(ogb.bond_to_feature_vector(bond), ogb.get_bond_feature_dims()))
 
 
 def test_rows_are_those_written_down():

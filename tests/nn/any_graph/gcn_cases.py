@@ -31,7 +31,7 @@ def results(layer, x, edge_index, edge_weight=None, grad=None):
 
 def assert_same(fused, pyg, x, edge_index, edge_weight=None, tolerance=1e-12, without=()):
     grad = torch.randn(x.shape[0], fused.out_channels, dtype=x.dtype)
-    assert fused.is_fused(x, edge_index, edge_weight)
+    assert fused.why_not(x, edge_index, edge_weight) is None
     actual, expected = results(fused, x, edge_index, edge_weight, grad), results(pyg, x, edge_index, edge_weight, grad)
     assert list(actual) == list(expected)
     floor = max(1e-3 * max(value.norm().item() for value in expected.values()), 1e-9)

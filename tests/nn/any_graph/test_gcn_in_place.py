@@ -35,7 +35,7 @@ def test_lazy_width():
     x = torch.randn(4, 16)
     assert layer(x, STAR).shape == (4, 8)
     assert layer.lin.weight.shape == (8, 16)
-    assert layer.is_fused(x, STAR)
+    assert layer.why_not(x, STAR) is None
 
 
 def test_cached_keeps_the_first_graph():
@@ -61,7 +61,7 @@ def test_sparse_matrices(convert):
     x, value = torch.randn(4, 16).double(), torch.rand(6).double()
     for weight in (None, value):
         adjacency = convert(STAR.flip(0), weight if weight is not None else torch.ones(6).double(), size=(4, 4))
-        assert not fused.is_fused(x, adjacency)
+        assert fused.why_not(x, adjacency) is not None
         assert torch.equal(fused(x, adjacency), pyg(x, adjacency))
         assert torch.allclose(fused(x, adjacency), fused(x, STAR, weight), rtol=1e-12)
 
@@ -87,7 +87,7 @@ def test_static_graphs_and_decomposed_layers():
     assert torch.allclose(fused(x, STAR)[1], fused(x[1], STAR), rtol=1e-12)
     other = copy.deepcopy(fused)
     other.decomposed_layers = 2
-    assert not other.is_fused(x[0], STAR)
+    assert other.why_not(x[0], STAR) is not None
     assert torch.allclose(other(x[0], STAR), fused(x[0], STAR), rtol=1e-12)
 
 
@@ -154,7 +154,7 @@ def test_torch_func_and_forward_mode():
     assert torch.allclose(*tangents, rtol=1e-12)
     rows = torch.func.vmap(lambda v: fused(v, edge_index))(x.expand(4, 9, 3))
     assert torch.allclose(rows[1], pyg(x, edge_index), rtol=1e-12)
-    assert fused.is_fused(x, edge_index)
+    assert fused.why_not(x, edge_index) is None
 
 
 def test_a_name_that_is_not_there():

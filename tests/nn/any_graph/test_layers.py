@@ -56,7 +56,7 @@ def test_uncommon_graphs(case, graph, device):
     edges |= {"loops only": torch.arange(40).repeat(2, 1), "hub": random_graph(hub=True, num_edges=900)}
     fused, pyg = pair(case, device=device)
     arguments = inputs_for(case, edges[graph], num_nodes, device=device)
-    assert fused.is_fused(*arguments)
+    assert fused.why_not(*arguments) is None
     assert_close(results(fused, *arguments), results(pyg, *arguments), 1e-11)
 
 
@@ -80,7 +80,7 @@ def test_bipartite_graphs(case, num_targets, device):
     x_source = torch.randn(40, WIDTH, dtype=torch.float64, device=device)
     x_target = torch.randn(num_targets, 3 if len(arguments) == 2 else WIDTH, dtype=torch.float64, device=device)
     edge_index = random_graph(num_targets).to(device)
-    assert fused.is_fused((x_source, x_target), edge_index)
+    assert fused.why_not((x_source, x_target), edge_index) is None
     torch.testing.assert_close(fused((x_source, x_target), edge_index), pyg((x_source, x_target), edge_index), rtol=1e-12, atol=1e-12)
     with pytest.raises(IndexError):
         fused((x_source, x_target[:10]), edge_index)
@@ -107,7 +107,7 @@ def test_autocast(case, dtype, device):
     arguments = inputs_for(case, random_graph(), dtype=torch.float32, device=device)
     exact = results(pyg, *arguments)
     with torch.autocast(device, dtype):
-        assert fused.is_fused(*arguments)
+        assert fused.why_not(*arguments) is None
         assert fused(*arguments).dtype == pyg(*arguments).dtype
         found, theirs = results(fused, *arguments), results(pyg, *arguments)
     for actual, other, wanted in zip(found, theirs, exact, strict=True):
@@ -183,7 +183,7 @@ def test_a_width_that_the_first_input_decides(name):
     layer = getattr(ours, f"Fused{name}")(-1, 5)
     x, edge_index = torch.randn(40, WIDTH), random_graph()
     assert layer(x, edge_index).shape == (40, 5)
-    assert layer.is_fused(x, edge_index)
+    assert layer.why_not(x, edge_index) is None
 
 
 @on_each_device
@@ -192,7 +192,7 @@ def test_attention_dropout(name, device):
     """In training every call drops other weights, as many as PyG drops; in evaluation none is dropped."""
     fused, pyg = pair((name, (WIDTH, 5), {"dropout": 0.5}, False), device=device)
     x, edge_index = inputs_for(("", (), {}, False), random_graph(hub=True, num_edges=4000), device=device)
-    assert fused.is_fused(x, edge_index)
+    assert fused.why_not(x, edge_index) is None
     assert not torch.equal(fused(x, edge_index), fused(x, edge_index))
     torch.manual_seed(5)
     first = fused(x, edge_index)
