@@ -17,6 +17,7 @@ from molgcn.comparison.baselines import baselines_of
 from molgcn.comparison.compare import compare, saved_thresholds
 from molgcn.comparison.forest import check_forest
 from molgcn.comparison.table import results_table
+from molgcn.config.overrides import as_typed
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
@@ -140,9 +141,10 @@ def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> Evaluation
     if not own:
         return other_data(config.dataset, models.dataset, models.ensemble.task.names, models.ensemble.task.units)
     if config.dataset.split_file is None and differ_in_split(models.trainings):
+        one = as_typed("ckpt", models.trainings[0])
         raise UserError(
             f"ckpt={models.checkpoint}: its {len(models.trainings)} models have different training, validation and test parts. What they "
-            f"predict of their test parts is in {models.checkpoint / 'report.html'}. Name one of them, as in ckpt={models.trainings[0]}, "
+            f"predict of their test parts is in {models.checkpoint / 'report.html'}. Name one of them, as in {one}, "
             "or evaluate all of them on another file, dataset=<file>."
         )
     return own_data(config.dataset, models.dataset, next(iter(models.trainings), None))

@@ -47,8 +47,11 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
     if not path.is_dir():
         return path
     found = best_checkpoint(path)
-    if found is None and (members := members_of(path)):
-        raise UserError(f"{key}={path}: the folder holds a run of {len(members)} trainings. Name one of them, as in {key}={members[0]}.")
+    if found is None and members_of(path):
+        trainings = trainings_of(path)
+        complete = [training for training in trainings if best_checkpoint(training)]
+        advice = f"Name one of them, as in {as_typed(key, complete[0])}." if complete else f"Continue it first: {as_typed('resume', path)}."
+        raise UserError(f"{key}={path}: the folder holds a run of {len(trainings)} trainings. {advice}")
     if found is None:
         raise UserError(
             f"{key}={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "

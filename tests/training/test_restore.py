@@ -1,3 +1,4 @@
+import shlex
 from contextlib import suppress
 
 import pytest
@@ -5,8 +6,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from molgcn.config.overrides import quote_paths, values_of
 from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
+from molgcn.training.members import write_members
 from molgcn.training.restore import choose_device, find_checkpoint, load_module, require_features, run_folder
 
 
@@ -47,6 +50,26 @@ def test_which_file_a_folder_means(trained_run, tmp_path):
     (tmp_path / "last.ckpt").write_bytes(best.read_bytes())
     assert find_checkpoint(tmp_path) == tmp_path / "last.ckpt"  # a run without validation has no best.ckpt
     assert run_folder(tmp_path / "last.ckpt") is None
+
+
+@pytest.mark.parametrize("name", ["run", "a run (1), $x"])
+def test_the_advised_training_of_a_run_of_several_is_taken(trained_run, tmp_path, name):
+    """A cross-validation of ensembles, whose first training has not come to a checkpoint yet."""
+    folder = tmp_path / name
+    for fold in ("fold_0", "fold_1"):
+        (folder / fold).mkdir(parents=True)
+        write_members(folder / fold, ["member_0", "member_1"])
+    write_members(folder, ["fold_0", "fold_1"])
+    with pytest.raises(UserError, match=r"a run of 4 trainings. Continue it first: "):
+        find_checkpoint(folder, "ckpt_path")
+    (folder / "fold_0" / "member_1").mkdir()
+    best = folder / "fold_0" / "member_1" / "best.ckpt"
+    best.write_bytes((trained_run.folder / "checkpoints" / "best.ckpt").read_bytes())
+    for one in (folder, folder / "fold_0"):
+        with pytest.raises(UserError, match=r"trainings\. Name one of them, as in ") as error:
+            find_checkpoint(one, "ckpt_path")
+        (advice,) = shlex.split(str(error.value).partition(", as in ")[2].removesuffix("."))
+        assert find_checkpoint(values_of("ckpt_path", quote_paths([advice]))[0]) == best
 
 
 def test_a_checkpoint_without_features(altered):
