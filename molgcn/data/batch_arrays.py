@@ -45,6 +45,11 @@ class BatchArray:
         return self.values.itemsize if self.values.ndim == 1 else 0
 
     @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of `values`, which the C++ extension reads."""
+        return self.values.itemsize * (1 if self.values.ndim == 1 else self.values.shape[1])
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Shape of one entry of the batch's array."""
         return (self.columns,) if self.columns else ()
