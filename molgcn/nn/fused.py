@@ -87,7 +87,7 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
 
 
 def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """Return the head's input for a network whose layers are computed one after another."""
+    """Return the head's input for a network that `molgcn::layer_network` computes."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)

@@ -1,4 +1,4 @@
-"""Networks of backend=fused whose layers are computed one after another: GIN, GINE, SAGE, GCN with bonds, and feed-forward blocks."""
+"""Networks of backend=fused that `molgcn::layer_network` computes: GIN, GINE, SAGE, GCN with bonds, and feed-forward blocks."""
 
 from __future__ import annotations
 
