@@ -199,23 +199,23 @@ def test_its_own_split_is_not_warned_about(run, caplog):
     result = evaluate(config(ckpt=str(run)))
     assert json.loads((result.folder / "metrics.json").read_text())["trained_on"] == {"train": 160, "val": 0, "test": 0}
     assert "in the training part" not in caplog.text
-    (run / "training_molecules.npy").write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"training_molecules.npy cannot be read"):
+    (run / "training_hashes.npy").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"training_hashes.npy cannot be read"):
         evaluate(config(ckpt=str(run)))
 
 
 def test_a_run_that_does_not_say_what_it_was_trained_on(run, tmp_path, caplog):
     caplog.set_level("INFO")
-    (run / "training_molecules.npy").unlink()
+    (run / "training_hashes.npy").unlink()
     (tmp_path / "x.csv").write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n")
     result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "x.csv")}))
     assert json.loads((result.folder / "metrics.json").read_text())["trained_on"] is None
-    assert "is not known: there is no training_molecules.npy" in caplog.text
+    assert "is not known: there is no training_hashes.npy" in caplog.text
 
 
 def test_a_checkpoint_betrays_no_molecule(run):
     """A checkpoint has neither hashes nor rows of molecules, and may be shared where the set may not."""
-    hashes = np.load(run / "training_molecules.npy")
+    hashes = np.load(run / "training_hashes.npy")
     assert hashes.dtype == np.uint64 and len(hashes) == 160
     content = (run / "checkpoints" / "best.ckpt").read_bytes()
     assert not [one for one in hashes if one.tobytes() in content]

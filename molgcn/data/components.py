@@ -47,7 +47,7 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
     if sets[0].descriptors is not None:
         joined["descriptors"] = np.concatenate([one.descriptors for one in sets if one.descriptors is not None], axis=1)
         joined["descriptor_names"] = names_of_row(sets[0].descriptor_names, names)
-    return replace(apart, smiles=None, hashes=None, **joined)
+    return replace(apart, smiles=None, hashes=None, exact_hashes=None, **joined)
 
 
 def names_of_row(descriptors: Sequence[str], components: Sequence[str]) -> tuple[str, ...]:

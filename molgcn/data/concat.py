@@ -16,7 +16,8 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.packed import PackedMolecules
 
-_MADE_ANEW = ("hashes", "rwse", "bond_rw")  # hashes may depend on the whole set, encodings are made for the steps that a model wants
+# hashes may depend on the whole set, encodings are made for the steps that a model wants
+_MADE_ANEW = ("hashes", "exact_hashes", "rwse", "bond_rw")
 
 
 def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:

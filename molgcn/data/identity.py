@@ -1,11 +1,15 @@
-"""Finds molecules that are equal to a network: a hash of each packed graph, made exact where hashes are equal.
+"""Finds molecules that are equal to a network: two hashes of each packed graph, made exact where hashes are equal.
 
-A network sees the feature row of every atom and which atoms are bound, in any order. Molecules that agree in these are equal to it,
-whatever their SMILES. They may differ in the order of atoms, in hydrogens written out or not, and in stereochemistry, charges, isotopes or
-bond orders that the features do not describe. The hash therefore depends on the packed graph, and works for molecules without SMILES.
+A network sees the feature rows of atoms and bonds and which atoms are bound, in any order. Molecules that agree in these are equal to it,
+whatever their SMILES. They may differ in the order of atoms, in hydrogens written out or not, and in stereochemistry, charges or bond
+orders that the features do not describe. The hashes therefore depend on the packed graph, and work for molecules without SMILES.
 
-Bond features do not count. A Kekulé form and RDKit's tags depend on the order of the atoms, and copies are to be found in any order.
-Molecules that differ in bond features alone count as copies, so that a split keeps them in one part.
+`exact_hashes` find molecules that are equal to a network, which `dataset.duplicates` merges. Of the bonds they take the features of those
+that each atom has, but not which atom is at the other end: where single and double bonds take turns around a ring, a molecule has two
+Kekulé forms, and RDKit chooses one.
+
+`hashes` find copies, which a split keeps in one part. They leave out the features of bonds, so that E and Z are copies, and RDKit's chiral
+tags, which depend on the order of the atoms, so that a molecule is a copy of itself in any order.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers
@@ -29,7 +34,7 @@ LabelledGraph = tuple[bytes, bytes]
 
 
 def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> PackedMolecules:
-    """Return the set with `hashes`, which are equal for molecules that are equal to a network.
+    """Return the set with `hashes`, equal for copies of a molecule, and `exact_hashes`, equal for molecules that are equal to a network.
 
     A hash is that of the graph after colour refinement (Weisfeiler and Lehman, 1968) and does not depend on the other molecules, with one
     exception. Different graphs that refinement cannot tell apart (decalin and bicyclopentyl, or 219 pairs of QM9) are told apart by
@@ -43,16 +48,7 @@ def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> P
         UserError: when equal leaves of the set are one row.
     """
     refuse_merged(molecules)
-    colors = _refined_colors(molecules)
-    hashes = _mix(_sums(_mix(colors), molecules.node_ptr))
-    _, place, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    meeting = np.flatnonzero(counts[place] > 1)
-    digests = _canonical_digests([_labelled_graph(molecules, colors, index) for index in meeting.tolist()], num_workers)
-    forms = np.unique(np.stack([hashes[meeting], digests], axis=1), axis=0)
-    met, different = np.unique(forms[:, 0], return_counts=True)
-    ambiguous = np.isin(hashes[meeting], met[different > 1])
-    hashes[meeting[ambiguous]] = _mix(hashes[meeting] + digests)[ambiguous]
-    return replace(molecules, hashes=hashes)
+    return replace(molecules, hashes=_hashes(molecules, False, num_workers), exact_hashes=_hashes(molecules, True, num_workers))
 
 
 def first_copies(hashes: np.ndarray) -> np.ndarray:
@@ -61,9 +57,28 @@ def first_copies(hashes: np.ndarray) -> np.ndarray:
     return first[place]
 
 
-def _refined_colors(molecules: PackedMolecules) -> np.ndarray:
-    """Return the refined colour of each atom, uint64 [N], equal for atoms whose surroundings agree in features and bonds."""
-    colors = _feature_colors(molecules)
+def _hashes(molecules: PackedMolecules, exact: bool, num_workers: int | None) -> np.ndarray:
+    """Return the hash of each molecule, uint64 [M], which depends on bond features and chiral tags if `exact` is true."""
+    colors = _refined_colors(molecules, exact)
+    hashes = _mix(_sums(_mix(colors), molecules.node_ptr))
+    _, place, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    meeting = np.flatnonzero(counts[place] > 1)
+    digests = _canonical_digests([_labelled_graph(molecules, colors, index) for index in meeting.tolist()], num_workers)
+    forms = np.unique(np.stack([hashes[meeting], digests], axis=1), axis=0)
+    met, different = np.unique(forms[:, 0], return_counts=True)
+    ambiguous = np.isin(hashes[meeting], met[different > 1])
+    hashes[meeting[ambiguous]] = _mix(hashes[meeting] + digests)[ambiguous]
+    return hashes
+
+
+def _refined_colors(molecules: PackedMolecules, exact: bool) -> np.ndarray:
+    """Return the refined colour of each atom, uint64 [N], equal for atoms whose surroundings agree in features.
+
+    Args:
+        molecules: the set.
+        exact: whether the features of bonds and RDKit's chiral tags count.
+    """
+    colors = _atom_colors(molecules, () if exact else _tag_columns(molecules.features))
     starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))
     bounds = np.unique(np.append(starts, len(molecules)))
     for first, last in pairwise(bounds):
@@ -73,19 +88,31 @@ def _refined_colors(molecules: PackedMolecules) -> np.ndarray:
         base = np.repeat(node_ptr[:-1] - node_ptr[0], np.diff(node_ptr))
         col, row_ptr = molecules.neighbors[edges] + np.repeat(base, degree), pointers(degree)
         own = colors[nodes]
+        if exact and molecules.edge_attr is not None:
+            own = _mix(own + _sums(_row_colors(molecules.edge_attr[edges], molecules.edge_table), row_ptr))
         for _ in range(ROUNDS):
             own = _mix(3 * own + _sums(_mix(own)[col], row_ptr))
         colors[nodes] = own
     return colors
 
 
-def _feature_colors(molecules: PackedMolecules) -> np.ndarray:
-    """Return a hash of each atom's feature row, uint64 [N], which does not depend on the row's position in the table."""
-    rows = molecules.x if molecules.table is None else molecules.table
+def _atom_colors(molecules: PackedMolecules, left_out: Sequence[int]) -> np.ndarray:
+    """Return a hash of each atom's component and feature row without the columns `left_out`, uint64 [N]."""
+    colors = _row_colors(molecules.x, molecules.table, left_out)
+    return colors if molecules.component is None else _mix(colors + _mix(molecules.component.astype(np.uint64)))
+
+
+def _tag_columns(features: str | None) -> Sequence[int]:
+    """Return the positions of the atom features that are RDKit's chiral tags."""
+    return get_featurizer(features).tag_columns if features is not None and features.partition(":")[0] in FEATURIZERS else ()
+
+
+def _row_colors(values: np.ndarray, table: np.ndarray | None, left_out: Sequence[int] = ()) -> np.ndarray:
+    """Return a hash of each feature row without some columns, uint64, which does not depend on the row's position in the table."""
+    rows = np.delete(values if table is None else table, left_out, axis=1)
     words = (np.ascontiguousarray(rows, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     colors = _mix(_mix(words + _mix(np.arange(words.shape[1], dtype=np.uint64))).sum(axis=1, dtype=np.uint64))
-    colors = colors if molecules.table is None else colors[molecules.x]
-    return colors if molecules.component is None else _mix(colors + _mix(molecules.component.astype(np.uint64)))
+    return colors if table is None else colors[values]
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

@@ -168,9 +168,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
     _report_skipped(source.title, molecules.skipped)
     report_bounds(molecules, source.title)
-    report_repeats(molecules, source.title)
+    report_repeats(molecules, source.title, config.standardize)
     if config.duplicates == "error":
-        refuse_repeats(molecules, source.title)
+        refuse_repeats(molecules, source.title, config.standardize)
     return molecules, source, identity_hash(identity)
 
 
@@ -224,7 +224,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     molecules = replace(molecules, files=raw.files)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
-        report_repeats(molecules, source.title)
+        report_repeats(molecules, source.title, config.standardize)
         molecules = merge_repeats(molecules, config.duplicates)
         log.info("%s: dataset.duplicates=%s leaves %s molecules", source.title, config.duplicates, f"{len(molecules):,}")
     return molecules

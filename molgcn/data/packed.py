@@ -53,7 +53,8 @@ class PackedMolecules:
         skipped: rows of the source that are not in the set.
         bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target, or None.
         weights: float32 [M, 1], weight of each molecule in the loss, or None.
-        hashes: uint64 [M], equal for molecules that are equal to a network (:mod:`molgcn.data.identity`), or None.
+        hashes: uint64 [M], equal for copies of a molecule, which a split keeps in one part (:mod:`molgcn.data.identity`), or None.
+        exact_hashes: uint64 [M], equal for molecules that are equal to a network, which `dataset.duplicates` merges, or None.
         component: uint8 [N], the component of its row to which each atom belongs (:mod:`molgcn.data.components`), or None.
         leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`). N and E then count what is left.
         files: name and first row of each file, for a set that was read from several files. Else empty.
@@ -73,6 +74,7 @@ class PackedMolecules:
     features: str | None = None
     skipped: list[SkippedRow] = field(default_factory=list)
     hashes: np.ndarray | None = None
+    exact_hashes: np.ndarray | None = None
     leaves_merged: bool = False
     edge_attr: np.ndarray | None = None
     edge_table: np.ndarray | None = None

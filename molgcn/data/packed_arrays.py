@@ -87,6 +87,7 @@ ARRAYS = (
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
+    PackedArray("exact_hashes", "molecule", (np.uint64,), optional=True, seen=False),
     PackedArray("rwse", "atom", (np.float32,), optional=True, seen=False, gathered=True),
     PackedArray("bond_rw", "bond", (np.float32,), optional=True, seen=False, gathered=True),
 )

@@ -22,7 +22,7 @@ from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
-FORMAT = "molgcn-packed-3"
+FORMAT = "molgcn-packed-4"
 
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:

@@ -177,7 +177,7 @@ def _warn_of_known(
 ) -> dict[str, int]:
     """Warn of molecules that the models were trained on, and return their number by part, without the models' own training part."""
     if trained_on is None and not own_split:
-        log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
+        log.info("How many of these molecules the model was trained on is not known: there is no training_hashes.npy of its run")
     known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
     for part, count in known.items():
         log.warning(

@@ -41,7 +41,7 @@ from molgcn.training.trainer import build_trainer
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
     """Train, test the best weights and write the results into `folder`.
 
-    The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
+    The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_hashes.npy`, `skipped.csv` (if rows were left out),
     `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
     `learning_curve.png` and `parity.png` or `classes.png`. Without a validation part the last weights are the model, and there is no
     `best.ckpt`. Without a test part the report is about validation, and without that too about training.

@@ -11,20 +11,20 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
 
-FILE = "training_molecules.npy"
+FILE = "training_hashes.npy"
 
 
 def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
-    """Write the distinct hashes of the training part, sorted uint64, into the run's folder."""
-    assert molecules.hashes is not None
+    """Write the distinct exact hashes of the training part, sorted uint64, into the run's folder."""
+    assert molecules.exact_hashes is not None
     with whole(folder / FILE) as temporary, open(temporary, "wb") as file:
-        np.save(file, np.unique(molecules.hashes), allow_pickle=False)
+        np.save(file, np.unique(molecules.exact_hashes), allow_pickle=False)
 
 
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
     """Count the molecules of each part that any of the runs in `folders` trained on.
 
-    Molecules count as the same where their features are the same.
+    Molecules count as the same where they are equal to a network.
 
     Args:
         folders: the runs' folders.
@@ -40,9 +40,9 @@ def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts:
     paths = [folder / FILE for folder in folders]
     if not paths or not all(path.is_file() for path in paths):
         return None
-    assert molecules.hashes is not None
+    assert molecules.exact_hashes is not None
     trained_on = np.concatenate([_load(path) for path in paths])
-    return {part: int(np.isin(molecules.hashes[indices], trained_on).sum()) for part, indices in parts.items()}
+    return {part: int(np.isin(molecules.exact_hashes[indices], trained_on).sum()) for part, indices in parts.items()}
 
 
 def _load(path: Path) -> np.ndarray:

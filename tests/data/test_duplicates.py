@@ -72,7 +72,38 @@ def test_how_labels_disagree_is_said_at_every_load(alkanes, tmp_path, caplog):
         caplog.clear()
         load_dataset(config(alkanes, tmp_path))
         assert "60 molecules repeat another one as features=general sees them (30 groups)" in caplog.text
-        assert "in 30 groups labels disagree: y by up to 31 (median 16.5)" in caplog.text
+        example = f"row 87 ('{'C' * 31}F') and row 88 ('F{'C' * 31}')"
+        assert f"in 30 groups labels disagree: y by up to 31 (median 16.5), as in {example}" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["keep", "mean", "error"])
+def test_e_and_z_stay_in_one_part_and_are_not_merged(tmp_path, caplog, how):
+    """Features see the geometry of a double bond at the bond alone, so that atoms and their neighbours agree."""
+    rows = [f"F/C=C{mark}C{'C' * n},{label},{part}" for n in range(40) for mark, label, part in (("/", 0, "train"), ("\\", 10, "test"))]
+    path = written(tmp_path, rows)
+    caplog.set_level(logging.INFO)
+    drawn = load_dataset(config(path, tmp_path, duplicates=how))
+    assert sorted(drawn.molecules.targets[:, 0].tolist()) == [0] * 40 + [10] * 40
+    pair = drawn.molecules.rows // 2
+    assert sum(len(np.unique(pair[indices])) for indices in drawn.splits.values()) == 40
+    assert "repeat" not in caplog.text and "copy" not in caplog.text
+    load_dataset(config(path, tmp_path, duplicates=how, split="column", split_column="part"))
+    assert "40 of 40 test molecules have a copy in the training part (40 of them differ from it in what splits leave out" in caplog.text
+    assert "makes one molecule" not in caplog.text
+
+
+def test_what_a_standard_form_made_one_is_said(tmp_path, caplog):
+    """The canonical tautomer of R- and S-acetoin is the same, an enediol having no stereocentre."""
+    path = written(tmp_path, ["C[C@H](O)C(C)=O,0,", "C[C@@H](O)C(C)=O,10,", *(f"{'C' * n}O,{n}," for n in range(1, 30))])
+    caplog.set_level(logging.INFO)
+    assert len(load_dataset(config(path, tmp_path, duplicates="mean")).molecules) == 31
+    assert "repeat" not in caplog.text
+    merged = load_dataset(config(path, tmp_path, duplicates="mean", standardize="tautomer")).molecules
+    assert len(merged) == 30 and merged.targets[0, 0] == 5
+    assert (
+        "1 molecule repeats another one as features=general sees them after standardize=tautomer (1 group); in 1 group labels disagree: "
+        "y by up to 10 (median 10), as in row 0 ('C[C@H](O)C(C)=O') and row 1 ('C[C@@H](O)C(C)=O')" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_csv_with_missing_values(table, tmp_path, name, caplog):
     assert np.diff(molecules.edge_ptr).min() == 0
     assert "12 molecules packed" in caplog.text
     assert (
-        "1 molecules repeat another one as features=general sees them (1 groups); in 1 groups labels disagree: y by up to 7" in caplog.text
+        "1 molecule repeats another one as features=general sees them (1 group); in 1 group labels disagree: y by up to 7" in caplog.text
     )
 
 

@@ -31,7 +31,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, small_config):
         "config.yaml",
         "provenance.json",
         "splits.json",
-        "training_molecules.npy",
+        "training_hashes.npy",
         "metrics.csv",
         "predictions_test.csv",
         "learning_curve.png",

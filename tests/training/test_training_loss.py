@@ -78,7 +78,7 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
     assert len(written) == 1 and good_checkpoint(tmp_path, written[0].name)
     assert good_checkpoint(tmp_path, "best.ckpt")["epoch"] == 0
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert left <= {"config.yaml", "provenance.json", "splits.json", "training_molecules.npy", "metrics.csv", ".lock"}
+    assert left <= {"config.yaml", "provenance.json", "splits.json", "training_hashes.npy", "metrics.csv", ".lock"}
     assert not any(math.isnan(float(row["train/loss"] or 0)) for row in log_of(tmp_path))
 
 

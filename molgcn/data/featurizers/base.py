@@ -65,6 +65,12 @@ class Featurizer:
         return len(self.bond_names)
 
     @property
+    def tag_columns(self) -> list[int]:
+        """Positions of the atom features that are RDKit's chiral tags, which depend on the order of atoms."""
+        tags = [place for place, name in enumerate(self.names) if name.startswith("chi_") or name == "other_chirality"]
+        return tags if self.stereo == "tags" else []
+
+    @property
     def spelled(self) -> str:
         """Name for :func:`molgcn.data.featurizers.get_featurizer`, with the version only if there is a newer one, as in "general:1"."""
         return self.versioned if self.superseded else self.versioned.replace(f":{self.version}", "")
