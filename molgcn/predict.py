@@ -14,13 +14,13 @@ import numpy as np
 from molgcn.cli import run_app
 from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.errors import counted, require
 from molgcn.screening.config import OnError, ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from molgcn.files.column import Column
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.pipeline import Predicted
     from molgcn.screening.run import Summary
@@ -93,7 +93,7 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
-    from molgcn.screening.beside import names_beside, say_calibration
+    from molgcn.screening.beside import no_columns, say_calibration
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.run import header_of, load_checked, open_result, open_screening
     from molgcn.training.domain_index import index_files
@@ -101,16 +101,16 @@ def predict(config: PredictConfig) -> Summary:
     ensemble, checkpoints, output = load_checked(
         config, config.backend, "predictions.csv", dropout_samples=config.dropout_samples, seed=config.seed
     )
-    places, contents, digits = _places(ensemble), Contents(), ensemble.digits
+    contents = Contents()
     with open_screening(config, output, ensemble) as screening, TemporaryDirectory() as temporary:
         molecules = screening.molecules
         domain = index_files(checkpoints, Path(temporary)) if config.domain else []
         with open_result(config, output) as table:
-            headers = [*_columns(ensemble, places), *names_beside(ensemble, config.domain)]
+            headers = [column.name for columns in no_columns(ensemble, config.domain) for column in columns]
             table.write([header_of(molecules.columns, headers, config.on_error)])
             parts = predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers, domain)
             for part in screening.follow(parts):
-                table.write(_rows(part, places, digits, config.on_error))
+                table.write(_rows(part, config.on_error))
                 contents += part.contents
             summary = screening.summary()
     _say(summary, ensemble, output, config)
@@ -143,63 +143,44 @@ def predict_smiles(
     Raises:
         UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
-    from molgcn.screening.beside import names_beside
+    from molgcn.screening.beside import no_columns
     from molgcn.screening.descriptors import smiles_records
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.run import check_listed
 
     records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
-    values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
-    beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
+    none = np.empty((0, ensemble.task.num_predictions))
+    values, deviation, errors, contents = [none], [none], [""] * len(smiles), Contents()
+    predicted, beside = ([columns] for columns in no_columns(ensemble, bool(domain)))
     for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
         check_listed(part, on_error)
         for place, reason in part.errors.items():
             errors[part.start + place] = reason
         values.append(part.values)
-        for column in part.beside:
-            beside[column.name].append(column.values)
+        predicted.append(part.predicted)
+        beside.append(part.beside)
         contents += part.contents
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
-    none = np.empty((0, ensemble.task.num_predictions))
-    spread = np.concatenate([none, *deviation]) if ensemble.num_passes > 1 else None
-    means, places = np.concatenate([none, *values]), _places(ensemble)
-    table = _joined(means, spread)[:, places]
-    further = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in beside.items()}
-    return Predictions(means, spread, errors, ensemble.names, ensemble.units, _columns(ensemble, places), table, further)
+    spread = np.concatenate(deviation) if ensemble.num_passes > 1 else None
+    shown, further = _concatenated(predicted), _concatenated(beside)
+    table = np.stack([*shown.values()], axis=1)
+    return Predictions(np.concatenate(values), spread, errors, ensemble.names, ensemble.units, [*shown], table, further)
 
 
-def _places(ensemble: Ensemble) -> list[int]:
-    """Return the columns of the table, as indices into P predictions followed by their P deviations.
-
-    Deviations are among them for several passes, and only for columns that are values.
-    """
-    holds_values = ensemble.task.holds_values
-    count, several = len(holds_values), ensemble.num_passes > 1
-    return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
+def _concatenated(parts: Sequence[Sequence[Column]]) -> dict[str, np.ndarray]:
+    """Return the values of the columns of parts of a table, by their headers."""
+    return {columns[0].name: np.concatenate([column.values for column in columns]) for columns in zip(*parts, strict=True)}
 
 
-def _columns(ensemble: Ensemble, places: Sequence[int]) -> list[str]:
-    """Return the headers of the table's columns."""
-    names = [*ensemble.columns, *(f"{name} std" for name in ensemble.columns)]
-    return [names[place] for place in places]
-
-
-def _joined(values: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
-    """Return the predictions followed by their deviations where there are some, [M, P] or [M, 2 P]."""
-    return values if deviation is None else np.concatenate([values, deviation], axis=1)
-
-
-def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
+def _rows(part: Predicted, on_error: OnError) -> Iterator[list[str]]:
     """Yield the rows as text: the input's columns, the predicted values and their deviations, and the further columns."""
     from molgcn.screening.run import written_rows
 
-    digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]
-    values, formats = _joined(part.values, part.deviation)[:, places].tolist(), [f".{digits[place]}g" for place in places]
-    further = list(zip(*(column.cells for column in part.beside), strict=True)) if part.beside else [()] * len(part.records)
+    cells = list(zip(*(column.cells for column in (*part.predicted, *part.beside)), strict=True))
     for place, before, behind in written_rows(part, on_error):
-        yield [*before, *map(format, values[place], formats), *further[place], *behind]
+        yield [*before, *cells[place], *behind]
 
 
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: PredictConfig) -> None:

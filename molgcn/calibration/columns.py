@@ -1,4 +1,4 @@
-"""The columns that a calibration adds to a table of predictions."""
+"""The columns of a table of predictions: predicted values, their standard deviations, and what a calibration adds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,34 @@ from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.files.column import Column
 from molgcn.tasks.base import Task
+
+
+def prediction_columns(
+    task: Task, predictions: np.ndarray, deviation: np.ndarray | None, calibration: Calibration | None, digits: Sequence[int]
+) -> tuple[list[list[Column]], list[Column]]:
+    """Return the columns of predictions, the same for every table.
+
+    Args:
+        task: the task of the model.
+        predictions: [M, P], the predictions of one model, or those of several combined, NaN where there is none.
+        deviation: [M, P], the standard deviation of the predictions over several models, or None. Values get a column "<header> std".
+        calibration: the calibration of the predictions, or None.
+        digits: the significant digits of each column of predictions.
+
+    Returns:
+        The columns of each target, and then those of the calibration; see :func:`calibrated_columns`.
+    """
+    by_target: list[list[Column]] = []
+    place = 0
+    for names in task.columns:
+        columns = []
+        for name in names:
+            columns.append(Column(name, predictions[:, place], digits[place]))
+            if deviation is not None and task.holds_values[place]:
+                columns.append(Column(f"{name} std", deviation[:, place]))
+            place += 1
+        by_target.append(columns)
+    return by_target, [] if calibration is None else calibrated_columns(calibration, task, predictions, digits)
 
 
 def calibrated_columns(calibration: Calibration, task: Task, predictions: np.ndarray, digits: Sequence[int]) -> list[Column]:

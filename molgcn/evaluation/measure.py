@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.calibration.assessment import assess
+from molgcn.calibration.columns import prediction_columns
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.label_columns import measured
 from molgcn.evaluation.data import EvaluationData
-from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import predict_molecules
 
@@ -38,11 +39,13 @@ def measure_parts(
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         passes = np.stack([predict_molecules(member, molecules, batch_size) for member in ensemble.members])
-        predictions[name], targets = task.combine(passes), measured(molecules).targets
+        predictions[name], deviation = combined(task, passes)
+        targets = measured(molecules).targets
         found = task.measure(predictions[name], targets)
         if name != "train":  # errors are smaller there, so that uncertainties would look too large
             found = {**found, **assess(task, ensemble.calibration, predictions[name], targets)}
         metrics |= {f"{name}/{key}": value for key, value in found.items()}
-        write_predictions(folder / f"predictions_{name}.csv", task, molecules, predictions[name])
+        columns = prediction_columns(task, predictions[name], deviation, ensemble.calibration, ensemble.digits)
+        write_predictions(folder / f"predictions_{name}.csv", task, molecules, *columns)
     warn_of_extrapolation(data.title, contents, ensemble.trained_on)
     return metrics, predictions[part]

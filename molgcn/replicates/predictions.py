@@ -16,6 +16,7 @@ from molgcn.data.splits.parts import Split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
 from molgcn.files.yaml_file import read_yaml
+from molgcn.screening.ensemble import combined, common_digits
 from molgcn.tasks.base import Task
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import predict_molecules
@@ -51,6 +52,11 @@ class Models:
         """The task that all models share."""
         return self.modules[0].task
 
+    @property
+    def digits(self) -> list[int]:
+        """The significant digits of each of the P columns of predictions."""
+        return common_digits(self.modules)
+
     def average(self, part: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Predict each molecule by the models whose split has it in a part.
 
@@ -62,6 +68,16 @@ class Models:
             The sorted positions, int64 [M], of the molecules that any split has in the part, and their combined predictions, float64
             [M, P].
         """
+        found, predictions, _ = self.predict(part, batch_size)
+        return found, predictions
+
+    def predict(self, part: str, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Predict each molecule as :meth:`average` does.
+
+        Returns:
+            What :meth:`average` returns, and the standard deviations over models, float64 [M, P], NaN where a single model predicts a
+            molecule. None stands for them where no molecule has several models.
+        """
         pairs = list(zip(self.modules, self.splits, strict=True))
         predicted = [predict_molecules(module, self.molecules[split[part]], batch_size) for module, split in pairs]
         passes = np.full((len(pairs), len(self.molecules), predicted[0].shape[1]), np.nan)
@@ -69,14 +85,16 @@ class Models:
         for number, (split, values) in enumerate(zip(self.splits, predicted, strict=True)):
             passes[number, split[part]] = values
             known[number, split[part]] = True
-        together = np.full(passes.shape[1:], np.nan)
+        together, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
         by_models, group = np.unique(known, axis=1, return_inverse=True)
         for number, models in enumerate(by_models.T):
             if models.any():
                 chosen = np.flatnonzero(group.reshape(-1) == number)
-                together[chosen] = self.task.combine(passes[np.ix_(models, chosen)])
+                together[chosen], spread = combined(self.task, passes[np.ix_(models, chosen)])
+                if spread is not None:
+                    deviation[chosen] = spread
         found = np.flatnonzero(known.any(axis=0))
-        return found, together[found]
+        return found, together[found], deviation[found] if known.sum(axis=0).max(initial=0) > 1 else None
 
 
 def load_models(config: Config, folder: Path) -> Models:

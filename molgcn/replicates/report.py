@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from molgcn.calibration.columns import prediction_columns
 from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.replicates.compare_models import compare_models
@@ -25,8 +26,9 @@ def write_report(summary: Summary, models: Models, config: Config) -> None:
         config: the run's configuration.
     """
     folder, task, part = summary.folder, models.task, summary.parts[-1]
-    found, predictions = models.average(part, config.dataset.batch_size)
-    write_predictions(folder / f"predictions_{part}.csv", task, models.molecules[found], predictions)
+    found, predictions, deviation = models.predict(part, config.dataset.batch_size)
+    columns = prediction_columns(task, predictions, deviation, models.calibration, models.digits)
+    write_predictions(folder / f"predictions_{part}.csv", task, models.molecules[found], *columns)
     molecules = measured(models.molecules[found])
     task.pictures(molecules.targets, predictions, folder)
     if summary.deviations:

@@ -1,4 +1,4 @@
-"""Further columns beside the predictions: calibrated uncertainties, and the distance from the training molecules."""
+"""The columns of predicted rows: predictions, and beside them calibrated uncertainties and the distance from the training molecules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from molgcn.calibration.columns import calibrated_columns
+from molgcn.calibration.columns import prediction_columns
 from molgcn.domain.distance import NAMES
 from molgcn.files.column import Column
 from molgcn.screening.ensemble import Ensemble
@@ -27,23 +27,24 @@ def say_calibration(ensemble: Ensemble) -> None:
         )
 
 
-def names_beside(ensemble: Ensemble, domain: bool) -> list[str]:
-    """Return the headers of :func:`columns_beside`."""
+def no_columns(ensemble: Ensemble, domain: bool) -> tuple[list[Column], list[Column]]:
+    """Return the columns of no rows, which have the headers of :func:`columns_of`."""
     no_rows = np.empty((0, ensemble.task.num_predictions))
-    return [column.name for column in columns_beside(ensemble, no_rows, np.empty((0, len(NAMES))) if domain else None)]
+    return columns_of(ensemble, no_rows, no_rows if ensemble.num_passes > 1 else None, np.empty((0, len(NAMES))) if domain else None)
 
 
-def columns_beside(ensemble: Ensemble, predictions: np.ndarray, distance: np.ndarray | None) -> list[Column]:
-    """Return the further columns of R rows.
+def columns_of(
+    ensemble: Ensemble, predictions: np.ndarray, deviation: np.ndarray | None, distance: np.ndarray | None
+) -> tuple[list[Column], list[Column]]:
+    """Return the columns of predictions of R rows, and further columns.
 
     Args:
         ensemble: the models.
         predictions: [R, P], NaN where there is no prediction.
+        deviation: [R, P], the standard deviations over several passes, or None.
         distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
     """
-    columns = []
-    if ensemble.calibration is not None:
-        columns += calibrated_columns(ensemble.calibration, ensemble.task, predictions, ensemble.digits)
+    predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits)
     if distance is not None:
-        columns += [Column(name, values) for name, values in zip(NAMES, distance.T, strict=True)]
-    return columns
+        beside += [Column(name, values) for name, values in zip(NAMES, distance.T, strict=True)]
+    return [column for columns in predicted for column in columns], beside

@@ -120,14 +120,9 @@ class Ensemble:
         return None if self.dropout_samples else self._of_mean
 
     @property
-    def columns(self) -> list[str]:
-        """The headers of the P columns of predictions."""
-        return [name for names in self.task.columns for name in names]
-
-    @property
     def digits(self) -> list[int]:
         """The significant digits of each of the P columns of predictions."""
-        return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]
+        return common_digits(self.members)
 
     @torch.no_grad()
     def predict(self, molecules: PackedMolecules, start: int = 0) -> np.ndarray:
@@ -144,6 +139,11 @@ class Ensemble:
         batch = molecules.batch(slice(None), device=device)
         with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
             return torch.stack([member(batch) for member in self.members for _ in range(max(self.dropout_samples, 1))]).cpu().numpy()
+
+
+def common_digits(members: Sequence[MoleculeModule]) -> list[int]:
+    """Return the significant digits of each of the P columns of predictions that suffice for every member."""
+    return [max(digits) for digits in zip(*(member.target_digits for member in members), strict=True)]
 
 
 def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

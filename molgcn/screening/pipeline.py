@@ -17,7 +17,7 @@ from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.files.column import Column
-from molgcn.screening.beside import columns_beside
+from molgcn.screening.beside import columns_of
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
@@ -34,12 +34,14 @@ class Predicted(Chunk):
         contents: the elements and sizes of the molecules, counted.
         values: float64 [R, P], the columns of predictions, NaN where there is an error.
         deviation: float64 [R, P], the standard deviation over models and passes with dropout. None for a single pass.
-        beside: further columns; see :func:`molgcn.screening.beside.columns_beside`.
+        predicted: the columns of predictions and their deviations.
+        beside: further columns; see :func:`molgcn.screening.beside.columns_of`.
     """
 
     contents: Contents
     values: np.ndarray
     deviation: np.ndarray | None
+    predicted: list[Column]
     beside: list[Column]
 
 
@@ -154,5 +156,5 @@ def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
         values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
             deviation[kept[finite]] = std[finite]
-    beside = columns_beside(ensemble, values, ready.distance)
-    return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, values, deviation, beside)
+    columns = columns_of(ensemble, values, deviation, ready.distance)
+    return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, values, deviation, *columns)

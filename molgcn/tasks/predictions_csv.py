@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
+from molgcn.files.column import Column
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 from molgcn.tasks.base import Task
@@ -16,30 +16,35 @@ from molgcn.tasks.base import Task
 _SIGNS = {-1: "<", 0: "", 1: ">"}  # how bounds are written
 
 
-def write_predictions(path: Path, task: Task, molecules: PackedMolecules, predictions: np.ndarray) -> None:
-    """Write a CSV file with one line per molecule: `row`, `smiles`, and for every target the true value and its predictions.
+def write_predictions(
+    path: Path, task: Task, molecules: PackedMolecules, predicted: Sequence[Sequence[Column]], beside: Sequence[Column] = ()
+) -> None:
+    """Write a CSV file with one line per molecule: `row`, `smiles`, for every target the true value and its predictions, and more columns.
+
+    Missing values are empty cells.
 
     Args:
         path: the file.
         task: the task of the targets.
         molecules: M molecules with their targets.
-        predictions: [M, P], from :meth:`Task.decode`.
+        predicted: the columns [M] of each target, from :func:`molgcn.calibration.columns.prediction_columns`.
+        beside: further columns [M].
     """
-    columns = task.columns
-    header = ["row", "smiles", *(name for pair in zip(task.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
-    smiles = molecules.smiles or [""] * len(molecules)
-    forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
-    ends = np.cumsum([len(names) for names in columns])[:-1]
+    columns = [("row", [str(row) for row in molecules.rows.tolist()]), ("smiles", molecules.smiles or [""] * len(molecules))]
+    for place, (label, own) in enumerate(zip(task.labels, predicted, strict=True)):
+        columns += [(label, _true_cells(molecules, place)), *((one.name, _cells(one)) for one in own)]
+    columns += [(one.name, _cells(one)) for one in beside]
     with whole(path) as temporary, open(temporary, "w", newline="") as file:
         writer = Writer(file)
-        writer.writerow(header)
-        for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-            signs = [""] * len(true) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[i].tolist()]
-            cells: list[str] = []
-            for sign, one, some, form in zip(signs, true, np.split(predicted, ends), forms, strict=True):
-                cells += [sign + _cell(one, form), *(_cell(value, form) for value in some)]
-            writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
+        writer.writerow([name for name, _ in columns])
+        writer.writerows(zip(*(cells for _, cells in columns), strict=True))
 
 
-def _cell(value: float, form: str) -> str:
-    return "" if math.isnan(value) else format(value, form)
+def _cells(column: Column) -> list[str]:
+    return ["" if cell == "nan" else cell for cell in column.cells]
+
+
+def _true_cells(molecules: PackedMolecules, place: int) -> list[str]:
+    values, form = molecules.targets[:, place], f".{digits_of(molecules.targets[:, place])}g"
+    signs = [""] * len(values) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[:, place].tolist()]
+    return [sign + ("" if math.isnan(value) else format(value, form)) for sign, value in zip(signs, values, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from lightning.pytorch.loggers import Logger
 
+from molgcn.calibration.columns import prediction_columns
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.report.plots import plot_learning_curve
@@ -32,7 +33,8 @@ def write_run_report(
     parts, folder = data.dataset.parts, result.folder
     molecules = data.part(parts[-1])
     task = module.task
-    write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, predictions)
+    columns = prediction_columns(task, predictions, None, module.calibration, module.target_digits)
+    write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, *columns)
     curve, label = folder / "learning_curve.png", task.loss_label(module.config.training)
     plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
     pictures = task.pictures(measured(molecules).targets, predictions, folder)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 from rich.console import Console
-from run_cases import rows_of, split_of
+from run_cases import check_columns, rows_of, split_of
 
 from molgcn.config.run import parse
 from molgcn.errors import UserError
@@ -87,6 +87,7 @@ def test_the_mean_of_an_ensemble_has_a_calibration_of_its_own(calibrated, tmp_pa
     values = {"ckpt": str(folder), "device": "cpu", "output": str(tmp_path), "dataset": {"cache_dir": config.dataset.cache_dir}}
     evaluated = evaluate(parse(EvaluateConfig, values))
     assert evaluated.metrics == pytest.approx(result.metrics, rel=1e-5)
+    check_columns(folder, tmp_path, ["logp predicted", "logp predicted std", "logp conformal lower", "logp conformal upper"])
     forests = json.loads((tmp_path / "metrics.json").read_text())["baselines"], result.comparison.baselines
     assert forests[0]["random forest"] == pytest.approx(forests[1]["random forest"])
 

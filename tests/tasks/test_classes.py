@@ -13,6 +13,7 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
+from molgcn.calibration.columns import prediction_columns
 from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -55,7 +56,7 @@ def test_probabilities_names_and_files(name, tmp_path):
     assert task.output_layer()(outputs).dtype == torch.float32
     targets = np.array([[0, 1], [1, math.nan], [1, 0], [0, 1.0]])
     packed = PackedMolecules.from_smiles(["C", "CC", "CO", "CN"], targets, num_workers=0)
-    write_predictions(tmp_path / "p.csv", task, packed, given.numpy())
+    write_predictions(tmp_path / "p.csv", task, packed, *prediction_columns(task, given.numpy(), None, None, task.digits()))
     table = pd.read_csv(tmp_path / "p.csv")
     assert [*table] == ["row", "smiles", "a", *COLUMNS[name][0], "b", *COLUMNS[name][1]]
     np.testing.assert_array_equal(table[["a", "b"]], targets)

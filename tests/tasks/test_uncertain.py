@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
 
+from molgcn.calibration.columns import prediction_columns
 from molgcn.config.run import parse
 from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
@@ -147,7 +148,8 @@ def test_columns_are_in_the_targets_units(name, tmp_path):
     )
     assert task.differences(decoded, decoded, mean, std).shape == decoded.shape
     packed = PackedMolecules.from_smiles(["C" * (1 + number % 9) for number in range(M)], targets.numpy(), num_workers=0)
-    write_predictions(tmp_path / "p.csv", task, packed, decoded.numpy())
+    columns, _ = prediction_columns(task, decoded.numpy(), None, None, task.digits(mean, std))
+    write_predictions(tmp_path / "p.csv", task, packed, columns)
     table = pd.read_csv(tmp_path / "p.csv")
     expected = [name for label, columns in zip(["a", "b", "c"], task.columns, strict=True) for name in (label, *columns)]
     assert [column.split(" ")[0] for column in table][2:] == [column.split(" ")[0] for column in expected]

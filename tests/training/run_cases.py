@@ -8,10 +8,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback, Trainer
 
 from molgcn.config.run import Config
+from molgcn.predict import predict_smiles
+from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import LAST
@@ -76,6 +79,21 @@ def rows_of(path):
     """Return the rows of a CSV file."""
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
+
+
+def check_columns(folder, evaluated, expected):
+    """Check that a run, `evaluate` in the folder `evaluated`, and `predict` have the same columns of predictions and the same numbers."""
+    mine, theirs = rows_of(folder / "predictions_test.csv"), rows_of(evaluated / "predictions_test.csv")
+    found = predict_smiles(Ensemble.load([folder]), [row["smiles"] for row in mine], num_workers=0)
+    columns = [*found.columns, *found.beside]
+    assert columns == expected
+    for rows in (mine, theirs):
+        assert [name for name in rows[0] if name not in ("row", "smiles", *found.names)] == columns
+        for name, values in {**dict(zip(found.columns, found.table.T, strict=True)), **found.beside}.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose([float(row[name]) for row in rows], values, rtol=1e-4, atol=1e-5)
+            else:
+                assert [row[name] for row in rows] == values.tolist()
 
 
 def split_of(folder):

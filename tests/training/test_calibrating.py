@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from run_cases import assert_same_run, train_and_copy
+from run_cases import assert_same_run, check_columns, train_and_copy
 
 from molgcn.calibration.assessment import assess
 from molgcn.calibration.outputs import outputs_of
@@ -103,6 +103,14 @@ def test_every_place_tells_the_same(run):
         section = text[text.index('id="uncertainty"') :]
         assert f"{result.metrics['test/conformal_coverage/logp']:.4g}" in section
         assert ("calibration of logp" in section) == (kind in ("mve", "classes"))
+
+
+def test_tables_have_the_same_columns(run):
+    kind, config, _, folder, _ = run
+    if not (folder / "evaluation").exists():
+        evaluate(parse(EvaluateConfig, {"ckpt": str(folder), "device": "cpu", "dataset": {"cache_dir": config.dataset.cache_dir}}))
+    own = {"mve": ["predicted", "std"], "quantile": ["predicted", "lower", "upper"], "classes": ["probability"]}.get(kind, ["predicted"])
+    check_columns(folder, folder / "evaluation", [f"logp {ending}" for ending in [*own, *KINDS[kind][1]]])
 
 
 def test_predict_writes_its_columns(run, tmp_path):
