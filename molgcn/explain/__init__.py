@@ -1,1 +1,1 @@
-"""Explanations of predictions: the contribution of each atom and bond of a molecule."""
+"""Explanations of predictions: the contributions of the atoms, bonds and descriptors of a molecule."""

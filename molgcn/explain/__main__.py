@@ -1,4 +1,4 @@
-"""The command `python -m molgcn.explain`: it computes what each atom and bond contributes to a prediction."""
+"""The command `python -m molgcn.explain`: it computes what atoms, bonds and descriptors contribute to a prediction."""
 
 from __future__ import annotations
 

@@ -12,8 +12,11 @@ from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError, counted, shown
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import explain_records, explainer
+from molgcn.explain.gallery import PAGE_NAME
+from molgcn.explain.names import DescriptorGroups, Names
 from molgcn.explain.network import ExplainedNetwork
-from molgcn.explain.output import PAGE_NAME, ExplanationFolder, Names, open_folder
+from molgcn.explain.output import ExplanationFolder, open_folder
+from molgcn.explain.shares import small_share
 from molgcn.files.new_folder import new_folder
 from molgcn.screening.config import STREAM, checkpoint_paths
 from molgcn.screening.ensemble import Ensemble
@@ -42,7 +45,8 @@ def explain(config: ExplainConfig) -> Summary:
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
+    groups = DescriptorGroups.of(ensemble.members[0].descriptor_names, ensemble.descriptors, ensemble.components)
+    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups)
     with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
@@ -126,4 +130,6 @@ def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, c
             "or use method=masking, which always adds up.",
             *(counted(output.beyond, "molecule"), config.tolerance, config.steps),
         )
+    if few := small_share(output.shares):
+        log.warning("%s", few)
     summary.warn_of_failures("explanation", config.on_error, folder / f"{DEFAULT}.csv")

@@ -1,4 +1,4 @@
-"""The contributions of the atoms and bonds of a row, and how exactly they add up."""
+"""The contributions of the atoms, bonds and descriptors of a row, and how exactly they add up."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class Contributions(Parts):
-    """The contributions of the atoms and bonds of a row to its prediction minus the baseline.
+    """The contributions of the atoms, bonds and descriptors of a row to its prediction minus the baseline.
 
     Attributes:
+        descriptors: float64 [K], the contribution of each descriptor, or [0] where the network takes none.
         prediction: the prediction, in the target's unit or as a logit.
-        baseline: the prediction for the same graph with all features zero.
+        baseline: the prediction for the same graph with all features zero, and with the mean descriptors of the training part.
         component: integer [N], the molecule of the row that each atom belongs to. None where a row is one molecule.
     """
 
+    descriptors: np.ndarray
     prediction: float
     baseline: float
     component: np.ndarray | None = None
@@ -61,12 +63,17 @@ class Contributions(Parts):
     @property
     def error(self) -> float:
         """The sum of the contributions minus (prediction - baseline), which is 0 where they add up."""
-        return float(self.atoms.sum() + self.bonds.sum() - (self.prediction - self.baseline))
+        return float(self.of_graph + self.descriptors.sum() - (self.prediction - self.baseline))
+
+    @property
+    def of_graph(self) -> float:
+        """The sum of the contributions of atoms and bonds."""
+        return float(self.atoms.sum() + self.bonds.sum())
 
     @property
     def relative_error(self) -> float:
         """The absolute error, divided by the sum of the absolute contributions."""
-        size = float(np.abs(self.atoms).sum() + np.abs(self.bonds).sum())
+        size = float(sum(np.abs(one).sum() for one in (self.atoms, self.bonds, self.descriptors)))
         return abs(self.error) / max(size, 1e-12)
 
     @property
@@ -95,6 +102,7 @@ class Explained(Chunk):
 
 
 Explain = Callable[[MoleculeGraph], Contributions]
+Method = Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]  # the contributions of atoms, bonds and descriptors
 
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
@@ -143,6 +151,7 @@ def explain_records(
         yield Explained(ready.start, ready.records, ready.smiles, errors, contributions)
 
 
-def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, method: Callable[[], tuple[np.ndarray, np.ndarray]]) -> Contributions:
+def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, method: Method) -> Contributions:
     component = None if graph.component is None else graph.component.cpu().numpy()
-    return Contributions(*method(), graph.ends, *network.with_and_without(graph), component)
+    atoms, bonds, descriptors = method()
+    return Contributions(atoms, bonds, graph.ends, descriptors, *network.with_and_without(graph), component)

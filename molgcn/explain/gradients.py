@@ -14,11 +14,12 @@ from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 _ATOMS = 20_000  # atoms in the copies of a molecule that are computed at once
 
 
-def integrated_gradients(network: ExplainedNetwork, graph: MoleculeGraph, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def integrated_gradients(network: ExplainedNetwork, graph: MoleculeGraph, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute contributions by integrated gradients.
 
-    The gradient is integrated along the straight line from all features zero to the features of the molecule. The contribution of an atom
-    is the sum over its features of feature times mean gradient. The contribution of a bond is the sum for its two directions.
+    The gradient is integrated along the straight line from the baseline to the molecule: all features of atoms and bonds from zero to their
+    own, all descriptors from the training part's mean to their own. The contribution of an atom is the sum over its features of mean
+    gradient times difference. The contribution of a bond is the sum for its two directions.
 
     Args:
         network: what is explained.
@@ -26,21 +27,30 @@ def integrated_gradients(network: ExplainedNetwork, graph: MoleculeGraph, steps:
         steps: the number of points of the Gauss-Legendre rule.
 
     Returns:
-        The contributions of N atoms, float64 [N], and of B bonds, float64 [B] or [0] without features of bonds.
+        The contributions of N atoms, float64 [N], of B bonds, float64 [B] or [0] without features of bonds, and of K descriptors, float64
+        [K].
 
     Raises:
         UserError: when Captum is not installed.
     """
-    inputs = tuple(one[None] for one in (graph.x, graph.edge_attr) if one is not None)
+    features = graph.features
     with torch.enable_grad():
         found: tuple[Tensor, ...] = (
             captum_attr()
-            .IntegratedGradients(lambda *features: network(graph, *features))
-            .attribute(inputs, n_steps=steps, method="gausslegendre", internal_batch_size=max(_ATOMS // graph.x.shape[0], 1))
+            .IntegratedGradients(lambda *values: network(graph, **dict(zip(features, values, strict=True))))
+            .attribute(
+                *(tuple(values) for values in zip(*features.values(), strict=True)),
+                n_steps=steps,
+                method="gausslegendre",
+                internal_batch_size=max(_ATOMS // graph.x.shape[0], 1),
+            )
         )
-    atoms, *bonds = (one[0].detach().sum(dim=1) for one in found)
-    of_bonds = [torch.zeros(graph.num_bonds, dtype=one.dtype, device=one.device).index_add(0, graph.bond_of, one) for one in bonds]
-    return atoms.cpu().numpy(), of_bonds[0].cpu().numpy() if of_bonds else np.zeros(0)
+    each = {name: one[0].detach() for name, one in zip(features, found, strict=True)}
+    bonds = graph.x.new_zeros(graph.num_bonds)
+    if "edge_attr" in each:
+        bonds.index_add_(0, graph.bond_of, each["edge_attr"].sum(dim=1))
+    descriptors = each.get("descriptors", graph.x.new_zeros(0))
+    return each["x"].sum(dim=1).cpu().numpy(), bonds.cpu().numpy(), descriptors.cpu().numpy()
 
 
 def captum_attr() -> Any:

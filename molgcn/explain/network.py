@@ -1,4 +1,4 @@
-"""The explained network: one column of predictions as a function of the features of atoms and bonds."""
+"""The explained network: one column of predictions as a function of the features of atoms and bonds, and of descriptors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class MoleculeGraph:
         edge_attr: float64 [E, D], the features of the bonds. None where the network does not use them, or there are no bonds.
         rwse: float64 [N, k], the random walk encoding of the atoms, or None.
         bond_rw: float64 [E, k], the random walk encoding of the bonds, or None.
-        descriptors: float64 [1, K], the descriptors of the row, or None.
+        descriptors: float64 [1, K], the descriptors of the row. None where the network takes none.
+        mean_descriptors: float64 [1, K], the mean descriptors of the training part, or None.
         component: integer [N], the molecule that each atom belongs to, in ascending order. None where the row is one molecule.
         ends: int64 [B, 2], the two atoms of each bond, the smaller index first.
         bond_of: int64 [E], the bond of every edge.
@@ -41,6 +42,7 @@ class MoleculeGraph:
     rwse: Tensor | None
     bond_rw: Tensor | None
     descriptors: Tensor | None
+    mean_descriptors: Tensor | None
     component: Tensor | None
     ends: np.ndarray
     bond_of: Tensor
@@ -49,6 +51,24 @@ class MoleculeGraph:
     def num_bonds(self) -> int:
         """The number of bonds whose features the network uses; 0 where it uses none."""
         return 0 if self.edge_attr is None else len(self.ends)
+
+    @property
+    def num_descriptors(self) -> int:
+        """The number of descriptors that the network takes, K."""
+        return 0 if self.descriptors is None else self.descriptors.shape[1]
+
+    @property
+    def features(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """What is explained: the features of atoms and bonds and the descriptors, each with its value in the baseline.
+
+        The names are arguments of :class:`ExplainedNetwork`. The tensors have a first dimension of size 1, for copies of the molecule.
+        """
+        found = {"x": (self.x[None], torch.zeros_like(self.x[None]))}
+        if self.edge_attr is not None:
+            found["edge_attr"] = self.edge_attr[None], torch.zeros_like(self.edge_attr[None])
+        if self.descriptors is not None and self.mean_descriptors is not None:
+            found["descriptors"] = self.descriptors, self.mean_descriptors
+        return found
 
 
 class ExplainedNetwork:
@@ -66,6 +86,7 @@ class ExplainedNetwork:
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
         """Yield the graph of each row."""
         model, device = self._model, next(self._model.parameters()).device
+        mean = None if model.descriptors is None else model.descriptors.mean[None]
         for place in range(len(molecules)):
             batch = molecules.batch([place]).double().to(device)
             rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
@@ -73,16 +94,17 @@ class ExplainedNetwork:
             ends, bond_of = np.unique(np.sort(batch.edge_index.cpu().numpy().T, axis=1), axis=0, return_inverse=True)
             of = torch.from_numpy(bond_of.reshape(-1)).to(device)
             rwse, bond_rw = (None if one is None else one.double() for one in (rwse, bond_rw))
-            more = rwse, bond_rw, batch.descriptors, batch.component
+            more = rwse, bond_rw, batch.descriptors, mean, batch.component
             yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, *more, ends.reshape(-1, 2), of)
 
-    def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+    def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None, descriptors: Tensor | None = None) -> Tensor:
         """Return the explained output for K copies of a molecule with different features, float64 [K].
 
         Args:
             graph: the molecule.
             x: float64 [K, N, F], the features of the atoms in each copy.
             edge_attr: float64 [K, E, D], the features of the bonds in each copy. None where the graph has none.
+            descriptors: float64 [K, D'], the descriptors of each copy. None takes the molecule's own.
         """
         copies, atoms = x.shape[:2]
         shift = torch.arange(copies, device=x.device) * atoms
@@ -90,24 +112,27 @@ class ExplainedNetwork:
         bonds = edge_attr
         if bonds is None and self._model.edge_channels is not None:  # the molecule has no bonds
             bonds = x.new_zeros(copies, 0, self._model.edge_channels)
+        if descriptors is None and graph.descriptors is not None:
+            descriptors = graph.descriptors.expand(copies, -1)
+        rwse, bond_rw, component = (
+            None if one is None else torch.cat([one] * copies) for one in (graph.rwse, graph.bond_rw, graph.component)
+        )
         inputs = GraphInputs(
             x.flatten(0, 1),
             edge_index,
             torch.arange(copies, device=x.device).repeat_interleave(atoms),
             copies,
             None if bonds is None else bonds.flatten(0, 1),
-            *(
-                None if one is None else torch.cat([one] * copies)
-                for one in (graph.rwse, graph.bond_rw, graph.descriptors, graph.component)
-            ),
+            rwse,
+            bond_rw,
+            descriptors,
+            component,
         )
         outputs = forward.predictions(self._model, inputs, REDUCTIONS)
         return self._task.explained(outputs, *self._statistics)[:, self._column]
 
     @torch.no_grad()
     def with_and_without(self, graph: MoleculeGraph) -> tuple[float, float]:
-        """Return the explained output for a molecule, and for the baseline, which is the same graph with all features zero."""
-        x, edge_attr = (None if one is None else torch.stack([one, torch.zeros_like(one)]) for one in (graph.x, graph.edge_attr))
-        assert x is not None
-        prediction, baseline = self(graph, x, edge_attr).tolist()
+        """Return the explained output for a molecule and for its baseline, in which all features have their baseline's values."""
+        prediction, baseline = self(graph, **{name: torch.cat(pair) for name, pair in graph.features.items()}).tolist()
         return prediction, baseline

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +13,15 @@ from molgcn.data.featurize import molecule_of_graph
 from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
-from molgcn.explain.drawing import draw_contributions
-from molgcn.explain.page import PAGE, Card, write_page
-from molgcn.files.whole_file import whole
+from molgcn.explain.drawing import on_drawn_atoms
+from molgcn.explain.gallery import Gallery
+from molgcn.explain.names import GRAPH, Names
+from molgcn.explain.shares import shares_of
 from molgcn.screening.output import Table, open_table
 from molgcn.screening.run import header_of, shown_row, written_rows
 
-MOLECULES, CONTRIBUTIONS, PAGE_NAME = "molecules.csv", "contributions.csv", "index.html"
-_PART = ["part", "atoms", "elements", "contribution"]
+MOLECULES, CONTRIBUTIONS = "molecules.csv", "contributions.csv"
 _FORM = ".7g"
-
-
-@dataclass(frozen=True)
-class Names:
-    """The names that tables and the page show.
-
-    Attributes:
-        explained: the name of the explained output, with its unit.
-        column: the header of the predictions, as `predict` writes it; the logit's name for classes.
-        features: the name of the featuriser.
-        standardize: the standard form of molecules.
-        checkpoint: the checkpoint with the weights.
-        components: the columns of the molecules of a row; empty where a row is one molecule.
-    """
-
-    explained: str
-    column: str
-    features: str
-    standardize: str
-    checkpoint: str
-    components: Sequence[str] = ()
 
 
 class ExplanationFolder:
@@ -52,53 +32,61 @@ class ExplanationFolder:
         beyond: the number of rows whose relative error exceeds the tolerance.
     """
 
-    def __init__(self, folder: Path, config: ExplainConfig, names: Names, kind: Any, molecules: Table, parts: Table) -> None:
+    def __init__(self, gallery: Gallery, config: ExplainConfig, names: Names, source: Molecules, molecules: Table, parts: Table) -> None:
         self.worst, self.beyond = 0.0, 0
-        self._folder, self._config, self._names, self._kind = folder, config, names, kind
+        self._gallery, self._config, self._names, self._kind = gallery, config, names, source.kind
         self._molecules, self._parts = molecules, parts
-        self._cards: list[Card] = []
+        self._sizes: Counter[str] = Counter()
+        described = names.descriptors.places
+        results = [names.column, "baseline", "difference", *([GRAPH, *described] if described else []), "completeness error"]
+        self._nothing = [math.nan] * len(results)
+        molecules.write([header_of(source.columns, results, config.on_error)])
+        component, descriptor = ["component"] if names.components else [], ["descriptor"] if described else []
+        parts.write([["row", "molecule", *component, "part", "atoms", "elements", *descriptor, "contribution"]])
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the explained predictions that atoms and bonds, and each group of descriptors, have in their sizes."""
+        return shares_of(self._sizes)
 
     def write(self, chunk: Explained) -> None:
-        """Write the rows and pictures of a chunk."""
+        """Write the rows of a chunk."""
         for place, before, behind in written_rows(chunk, self._config.on_error):
-            found = chunk.contributions.get(place)
-            numbers = ["nan"] * 4
+            found, numbers = chunk.contributions.get(place), self._nothing
             if found is not None:
-                numbers = [
-                    format(value, _FORM) for value in (found.prediction, found.baseline, found.prediction - found.baseline, found.error)
-                ]
-                self._write_one(chunk, place, found)
-            self._molecules.write([[*before, *numbers, *behind]])
+                totals = self._names.descriptors.totals(found)
+                between = [*totals.values()] if len(totals) > 1 else []
+                numbers = [found.prediction, found.baseline, found.prediction - found.baseline, *between, found.error]
+                self._sizes.update({name: abs(total) for name, total in totals.items()})
+                self.worst = max(self.worst, found.relative_error)
+                self.beyond += found.relative_error > self._config.tolerance
+                self._write_parts(chunk, place, found)
+            self._molecules.write([[*before, *(format(number, _FORM) for number in numbers), *behind]])
 
-    def write_page(self) -> None:
-        """Write the page of the first molecules."""
-        write_page(self._folder / PAGE_NAME, self._cards, self._config, self._names.explained, self._names.checkpoint)
+    def close(self) -> None:
+        """Draw the molecules and write the page, which show all molecules on one scale."""
+        self._gallery.close(self.shares)
 
-    def _write_one(self, chunk: Explained, place: int, found: Contributions) -> None:
-        row, text, item = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
-        several, image, pictures = self._names.components, self._config.image, []
-        items = item.split("\n") if several else [item]
-        for number, (one, parts) in enumerate(zip(items, found.of_molecules, strict=True)):
-            mol = molecule_of_graph(one, self._names.features, self._kind, self._names.standardize)
-            before = [str(row), text, several[number]] if several else [str(row), text]
-            self._parts.write([[*before, *cells] for cells in part_rows(mol, parts)])
-            picture = draw_contributions(mol, parts, image)
-            if picture is not None:
-                pictures.append(picture)
-                name = f"molecule_{row}_{number}" if several else f"molecule_{row}"
-                with whole(self._folder / f"{name}.{image}") as temporary:
-                    temporary.write_bytes(picture)
-        if len(self._cards) < PAGE:
-            self._cards.append(Card(row, text, found, pictures))
-        self.worst = max(self.worst, found.relative_error)
-        self.beyond += found.relative_error > self._config.tolerance
+    def _write_parts(self, chunk: Explained, place: int, found: Contributions) -> None:
+        row, text, molecule = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
+        components, names = self._names.components, self._names.descriptors.names
+        items, drawn = molecule.split("\n") if components else [molecule], []
+        for component, item, parts in zip(components or [""], items, found.of_molecules, strict=True):
+            mol = molecule_of_graph(item, self._names.features, self._kind, self._names.standardize)
+            before = [str(row), text, *([component] if components else [])]
+            between = [""] if names else []
+            self._parts.write([[*before, *cells, *between, format(value, _FORM)] for cells, value in part_rows(mol, parts)])
+            drawn.append((item, on_drawn_atoms(parts, mol.GetNumAtoms())))
+        before = [str(row), text, *([""] if components else []), "descriptor", "", ""]
+        self._parts.write([[*before, name, format(value, _FORM)] for name, value in zip(names, found.descriptors.tolist(), strict=True)])
+        self._gallery.add(chunk, place, drawn, found)
 
 
-def part_rows(mol: Any, found: Parts) -> Iterator[list[str]]:
+def part_rows(mol: Any, found: Parts) -> Iterator[tuple[list[str], float]]:
     """Yield a row of the table of contributions for every atom, and then for every bond.
 
-    Each row has four cells: "atom" or "bond", the index of the atom or the indices of the bond's two atoms, the element or elements, and
-    the contribution.
+    Each row has three cells and the contribution: "atom" or "bond", the index of the atom or the indices of the bond's two atoms, and the
+    element or elements.
 
     Args:
         mol: an `rdkit.Chem.Mol` whose atoms are the first atoms of the graph. The atoms after them are hydrogens.
@@ -107,14 +95,14 @@ def part_rows(mol: Any, found: Parts) -> Iterator[list[str]]:
     elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
     elements += ["H"] * (len(found.atoms) - len(elements))
     for atom, value in enumerate(found.atoms.tolist()):
-        yield ["atom", str(atom), elements[atom], format(value, _FORM)]
+        yield ["atom", str(atom), elements[atom]], value
     for (one, other), value in zip(found.ends.tolist(), found.bonds.tolist(), strict=False):  # bonds may be empty, see Parts
-        yield ["bond", f"{one}-{other}", f"{elements[one]}-{elements[other]}", format(value, _FORM)]
+        yield ["bond", f"{one}-{other}", f"{elements[one]}-{elements[other]}"], value
 
 
 @contextmanager
 def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Molecules) -> Iterator[ExplanationFolder]:
-    """Open the tables of the folder. They appear, together with the page, when the block ends without an error.
+    """Open the tables of the folder. They appear, together with pictures and the page, when the block ends without an error.
 
     Args:
         folder: the folder, which exists.
@@ -125,11 +113,8 @@ def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Mo
     Raises:
         UserError: when the tables cannot be written.
     """
-    results = [names.column, "baseline", "difference", "completeness error"]
     with ExitStack() as stack:
         tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
-        tables[0].write([header_of(molecules.columns, results, config.on_error)])
-        tables[1].write([["row", "molecule", *(["component"] if names.components else []), *_PART]])
-        opened = ExplanationFolder(folder, config, names, molecules.kind, *tables)
+        opened = ExplanationFolder(Gallery(folder, config, names, molecules), config, names, molecules, *tables)
         yield opened
-        opened.write_page()
+        opened.close()

@@ -1,4 +1,4 @@
-"""Contributions of atoms and bonds add up to prediction minus baseline, for every network and task."""
+"""Contributions of atoms, bonds and descriptors add up to prediction minus baseline, for every network and task."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ import torch
 from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.data.components import join_components
+from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.featurize import molecule_of_graph
 from molgcn.errors import UserError
 from molgcn.explain.command import explained_column
@@ -32,9 +33,17 @@ NETWORKS = {
 }
 
 
+DESCRIPTORS = np.random.default_rng(0).normal(3, 2, (len(SMILES), 3))
+
+
 @pytest.fixture(scope="module")
 def molecules():
     return PackedMolecules.from_smiles(SMILES, features="general")
+
+
+@pytest.fixture(scope="module")
+def described(molecules):
+    return with_descriptors(molecules, DESCRIPTORS, ["weight", "charge", "ph"])
 
 
 def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=0, seed=0, loss="auto"):
@@ -46,7 +55,9 @@ def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=
     torch.manual_seed(seed)
     statistics = {name: torch.rand(shape) + 0.5 for name, shape in task.statistics_shapes().items()}
     edges = edge_channels_of(config.model, molecules)
-    module = MoleculeModule(config, molecules.num_features, task, statistics, "general", edge_channels=edges)
+    names = molecules.descriptor_names
+    module = MoleculeModule(config, molecules.num_features, task, statistics, "general", edge_channels=edges, descriptor_names=names)
+    module.fit_descriptors(molecules.descriptors)
     for norm in (norm for norm in module.modules() if isinstance(norm, torch.nn.BatchNorm1d)):
         torch.nn.init.uniform_(norm.running_mean)
         torch.nn.init.uniform_(norm.running_var, 0.5, 2)
@@ -72,6 +83,54 @@ def test_they_add_up_for_every_network(molecules, model, method):
             assert len(found.atoms) == molecules.num_nodes_per_graph[place]
             assert len(found.bonds) == (len(found.ends) if module.model.edge_channels else 0)
             assert found.of_atoms.sum() == pytest.approx(found.atoms.sum() + found.bonds.sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize("model", ["gine", "dmpnn"])
+@pytest.mark.parametrize("method", ["integrated_gradients", "masking"])
+def test_descriptors_have_contributions_against_their_mean(described, model, method):
+    module = regressor(described, {**NETWORKS[model], "descriptor_limit": 1.5})
+    with torch.no_grad():
+        predictions = module(described.batch(slice(None))).numpy()
+    network = ExplainedNetwork(module, 1)
+    explain = explainer(network, ExplainConfig(method=method, tolerance=0.01, orders=4))
+    for place, graph in enumerate(network.graphs(described)):
+        found = explain(graph)
+        assert found.prediction == pytest.approx(predictions[place, 1], rel=1e-5, abs=1e-5)
+        at_mean = network(
+            graph, 0 * graph.x[None], *([] if graph.edge_attr is None else [0 * graph.edge_attr[None]]), descriptors=graph.mean_descriptors
+        )
+        assert found.baseline == at_mean.item()
+        assert found.descriptors.shape == (3,) and np.abs(found.descriptors).min() > 0
+        parts = found.atoms.sum() + found.bonds.sum() + found.descriptors.sum()
+        assert parts == pytest.approx(found.prediction - found.baseline, abs=1e-9 if method == "masking" else 0.02)
+
+
+def test_gradients_of_descriptors_are_integrated_along_the_line(described):
+    """The contributions equal the midpoint rule over 300 points, computed one by one."""
+    network = ExplainedNetwork(regressor(described), 0)
+    graph = next(network.graphs(described))
+    np.testing.assert_allclose(graph.mean_descriptors[0], DESCRIPTORS.mean(axis=0), rtol=1e-6)
+    found = explainer(network, ExplainConfig(steps=300))(graph)
+    total, difference = torch.zeros(3, dtype=torch.float64), graph.descriptors - graph.mean_descriptors
+    for number in range(300):
+        share = (number + 0.5) / 300
+        given = (graph.mean_descriptors + share * difference).requires_grad_()
+        network(graph, share * graph.x[None], share * graph.edge_attr[None], given).backward()
+        total += given.grad[0] / 300
+    np.testing.assert_allclose(found.descriptors, total * difference[0], atol=5e-3)
+
+
+def test_a_descriptor_that_the_head_takes_alone_has_exactly_its_own_part(described):
+    """The head is linear: a descriptor's part is its weight times its standardised value, by either method."""
+    module = regressor(described, {"name": "gcn", "head_layers": 0})
+    weight = module.model.head.weight[0, -3:].detach().double().numpy()
+    network = ExplainedNetwork(module, 0)
+    std = float(module.statistics[1][0])
+    for method in ("integrated_gradients", "masking"):
+        explain = explainer(network, ExplainConfig(method=method, orders=1))
+        for place, graph in enumerate(network.graphs(described)):
+            values = (DESCRIPTORS[place] - DESCRIPTORS.mean(axis=0)) / DESCRIPTORS.std(axis=0)
+            np.testing.assert_allclose(explain(graph).descriptors, weight * values * std, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("task", "num_classes"), [("classification", 2), ("multiclass", 3)])
@@ -148,11 +207,11 @@ def test_two_orders_of_two_atoms_give_shapley_values(molecules):
     def value(first, second):
         return network(graph, (graph.x * torch.tensor([[first], [second]]))[None]).item()
 
-    atoms, bonds = masking(network, graph, 2)
+    atoms, bonds, descriptors = masking(network, graph, 2)
     one = (value(1, 1) - value(0, 1) + value(1, 0) - value(0, 0)) / 2
     other = (value(1, 1) - value(1, 0) + value(0, 1) - value(0, 0)) / 2
     np.testing.assert_allclose(atoms, [one, other], atol=1e-12)
-    assert bonds.shape == (0,)
+    assert bonds.shape == descriptors.shape == (0,)
 
 
 def test_the_weights_of_the_module_stay(molecules):
@@ -166,7 +225,7 @@ def test_the_weights_of_the_module_stay(molecules):
 
 def test_hydrogens_that_are_not_drawn_count_at_their_neighbour():
     ends = np.array([[0, 1], [0, 2], [1, 3]])
-    found = Contributions(np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.25, 0.125]), ends, 0.0, 0.0)
+    found = Contributions(np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.25, 0.125]), ends, np.zeros(0), 0.0, 0.0)
     whole = [1 + 0.25 + 0.125, 2 + 0.25 + 0.0625, 4 + 0.125, 8 + 0.0625]
     np.testing.assert_allclose(on_drawn_atoms(found, 4), whole)
     np.testing.assert_allclose(on_drawn_atoms(found, 2), [whole[0] + whole[2], whole[1] + whole[3]])
