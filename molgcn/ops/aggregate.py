@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.edge_graph import EdgeGraph
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import expect, expect_edges
 from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
@@ -179,21 +179,16 @@ def check(inputs: AggregateInputs) -> None:
     x, edge_index, edge_weight = inputs.x, inputs.edge_index, inputs.edge_weight
     if x.dim() != 2 or x.dtype not in DTYPES:
         raise ValueError(f"aggregate: expected x [M, D] in float32, float64, bfloat16 or float16, got {x.dtype} {list(x.shape)}")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
-        raise ValueError(f"aggregate: expected edge_index int64 [2, E], got {edge_index.dtype} {list(edge_index.shape)}")
+    expect_edges("aggregate", edge_index, x)
     if edge_weight is not None:
-        if edge_weight.dim() != 2 or edge_weight.shape[0] != edge_index.shape[1] or edge_weight.dtype != x.dtype:
-            got = f"{edge_weight.dtype} {list(edge_weight.shape)}"
-            raise ValueError(f"aggregate: expected edge_weight [E, ...] with E = {edge_index.shape[1]} in {x.dtype}, got {got}")
-        if x.shape[1] % max(edge_weight.shape[1], 1):
-            raise ValueError(f"aggregate: {edge_weight.shape[1]} weights of an edge do not divide the {x.shape[1]} channels of x")
+        expect("aggregate", "edge_weight", edge_weight, (edge_index.shape[1], *edge_weight.shape[1:2]), x)
+        channels, weights = x.shape[1], edge_weight.shape[1]
+        if channels % weights if weights else channels:
+            raise ValueError(f"aggregate: {weights} weights of an edge do not divide the {channels} channels of x")
     if inputs.own_weight is not None:
         expect("aggregate", "own_weight", inputs.own_weight, (1,), x)
         if x.shape[0] != inputs.num_dst or inputs.reduce == "max" or inputs.strategy == "edge" or not inputs.deterministic:
             raise ValueError('aggregate: own_weight needs as many sources as targets, reduce="sum" or "mean", and deterministic=True')
-    for tensor in (edge_index, edge_weight):
-        if tensor is not None and tensor.device != x.device:
-            raise ValueError(f"aggregate: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
     for name, value, allowed in (("reduce", inputs.reduce, REDUCTIONS), ("strategy", inputs.strategy, STRATEGIES)):
         if value not in allowed:
             raise ValueError(f"aggregate: {name}={value!r} is none of {', '.join(allowed)}")

@@ -42,8 +42,8 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
     if inputs.reduce == "mean":
         grad = grad / graph.rowptr.diff().clamp(min=1)[:, None]
     if out is not None:
-        largest = out if dtype == wide.x.dtype else empty_output(*wide)
-        if largest is not out:  # rounding to 16 bits may have made different values equal
+        largest = out.contiguous() if dtype == wide.x.dtype else empty_output(*wide)
+        if dtype != wide.x.dtype:  # rounding to 16 bits may have made different values equal
             _pull(wide, graph, "max", largest, pulled=wide.x)
         shares = torch.empty_like(grad)
         _pull(wide, graph, "ties", shares, pulled=wide.x, own=largest, grad=grad)

@@ -49,6 +49,7 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
     call = RowCall.of(inputs)
     check_backward(inputs, grad_out, out, wanted)
     inputs, grad_out = inputs.contiguous(inputs.gradients_need_x), grad_out.contiguous()
+    out = None if out is None else out.contiguous()
     grad_own = own_gradient(inputs, grad_out, wanted)
     if wanted[0] and inputs.edge_weight is None and out is None and inputs.strategy != "edge":
         return call.transposed(grad_out, None, inputs.own_weight), grad_out.new_empty(0), grad_own

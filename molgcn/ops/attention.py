@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import expect, expect_edges
 from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
@@ -119,7 +119,7 @@ def check(inputs: AttentionInputs) -> None:
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    source, edge_index, scores = inputs.source, inputs.edge_index, inputs.num_scores
+    source, scores = inputs.source, inputs.num_scores
     together = inputs.targets is None
     columns = inputs.target_offset + (scores if together else 0)
     if source.dim() != 2 or source.shape[1] < columns or (together and source.shape[0] != inputs.num_targets):
@@ -127,11 +127,7 @@ def check(inputs: AttentionInputs) -> None:
         raise ValueError(f"attention: expected source [{rows}, at least {columns}], got {list(source.shape)}")
     if source.dtype not in DTYPES:
         raise ValueError(f"attention: computes in float32 or float64, not {source.dtype}")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64 or edge_index.device != source.device:
-        raise ValueError(
-            f"attention: expected edge_index int64 [2, E] on {source.device}, got {edge_index.dtype} {list(edge_index.shape)} on "
-            f"{edge_index.device}"
-        )
+    expect_edges("attention", inputs.edge_index, source)
     if not 0 <= inputs.num_loops <= min(source.shape[0], inputs.num_targets):
         most = min(source.shape[0], inputs.num_targets)
         raise ValueError(f"attention: expected num_loops in 0 .. {most}, the number of sources or targets, got {inputs.num_loops}")
@@ -143,10 +139,24 @@ def check(inputs: AttentionInputs) -> None:
     for name, shape in shapes.items():
         if (tensor := getattr(inputs, name)) is not None:
             expect("attention", name, tensor, shape, source)
+    if not 0 <= inputs.dropout <= 1:
+        raise ValueError(f"attention: expected a probability for dropout, got {inputs.dropout}")
     if inputs.dropout > 0:
         if inputs.seed is None:
             raise ValueError("attention: dropout needs a seed")
         expect("attention", "seed", inputs.seed, (1,), source, torch.int64)
+
+
+def check_backward(grad_out: Tensor, out: Tensor, softmax: Tensor, inputs: AttentionInputs) -> None:
+    """Check the arguments of `molgcn::attention_backward` besides its inputs, which :func:`check` has checked.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names the first one.
+    """
+    rows = inputs.num_targets
+    for name, tensor in {"grad_out": grad_out, "out": out}.items():
+        expect("attention_backward", name, tensor, (rows, inputs.width), inputs.source)
+    expect("attention_backward", "softmax", softmax, (rows, inputs.heads, 2), inputs.source)
 
 
 @register_fake("molgcn::attention")

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.attention import OPERATOR, AttentionInputs, check, check_backward, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
-from molgcn.ops.expect import expect
 from molgcn.ops.self_loops import graph_with_loops
 
 _FORWARD = {torch.float32: _cpu.attention_forward_float32, torch.float64: _cpu.attention_forward_float64}
@@ -28,8 +27,8 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
 def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, graph = _prepared(args)
     source, is_v1, together = inputs.source, inputs.att is None, inputs.targets is None
-    expect("attention", "grad_out", grad_out, (inputs.num_targets, inputs.width), source)
-    grad_out = grad_out.contiguous()
+    check_backward(grad_out, out, softmax, inputs)
+    grad_out, out, softmax = (tensor.contiguous() for tensor in (grad_out, out, softmax))
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
     use_huge_pages(*gradients)
     grad_source[:, inputs.target_offset + (inputs.num_scores if together else 0) :].zero_()
@@ -37,7 +36,7 @@ def _backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tup
         grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
     scores = grad_edges if is_v1 and inputs.edges is not None else source.new_empty(inputs.num_entries, inputs.heads)
     of_targets = grad_source[:, inputs.target_offset :] if together else grad_targets
-    given = addresses(grad_out, out.contiguous(), softmax.contiguous())
+    given = addresses(grad_out, out, softmax)
     written = addresses(grad_source, of_targets, grad_edges, scores, grad_att)
     _BACKWARD[source.dtype](*_call(inputs), _rows(graph), _rows(graph.by_source), given, written)
     return gradients

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.attention import OPERATOR, AttentionInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.attention import OPERATOR, AttentionInputs, check, check_backward, empty_gradients, empty_outputs
 from molgcn.ops.edge_graph import EdgeGraph
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import aligned
 from molgcn.ops.remembered import alike, remembered
-from molgcn.ops.row_walk import WALK_HEADER, Prepared, RowLayout, aligned, join, walk
+from molgcn.ops.row_walk import WALK_HEADER, Prepared, RowLayout, join, walk
 from molgcn.ops.self_loops import graph_with_loops
 
 _HEADER = Header(
@@ -119,7 +119,7 @@ def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tupl
     call, inputs, tensors = _prepared(args)
     new, graph, by_source = inputs.source.new_empty, call.graph, call.graph.by_source
     rows, is_v1 = inputs.num_targets, inputs.att is None
-    expect("attention", "grad_out", grad_out, (rows, inputs.width), inputs.source)
+    check_backward(grad_out, out, softmax, inputs)
     gradients = grad_source, grad_targets, grad_edges, grad_att = empty_gradients(grad_out, out, softmax, *inputs)
     of_source = inputs.target_offset
     of_targets = _of_targets(inputs, grad_source, None if inputs.targets is None else grad_targets)
@@ -129,7 +129,7 @@ def backward(grad_out: Tensor, out: Tensor, softmax: Tensor, *args: Any) -> tupl
     if inputs.num_loops > 0 and inputs.edges is not None:
         grad_edges.zero_()  # the backward does not write to the edges that the added self-loops replace
     scores = grad_edges if is_v1 and inputs.edges is not None else new(inputs.num_entries, inputs.heads)
-    tensors |= {"grad_out": aligned(grad_out), "out": aligned(out), "softmax": softmax.contiguous(), "nodes": new(rows, inputs.heads, 4)}
+    tensors |= {"grad_out": aligned(grad_out), "out": aligned(out), "softmax": aligned(softmax), "nodes": new(rows, inputs.heads, 4)}
     tensors |= {"grad_source": grad_source, "grad_target": of_targets, "grad_edges": grad_edges, "grad_scores": scores}
     call.prepared(inputs, graph, _BACKWARD, "attention_prepare").launch(tensors)
 

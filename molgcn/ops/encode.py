@@ -188,6 +188,18 @@ def check(inputs: EncodeInputs) -> None:
         )
 
 
+def check_backward(grad_states: Tensor, moments: Tensor, inputs: EncodeInputs) -> None:
+    """Check the arguments of `molgcn::encode_backward` besides its inputs, which :func:`check` has checked.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names the first one.
+    """
+    first, second = inputs.widths
+    shape = (inputs.x.shape[0], first if inputs.add else first + second)
+    expect("encode_backward", "grad_states", grad_states, shape, inputs.x)
+    expect("encode_backward", "moments", moments, (3, inputs.num_normed), inputs.x)
+
+
 @register_fake("molgcn::encode")
 def empty_outputs(*args: Any) -> Encoded:
     """Return uninitialised outputs."""

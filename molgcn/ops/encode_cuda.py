@@ -13,9 +13,8 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.encode import OPERATOR, Encoded, EncodeInputs, check, empty_gradients, empty_outputs
-from molgcn.ops.expect import expect
-from molgcn.ops.row_walk import aligned
+from molgcn.ops.encode import OPERATOR, Encoded, EncodeInputs, check, check_backward, empty_gradients, empty_outputs
+from molgcn.ops.expect import aligned
 
 SUM_THREADS = 1024  # threads of a block that adds up the sums of other blocks, or rows
 _THREADS = 256
@@ -156,9 +155,8 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     """Compute the gradients; see :mod:`molgcn.ops.encode`."""
     inputs = _prepared(args)
     shape, (num_rows, _), device = _Shape.of(inputs), inputs.x.shape, inputs.x.device
-    expect("encode", "grad_states", grad_states, empty_outputs(*inputs).states.shape, inputs.x)
-    expect("encode", "moments", moments, (3, inputs.num_normed), inputs.x)
-    grad_states, gradients = aligned(grad_states), empty_gradients(grad_states, moments, *inputs)
+    check_backward(grad_states, moments, inputs)
+    grad_states, moments, gradients = aligned(grad_states), moments.contiguous(), empty_gradients(grad_states, moments, *inputs)
     names = ("grad_weight", "grad_bias", "grad_walk_weight", "grad_walk_bias", "grad_norm_weight", "grad_norm_bias")
     it = _parameters(inputs, {"grad_states": grad_states, "moments": moments, **dict(zip(names, gradients, strict=True))})
     plan, parts = _Sums.of(shape), max(1, min(-(-num_rows // 32), 2 * gpu(device).num_multiprocessors))

@@ -1,11 +1,14 @@
-"""The check of a tensor argument, which operators make before they pass its address to a kernel."""
+"""What operators do with tensor arguments before they pass addresses to a kernel: check them, and bring them into order in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+_READ_ALONE = (torch.int32, torch.int64)  # kernels read indices and seeds one at a time
 
 
 def expect(operator: str, name: str, tensor: Tensor, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> None:
@@ -28,3 +31,35 @@ def expect(operator: str, name: str, tensor: Tensor, shape: Sequence[int], like:
             f"{operator}: expected {name} of shape {list(shape)} in {dtype} on {like.device}, got {list(tensor.shape)} in "
             f"{tensor.dtype} on {tensor.device}"
         )
+
+
+def expect_edges(operator: str, edge_index: Tensor, like: Tensor) -> None:
+    """Check that `edge_index` is an edge list, int64 [2, E], on the device of `like`; see :func:`expect`."""
+    expect(operator, "edge_index", edge_index, (2, *edge_index.shape[1:2]), like, torch.int64)
+
+
+def shapes_of(arguments: Iterable[Any]) -> list[torch.Size | None]:
+    """Return the shapes of the tensors among arguments, and None for other arguments."""
+    return [argument.shape if isinstance(argument, Tensor) else None for argument in arguments]
+
+
+def expect_shapes(operator: str, arguments: Iterable[Any], shapes: list[torch.Size | None]) -> None:
+    """Check that arguments have the shapes of :func:`shapes_of` that they had in forward: hooks of autograd may return any tensors.
+
+    Raises:
+        ValueError: If a shape is another one.
+    """
+    if (found := shapes_of(arguments)) != shapes:
+        expected, got = ([shape and list(shape) for shape in of] for of in (shapes, found))
+        raise ValueError(f"{operator}: tensors of shapes {expected} were saved for backward, and came back with shapes {got}")
+
+
+def aligned(tensor: Tensor, multiple: int = 16) -> Tensor:
+    """Return a tensor contiguous, and, unless it has integers of 32 or 64 bits, at an address that vectors can be read from.
+
+    Args:
+        tensor: The tensor. Views of other tensors and tensors from hooks of autograd may have any strides and addresses.
+        multiple: The number of bytes that divides the address.
+    """
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % multiple == 0 or tensor.dtype in _READ_ALONE else tensor.clone()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.expect import expect, expect_edges
 from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
@@ -94,20 +95,25 @@ def check(inputs: ConvInputs) -> None:
     of_weight = None if weight is None else list(weight.shape)
     if x.dim() != 2 or (of_weight is not None and of_weight[1:] != [x.shape[1]]):
         raise ValueError(f"gcn_conv: expected x [N, F] and weight [C, F], got {list(x.shape)} and {of_weight}")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
-        raise ValueError(f"gcn_conv: expected edge_index int64 [2, E], got {edge_index.dtype} {list(edge_index.shape)}")
     if x.dtype not in DTYPES:
         raise ValueError(f"gcn_conv: computes in float32 or float64, not {x.dtype}")
-    expected = {"bias": (inputs.bias, (inputs.out_channels,)), "edge_weight": (inputs.edge_weight, edge_index.shape[1:])}
-    for name, (tensor, shape) in expected.items():
-        if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"gcn_conv: expected {name} {list(shape)}, got {list(tensor.shape)}")
-    for tensor in (weight, inputs.bias, inputs.edge_weight):
-        if tensor is not None and tensor.dtype != x.dtype:
-            raise ValueError(f"gcn_conv: x is {x.dtype}, but an argument is {tensor.dtype}; give both alike")
-    for tensor in (weight, inputs.bias, edge_index, inputs.edge_weight):
-        if tensor is not None and tensor.device != x.device:
-            raise ValueError(f"gcn_conv: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
+    expect_edges("gcn_conv", edge_index, x)
+    channels = inputs.out_channels
+    shapes = {"weight": (channels, x.shape[1]), "bias": (channels,), "edge_weight": edge_index.shape[1:]}
+    for name, shape in shapes.items():
+        if (tensor := getattr(inputs, name)) is not None:
+            expect("gcn_conv", name, tensor, shape, x)
+
+
+def check_backward(grad_out: Tensor, wanted: list[bool], inputs: ConvInputs) -> None:
+    """Check the arguments of `molgcn::gcn_conv_backward` besides its inputs, which :func:`check` has checked.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names the first one.
+    """
+    expect("gcn_conv_backward", "grad_out", grad_out, (inputs.x.shape[0], inputs.out_channels), inputs.x)
+    if len(wanted) != 4:
+        raise ValueError(f"gcn_conv_backward: expected wanted for x, weight, bias and edge_weight, got {wanted}")
 
 
 @register_fake("molgcn::gcn_conv")

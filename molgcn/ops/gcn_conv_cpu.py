@@ -10,8 +10,7 @@ from torch import Tensor
 import molgcn._cpu as _cpu
 from molgcn.ops.conv_graph import EntryWeights, graph_of
 from molgcn.ops.edge_graph import use_huge_pages
-from molgcn.ops.expect import expect
-from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check, empty_gradients, empty_output
+from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check, check_backward, empty_gradients, empty_output
 
 _FORWARD = {torch.float32: _cpu.conv_forward_float32, torch.float64: _cpu.conv_forward_float64}
 _BACKWARD = {torch.float32: _cpu.conv_backward_float32, torch.float64: _cpu.conv_backward_float64}
@@ -29,9 +28,7 @@ def _forward(*args: Any) -> Tensor:
 
 def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
-    expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.out_channels), inputs.x)
-    if len(wanted) != 4:
-        raise ValueError(f"gcn_conv: expected wanted to have four entries, for x, weight, bias and edge_weight, got {wanted}")
+    check_backward(grad_out, wanted, inputs)
     gradients = empty_gradients(grad_out, wanted, *inputs)
     use_huge_pages(*gradients)
     entries, sizes, tensors = _entries(inputs), _sizes(inputs), _tensors(inputs)

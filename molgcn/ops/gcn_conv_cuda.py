@@ -11,8 +11,7 @@ from torch import Tensor
 
 from molgcn.ops import aggregate_cuda
 from molgcn.ops.aggregate import AggregateInputs
-from molgcn.ops.expect import expect
-from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check
+from molgcn.ops.gcn_conv import OPERATOR, ConvInputs, check, check_backward
 from molgcn.ops.precision import without_autocast
 from molgcn.ops.remembered import alike, remembered
 
@@ -33,7 +32,7 @@ def backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, 
     """Compute the gradients; see :mod:`molgcn.ops.gcn_conv`."""
     inputs, entries = _prepared(args)
     x, weight = inputs.x, inputs.weight
-    expect("gcn_conv", "grad_out", grad_out, (x.shape[0], inputs.out_channels), x)
+    check_backward(grad_out, wanted, inputs)
     found: list[Tensor | None] = [None] * 4
     with without_autocast(x.device.type):
         if wanted[0] or wanted[1]:
@@ -203,8 +202,9 @@ def _prepared(args: tuple) -> tuple[ConvInputs, _Entries]:
     """Return the checked inputs and their entries. Calls with inputs that are :func:`alike` are checked once."""
     inputs = ConvInputs(*args)
     remembered(inputs.edge_index, (check, alike(inputs)), lambda: check(inputs))
+    edge_weight = None if inputs.edge_weight is None else inputs.edge_weight.contiguous()
     with without_autocast(inputs.x.device.type):
-        return inputs, _Entries.of(inputs)
+        return inputs, _Entries.of(inputs._replace(edge_weight=edge_weight))
 
 
 OPERATOR.implement("CUDA", forward, backward)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import expect, expect_edges
 from molgcn.ops.fake import register_fake
 from molgcn.ops.operator import Operator
 
@@ -71,11 +71,20 @@ def check(inputs: GineInputs) -> None:
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    x, edge_index = inputs.x, inputs.edge_index
+    x = inputs.x
     if x.dim() != 2 or x.dtype not in DTYPES:
         raise ValueError(f"gine_aggregate: expected x [M, D] in float32 or float64, got {list(x.shape)} in {x.dtype}")
-    expect("gine_aggregate", "edge_index", edge_index, (2, *edge_index.shape[1:2]), x, torch.int64)
-    expect("gine_aggregate", "edges", inputs.edges, (edge_index.shape[1], x.shape[1]), x)
+    expect_edges("gine_aggregate", inputs.edge_index, x)
+    expect("gine_aggregate", "edges", inputs.edges, (inputs.edge_index.shape[1], x.shape[1]), x)
+
+
+def check_backward(grad_out: Tensor, inputs: GineInputs) -> None:
+    """Check the gradient that `molgcn::gine_aggregate_backward` is given; :func:`check` has checked its inputs.
+
+    Raises:
+        ValueError: If it does not fit.
+    """
+    expect("gine_aggregate_backward", "grad_out", grad_out, (inputs.num_targets, inputs.x.shape[1]), inputs.x)
 
 
 @register_fake("molgcn::gine_aggregate")

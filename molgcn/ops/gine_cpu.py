@@ -9,8 +9,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.edge_graph import EdgeGraph, addresses, use_huge_pages
-from molgcn.ops.expect import expect
-from molgcn.ops.gine import OPERATOR, GineInputs, check, empty_gradients, empty_output
+from molgcn.ops.gine import OPERATOR, GineInputs, check, check_backward, empty_gradients, empty_output
 
 _FORWARD = {torch.float32: _cpu.gine_forward_float32, torch.float64: _cpu.gine_forward_float64}
 _BACKWARD = {torch.float32: _cpu.gine_backward_float32, torch.float64: _cpu.gine_backward_float64}
@@ -26,7 +25,7 @@ def _forward(*args: Any) -> Tensor:
 
 def _backward(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     inputs, graph = _prepared(args)
-    expect("gine_aggregate", "grad_out", grad_out, (inputs.num_targets, inputs.x.shape[1]), inputs.x)
+    check_backward(grad_out, inputs)
     grad_out = grad_out.contiguous()
     gradients = empty_gradients(grad_out, *inputs)
     use_huge_pages(*gradients)

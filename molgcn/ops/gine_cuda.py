@@ -10,10 +10,10 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.edge_graph import EdgeGraph
-from molgcn.ops.expect import expect
-from molgcn.ops.gine import OPERATOR, GineInputs, check, empty_gradients, empty_output
+from molgcn.ops.expect import aligned
+from molgcn.ops.gine import OPERATOR, GineInputs, check, check_backward, empty_gradients, empty_output
 from molgcn.ops.remembered import alike, remembered
-from molgcn.ops.row_walk import WALK_HEADER, Prepared, RowLayout, aligned, join, walk
+from molgcn.ops.row_walk import WALK_HEADER, Prepared, RowLayout, join, walk
 
 _HEADER = Header(
     "gine_structs.h",
@@ -40,7 +40,7 @@ def backward(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     """Compute the gradients; see :mod:`molgcn.ops.gine`."""
     inputs = GineInputs(*args)
     call = _Gine.of(inputs)
-    expect("gine_aggregate", "grad_out", grad_out, (inputs.num_targets, inputs.x.shape[1]), inputs.x)
+    check_backward(grad_out, inputs)
     grad_x, grad_edges = empty_gradients(grad_out, *inputs)
     tensors = {"x": aligned(inputs.x), "edges": aligned(inputs.edges), "grad_out": aligned(grad_out), "grad_edges": grad_edges}
     call.sum("gine_backward", call.graph.by_source, grad_x, tensors)

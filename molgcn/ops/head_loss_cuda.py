@@ -109,7 +109,7 @@ def backward(
     """Compute the gradients; see :mod:`molgcn.ops.head_loss`."""
     check_backward(grad_loss, sums, derivatives, hidden, x, weights, _DTYPES)
     gradients = grad_x, grad_weights, grad_biases = empty_gradients(grad_loss, sums, derivatives, hidden, x, weights)
-    x, derivatives, hidden, *weights = (tensor.contiguous() for tensor in (x, derivatives, hidden, *weights))
+    sums, x, derivatives, hidden, *weights = (tensor.contiguous() for tensor in (sums, x, derivatives, hidden, *weights))
     inputs = [x, *_states(hidden, len(x), weights)]
     plan = head_layers_cuda.plan_of(x, weights)
     if plan is not None:

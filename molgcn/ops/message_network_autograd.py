@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.ops.expect import expect_shapes, shapes_of
+from molgcn.ops.graph import Graph
 from molgcn.ops.message_network import NetworkCall, Outputs
 
 
@@ -23,7 +25,7 @@ class _Network(torch.autograd.Function):
             result, statistics, saved, of_loss = torch.ops.molgcn.message_network.default(*arguments)
         ctx.mark_non_differentiable(statistics, saved, *of_loss)
         ctx.set_materialize_grads(False)
-        ctx.keeps = call.options.save_for_backward
+        ctx.keeps, ctx.shapes = call.options.save_for_backward, shapes_of(call.graph)
         if call.batch_statistics or call.epilogue.targets:
             arguments = _for_backward(call).arguments
         ctx.save_for_backward(*_flat((saved, of_loss, *arguments), ctx))
@@ -36,6 +38,7 @@ class _Network(torch.autograd.Function):
         saved, of_loss, *arguments = _nested(ctx.saved_tensors, ctx)
         if not ctx.keeps:
             raise RuntimeError("message_network ran with save_for_backward=False; run it with True to take gradients")
+        expect_shapes("message_network", arguments[: len(Graph._fields)], ctx.shapes)
         needs_grad_x = ctx.needs_input_grad[1]
         # create_graph=True: a second derivative must raise an error
         with nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
+from molgcn.ops.expect import aligned
 from molgcn.ops.message_network import (
     Epilogue,
     Gradients,
@@ -61,8 +62,7 @@ def _backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], nee
     call = NetworkCall.of(*args)
     run = _implementation(_BACKWARD, call)
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
-    saved = saved if saved.data_ptr() % 64 == 0 else saved.clone()  # a hook of saved tensors may return unaligned memory
-    tensors, grad_result, x = contiguous(call, saved), grad_result.contiguous(), call.graph.x
+    tensors, grad_result, x = contiguous(call, aligned(saved, 64)), grad_result.contiguous(), call.graph.x
     grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))
     blocks, gradients = empty_parameter_gradients(call)
     run(network_arguments(call, tensors), [tensor.data_ptr() for tensor in (grad_result, grad_x, *blocks)])

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_tile_cuda
+from molgcn.ops.expect import aligned
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH, Saved
 from molgcn.ops.graph import Graph
@@ -82,7 +83,8 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
     """Compute the gradients; see :mod:`molgcn.ops.message_network`."""
     call = NetworkCall.of(*args)
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
-    call, grad_result = prepare_inputs(call), grad_result.contiguous()
+    call, grad_result, of_loss = prepare_inputs(call), aligned(grad_result), [aligned(tensor) for tensor in of_loss]
+    saved = aligned(saved, 128)  # the bytes of a line of the cache, which backward may discard
     gradients = grad_x, of_parameters, _ = empty_gradients(call, needs_grad_x, with_head=len(of_loss) > 0)
     if call.graph.num_graphs == 0:
         for tensor in (grad_x, *of_parameters):
@@ -95,7 +97,7 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
 
 
 def prepare_inputs(call: NetworkCall) -> NetworkCall:
-    """Return the call with its tensors in the form that kernels read: contiguous, and aligned to 16 bytes if float32.
+    """Return the call with its tensors in the form that kernels read: contiguous, and values aligned to 16 bytes.
 
     Raises:
         UserError: If the strategy cannot run the call.
@@ -123,20 +125,17 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
             "Give a batch whose leaves are not merged."
         )
     return call._replace(
-        graph=Graph(*map(_contiguous, call.graph)),
-        parameters=Parameters(*map(_contiguous, call.parameters)),
-        seed=_contiguous(call.seed),
-        epilogue=Epilogue(*map(_contiguous, call.epilogue)),
+        graph=Graph(*map(_aligned, call.graph)),
+        parameters=Parameters(*map(_aligned, call.parameters)),
+        seed=_aligned(call.seed),
+        epilogue=Epilogue(*map(_aligned, call.epilogue)),
     )
 
 
-def _contiguous(value: Any) -> Any:
+def _aligned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_contiguous(tensor) for tensor in value]
-    if not isinstance(value, Tensor):
-        return value
-    value = value.contiguous()
-    return value if value.data_ptr() % 16 == 0 or value.dtype != torch.float32 else value.clone()
+        return [aligned(tensor) for tensor in value]
+    return aligned(value) if isinstance(value, Tensor) else value
 
 
 register_saved_size("cuda", saved_bytes)

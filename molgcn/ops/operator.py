@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from molgcn.ops.expect import expect_shapes, shapes_of
+
 _Outputs = tuple[Tensor, ...]
 _Gradients = Sequence[Tensor | None]
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
@@ -121,7 +123,9 @@ class _Function(torch.autograd.Function):
         if operator.kept is not None:
             kept, inputs = operator.kept(outputs, operator.inputs(*tensors, *options))
             tensors = inputs[: operator.num_tensors]
-        ctx.save_for_backward(*kept, *tensors)
+        saved = (*kept, *tensors)
+        ctx.save_for_backward(*saved)
+        ctx.shapes = shapes_of(saved)
         ctx.operator, ctx.calls, ctx.num_kept, ctx.options = operator, calls, len(kept), options
         return outputs
 
@@ -132,6 +136,7 @@ class _Function(torch.autograd.Function):
         if grad_out is None:
             return tuple(given)
         saved = ctx.saved_tensors
+        expect_shapes(operator.name, saved, ctx.shapes)
         outputs, inputs = saved[: ctx.num_kept], operator.inputs(*saved[ctx.num_kept :], *ctx.options)
         wanted = [needed[_LEADING + index] for index in operator.indices]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: second derivatives are wanted

@@ -16,7 +16,8 @@ class _Memory(NamedTuple):
 
     Attributes:
         tensor: The tensor, which is not kept alive.
-        state: What shows a write to the tensor: its version, and its address and shape, which `.data =` changes but not the version.
+        state: What shows a write to the tensor: its version, and its address, shape and strides, which `.data =` changes but not the
+            version.
         made: The results by their keys.
     """
 
@@ -41,7 +42,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """
     if tensor.is_inference():
         return make()
-    identity, state = id(tensor), (tensor._version, tensor.data_ptr(), tensor.shape)
+    identity, state = id(tensor), (tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride())
     memory = _MEMORIES.get(identity)
     if memory is None or memory.state != state or memory.tensor() is not tensor:
         reference = weakref.ref(tensor, lambda freed: _forget(identity, freed))

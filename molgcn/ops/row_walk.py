@@ -129,11 +129,5 @@ def join(graph: EdgeGraph, partial: Tensor, to: Tensor, columns: int) -> None:
     kernel("join_rows.cu", "join_rows", {"DOUBLE": int(to.dtype == torch.float64)}, to.device).launch(blocks, THREADS, 0, parameters)
 
 
-def aligned(tensor: Tensor) -> Tensor:
-    """Return the tensor contiguous and aligned, so that kernels can read vectors from it."""
-    tensor = tensor.contiguous()
-    return tensor if tensor.data_ptr() % _VECTOR_BYTES == 0 else tensor.clone()
-
-
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()

@@ -1,92 +1,209 @@
-"""Call the CPU's operators as `torch.ops.molgcn.*`, with arguments that fit or with one that does not fit the others.
+"""Call operators as `torch.ops.molgcn.*` with arguments that do not fit, or that lie in memory in another way.
 
-As a program it makes many such calls with another build of the extension, which tests compile with a sanitizer:
-`python direct_calls.py <path of _cpu> <number of calls>`.
+It is a program, since a wrong call may end its process: `python direct_calls.py [--emulated] [--extension PATH] [--random COUNT]`. It
+prints each call before it makes it, and WRONG where the outcome is neither the right value nor an error.
 """
 
 from __future__ import annotations
 
+import argparse
+import faulthandler
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
-Call = tuple[Callable[..., Any], list[Any]]
-REFUSALS = (ValueError, TypeError, IndexError, RuntimeError)  # raised by the operators, or by PyTorch for a wrong schema
+from molgcn.errors import UserError
 
-
-def calls() -> dict[str, Call]:
-    """Return operators with arguments that fit."""
-    from stack_cases import changed, random_batch, random_inputs
-
-    ops = torch.ops.molgcn
-    cases: dict[str, Call] = {}
-    for name, options in (("batch", {"norm": "batch", "training": True}), ("layer", {"norm": "layer", "residual": True}), ("none", {})):
-        inputs = random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, **options)
-        pooled, _, saved, _ = ops.message_network(*map(detached, inputs.arguments))
-        cases[f"message_network {name}"] = ops.message_network, [detached(value) for value in inputs.arguments]
-        if name == "batch":  # like autograd, whose backward pass does not take the running statistics
-            inputs = changed(inputs, running_means=(), running_vars=())
-        arguments = [torch.ones_like(pooled), saved, [], True, *map(detached, inputs.arguments)]
-        cases[f"message_network_backward {name}"] = ops.message_network_backward, arguments
-    inference = changed(inputs, save_for_backward=False, head=(pooled.new_ones(3, 8), pooled.new_ones(3)))
-    cases["message_network with a head"] = ops.message_network, [detached(value) for value in inference.arguments]
-
-    x, target, vector = torch.randn(4, 8), torch.randn(4, 2), torch.ones(2)
-    weights, biases = [torch.randn(5, 8), torch.randn(2, 5)], [torch.zeros(5), torch.zeros(2)]
-    cases["head_loss"] = ops.head_loss, [x, weights, biases, target, vector, vector, "mse", 1.0]
-    _, sums, derivatives, hidden = ops.head_loss(x, weights, biases, target, vector, vector, "mse", 1.0)
-    cases["head_loss without maps"] = ops.head_loss, [target, [], [], target, vector, vector, "mse", 1.0]
-    cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, derivatives, hidden, x, weights]
-
-    edge_index = torch.randint(0, 4, (2, 12))
-    edge_index[:, 0] = 3  # the last node has edges
-    conv = [x, torch.randn(3, 8), torch.zeros(3), edge_index, torch.rand(12), True, True, 1.0, False]
-    cases["gcn_conv"] = ops.gcn_conv, conv
-    cases["gcn_conv_backward"] = ops.gcn_conv_backward, [torch.randn(4, 3), [True] * 4, *conv]
-    largest = [torch.randn(4, 9), edge_index, torch.rand(12, 3), None, 4, "max", "auto", True, False, 0, 0]
-    cases["aggregate"] = ops.aggregate, largest
-    cases["aggregate_backward"] = ops.aggregate_backward, [torch.randn(4, 9), ops.aggregate(*largest), [True, True, False], *largest]
-    own = [torch.randn(4, 9), edge_index, torch.rand(12, 3), torch.ones(1), 4, "sum", "auto", True, False, 0, 0]
-    cases["aggregate with own features"] = ops.aggregate, own
-    return cases
+# raised by the operators, or by PyTorch for what a schema excludes
+REFUSALS = (UserError, ValueError, TypeError, IndexError, RuntimeError, NotImplementedError)
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
-def detached(value: Any) -> Any:
-    """Return a tensor, or a list of tensors, detached; other values are returned unchanged."""
-    return [detached(one) for one in value] if isinstance(value, list) else value.detach() if isinstance(value, Tensor) else value
-
-
-def shapes_that_do_not_fit(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield the tensor cut and extended along each dimension, without its last dimension, with another one, and empty."""
+def misfits(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield the tensor in other shapes and dtypes, sparse, and without memory."""
     for dim in range(tensor.dim()):
-        yield tensor.narrow(dim, 0, max(tensor.shape[dim] - 1, 0))
-        yield torch.cat([tensor, tensor.narrow(dim, 0, min(tensor.shape[dim], 1))], dim)
+        first = tensor.narrow(dim, 0, 1) if tensor.shape[dim] else tensor.new_zeros([size or 1 for size in tensor.shape])
+        cut = [tensor.narrow(dim, 0, size) for size in {max(tensor.shape[dim] - 1, 0), 0} - {tensor.shape[dim]}]
+        yield from (*cut, torch.cat([tensor, first], dim))
     yield tensor[None]
-    yield tensor.new_empty(0)
+    yield from [tensor.new_empty(0)] if tensor.shape != (0,) else []
+    yield from (tensor.to(dtype) for dtype in DTYPES if dtype != tensor.dtype)
+    yield tensor.to("meta")
+    yield tensor.to_sparse()
 
 
-def with_misfits(arguments: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the arguments with one tensor, or one list of tensors, of another shape or dtype, each way once."""
+def relaid(tensor: Tensor) -> dict[str, Tensor]:
+    """Return the tensor in memory with other strides, and at an address that vectors cannot be read from."""
+    size, dims = tensor.numel(), list(range(tensor.dim()))[::-1]
+    room = torch.full((2, 2 * size + 1), torch.nan if tensor.is_floating_point() else 77, device=tensor.device).to(tensor.dtype)
+    return {
+        "strided": room[0, : 2 * size].view(*tensor.shape, 2).select(-1, 0).copy_(tensor),
+        "transposed": tensor.permute(dims).contiguous().permute(dims),
+        "unaligned": room[1, 1 if room[1].data_ptr() % 16 == 0 else 0 :][:size].view(tensor.shape).copy_(tensor),
+    }
+
+
+class Calls:
+    """Makes calls, and prints those with a wrong outcome.
+
+    Args:
+        emulated: whether the implementations for CUDA run, under emulation.
+    """
+
+    def __init__(self, emulated: bool) -> None:
+        self.emulated, self.made, self.refused = emulated, 0, 0
+
+    def knows(self, name: str, argument: str) -> bool:
+        """Return whether the host checks an argument's size. For networks on CUDA it does not wait to read the indices of a batch."""
+        return not (self.emulated and "network" in name and argument in ("ptr", "rowptr", "col", "code", "tile_ptr", "bonds"))
+
+    def outcome(self, name: str, call: Callable[[], list[Tensor]]) -> list[Tensor] | None:
+        """Return the outputs of a call, or None if it is refused."""
+        print(name, flush=True)
+        self.made += 1
+        try:
+            return call()
+        except REFUSALS:
+            self.refused += 1
+            return None
+
+    def may_refuse(self, name: str, call: Callable[[], list[Tensor]], right: Callable[[], list[Tensor]]) -> None:
+        """Make a call that is to be refused, to give no values, or to give those of `right`, which plain PyTorch may have computed."""
+        found = self.outcome(name, call)
+        if found is None or all(tensor.is_meta for tensor in found):
+            return
+        try:
+            expected, tolerance = right(), 1e-4 if found[0].dtype.itemsize > 2 else 1e-2
+            torch.testing.assert_close(found[: len(expected)], expected, rtol=tolerance, atol=tolerance)
+        except (AssertionError, *REFUSALS):
+            print("WRONG", name)
+
+    def same(self, name: str, call: Callable[[], list[Tensor]], right: list[Tensor] | None) -> None:
+        """Make a call that is to give the values of `right`, or to be refused if that is None."""
+        found = self.outcome(name, call)
+        try:
+            torch.testing.assert_close(found, right, equal_nan=True)
+        except AssertionError:
+            print("WRONG", name)
+
+
+def call_operators(calls: Calls, random: int) -> None:
+    """Call every operator with each of its tensors changed, and `random` times with other integers."""
+    from operator_calls import backward_call, forward_calls, run
+
+    rng, called = np.random.default_rng(0), set[str]()
+    for name, (operator, arguments) in forward_calls(calls.emulated).items():
+        change(calls, name, operator, arguments, partial(by_reference, operator, arguments))
+        of_both = [(operator, arguments)]
+        if (backward := backward_call(operator, arguments, operator(*arguments))) is not None:
+            of_both.append(backward)
+            change(calls, f"{name}, backward", *backward, partial(after_forward, *of_both))
+        for one, given in of_both:
+            called.add(one.default.name())
+            for _ in range(random):
+                calls.outcome(f"{name}: other numbers", partial(run, one, with_other_numbers(given, rng)))
+    left_out = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("molgcn::")} - called
+    if left_out != (set() if calls.emulated else {"molgcn::encode", "molgcn::encode_backward"}):  # on a CPU these are modules of PyTorch
+        print("WRONG: never called:", *sorted(left_out))
+
+
+def by_reference(operator: Any, arguments: list[Any], *other: Any) -> list[Tensor]:
+    """Return an operator's first output by plain PyTorch, with another argument, given as :func:`operator_calls.replaced` takes it."""
+    from operator_calls import reference, replaced
+
+    return [reference(operator, replaced(arguments, *other))]
+
+
+def after_forward(forward: tuple[Any, list[Any]], backward: tuple[Any, list[Any]], place: int, *other: Any) -> list[Tensor]:
+    """Return what a backward operator returns with another argument, after a forward call that had it too."""
+    from operator_calls import backward_call, replaced, run
+
+    operator, arguments = forward
+    names = [[argument.name for argument in one.default._schema.arguments] for one in (operator, backward[0])]
+    first = names[1].index(names[0][0])  # the place of forward's first argument
+    if place < first:
+        return run(*backward)
+    inputs = replaced(arguments, place - first, *other)
+    return run(*backward_call(operator, inputs, operator(*inputs)))
+
+
+def change(calls: Calls, name: str, operator: Any, arguments: list[Any], expected: Callable[..., list[Tensor]]) -> None:
+    """Call an operator with each of its tensors changed.
+
+    Args:
+        calls: makes the calls.
+        name: the name of the call.
+        operator: the operator.
+        arguments: the operator's arguments.
+        expected: returns the outputs for another argument, given as :func:`operator_calls.replaced` takes it.
+    """
+    from operator_calls import replaced, run, tensors_of
+
+    def with_(*other: Any) -> Callable[[], list[Tensor]]:
+        return lambda: run(operator, replaced(arguments, *other))
+
+    right = run(operator, arguments)
     for place, value in enumerate(arguments):
-        tensors = value if isinstance(value, list) and value and isinstance(value[0], Tensor) else [value]
-        for number, tensor in enumerate(tensors):
-            if not isinstance(tensor, Tensor):
-                continue
-            for misfit in (*shapes_that_do_not_fit(tensor), tensor.to(torch.int16 if tensor.is_floating_point() else torch.float32)):
-                if misfit.shape == tensor.shape and misfit.dtype == tensor.dtype:
+        argument = operator.default._schema.arguments[place].name
+        of, sized = f"{name}: {argument}", calls.knows(name, argument)
+        for number, tensor in tensors_of(value):
+            for misfit in misfits(tensor):
+                if not sized and misfit.dtype == tensor.dtype and not misfit.is_meta:
                     continue
-                changed = misfit if tensors is not value else [*value[:number], misfit, *value[number + 1 :]]
-                what = f"{place}.{number}: {list(tensor.shape)} -> {list(misfit.shape)} {misfit.dtype}"
-                yield what, [*arguments[:place], changed, *arguments[place + 1 :]]
-        if tensors is value:
-            for changed in (value[:-1], [*value, value[-1]], []):
-                yield f"{place}: {len(value)} -> {len(changed)} tensors", [*arguments[:place], changed, *arguments[place + 1 :]]
+                what = f"{of} {list(tensor.shape)} as {list(misfit.shape)} {misfit.dtype} {misfit.layout} {misfit.device}"
+                calls.may_refuse(what, with_(place, misfit, number), partial(expected, place, misfit, number))
+            for what, one in relaid(tensor).items():
+                calls.same(f"{of} {what}", with_(place, one, number), right)
+            if tensor.dim() and tensor.shape[0] > 1 and sized and argument != "saved":  # which has indices too
+                one = tensor[:1].expand(tensor.shape)
+                calls.same(f"{of} expanded", with_(place, one, number), calls.outcome(f"{of} repeated", with_(place, one.clone(), number)))
+        if isinstance(value, list) and tensors_of(value):
+            for values in (value[:-1], [*value, value[-1]], []):
+                calls.may_refuse(f"{of}: {len(values)} tensors", with_(place, values), partial(expected, place, values))
+
+
+def hook_operators(calls: Calls) -> None:
+    """Take gradients while hooks return other tensors for those that were saved for backward."""
+    from operator_calls import forward_calls, gradients
+
+    for name, (operator, arguments) in forward_calls(calls.emulated).items():
+        if name == "message_network with a head":
+            continue
+        call = partial(gradients, operator, arguments)
+        right, saved = call(), list[Tensor]()
+        with saved_tensors_hooks(saved.append, lambda _: torch.empty(0)), suppress(*REFUSALS):
+            call()
+        for how in relaid(torch.zeros(1)):
+            calls.same(f"{name}: saved tensors {how}", partial(hooked, call, dict.fromkeys(range(len(saved)), how)), right)
+        for place, tensor in enumerate(saved):
+            for misfit in misfits(tensor.detach()):
+                what = f"{name}: saved tensor {place} {list(tensor.shape)} as {list(misfit.shape)} {misfit.dtype} {misfit.layout}"
+                calls.may_refuse(what, partial(hooked, call, {place: misfit}), partial(list, right))
+
+
+def hooked(call: Callable[[], list[Tensor]], instead: dict[int, Tensor | str]) -> list[Tensor]:
+    """Make a call during which hooks return the tensors `instead` of those that were saved, or, for a name, what `relaid` calls so."""
+    saved = list[Tensor]()
+
+    def pack(tensor: Tensor) -> int:
+        saved.append(tensor.detach())
+        return len(saved) - 1
+
+    def unpack(place: int) -> Tensor:
+        other = instead.get(place, saved[place])
+        return relaid(saved[place])[other] if isinstance(other, str) else other
+
+    with saved_tensors_hooks(pack, unpack):
+        return call()
 
 
 def with_other_numbers(arguments: list[Any], rng: np.random.Generator) -> list[Any]:
@@ -102,26 +219,55 @@ def with_other_numbers(arguments: list[Any], rng: np.random.Generator) -> list[A
     return [*arguments[:place], changed, *arguments[place + 1 :]]
 
 
-def main(extension: Path, count: int) -> None:
-    """Call with every misfit, and `count` times with random integers; a sanitizer ends the process at a wrong memory access."""
-    spec = importlib.util.spec_from_file_location("molgcn._cpu", extension)
+def use_extension(path: Path) -> None:
+    """Use another build of the extension."""
+    spec = importlib.util.spec_from_file_location("molgcn._cpu", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     import molgcn
 
     sys.modules["molgcn._cpu"] = molgcn._cpu = module  # type: ignore[attr-defined]
-    rng, made, refused = np.random.default_rng(0), 0, 0
-    for call, arguments in calls().values():
-        several = (with_other_numbers(arguments, rng) for _ in range(count // 10))
-        for changed in (*(changed for _, changed in with_misfits(arguments)), *several):
-            made += 1
-            try:
-                call(*changed)
-            except REFUSALS:
-                refused += 1
-    print(f"{made} calls, {refused} refused")
+
+
+@contextmanager
+def emulation() -> Iterator[None]:
+    """Run the implementations for CUDA on CPU tensors."""
+    from emulated import Emulator, gpu_memory
+
+    from molgcn import ops
+    from molgcn.cuda_runtime.launch import launching_by
+    from molgcn.ops.layer_network import operator
+
+    library, steps = torch.library.Library("molgcn", "IMPL"), ops.steps_cuda
+    modules = {"gine_aggregate": ops.gine_cuda, "head_loss": ops.head_loss_cuda}
+    modules |= {name: getattr(ops, f"{name}_cuda") for name in ("aggregate", "attention", "encode", "gcn_conv", "message_network")}
+    passes = {name: (module.forward, module.backward) for name, module in modules.items()}
+    for name, (forward, backward) in (passes | {"layer_network": (steps._forward, steps._backward)}).items():
+        library.impl(name, forward, "CPU", allow_override=True)
+        library.impl(f"{name}_backward", backward, "CPU", allow_override=True)
+    operator.register_saved_numbers("cpu", steps._saved_numbers)
+    with launching_by(Emulator()), gpu_memory():
+        yield
+    library._destroy()
+
+
+def main() -> None:
+    """Make all calls. With an extension that a sanitizer watches, the process ends at the first wrong access to memory."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--extension", type=Path)
+    parser.add_argument("--random", type=int, default=0)
+    options = parser.parse_args()
+    faulthandler.enable()
+    if options.extension is not None:
+        use_extension(options.extension)
+    calls = Calls(options.emulated)
+    with emulation() if options.emulated else nullcontext():
+        call_operators(calls, options.random)
+        hook_operators(calls)
+    print(f"{calls.made} calls, {calls.refused} refused")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main()

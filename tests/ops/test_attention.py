@@ -75,7 +75,7 @@ def test_wrong_tensors_are_named(device):
         "att": (inputs.att.float(), "att of shape"),
         "targets": (inputs.targets[:, 1:], "targets of shape"),
         "source": (inputs.source[:, 1:], r"source \[M, at least 15"),
-        "edge_index": (inputs.edge_index.int(), "edge_index int64"),
+        "edge_index": (inputs.edge_index.int(), "edge_index of shape"),
         "dropout": (0.5, "needs a seed"),
         "num_loops": (41, r"num_loops in 0 \.\. 40.*got 41"),
     }

@@ -275,11 +275,11 @@ def test_more_entries_than_are_counted(num_edges, num_nodes, add_self_loops):
     [
         ({"x": torch.zeros(30, 4).double()}, "expected x"),
         ({"x": torch.zeros(30, 5).half()}, "float32 or float64"),
-        ({"x": torch.zeros(30, 5)}, "give both alike"),
+        ({"x": torch.zeros(30, 5)}, "expected weight of shape"),
         ({"bias": torch.zeros(4).double()}, "expected bias"),
         ({"edge_weight": torch.zeros(4).double()}, "expected edge_weight"),
         ({"edge_index": torch.zeros(2, 60).int()}, "int64"),
-        ({"edge_index": torch.zeros(3, 60).long()}, "int64 \\[2, E\\]"),
+        ({"edge_index": torch.zeros(3, 60).long()}, "edge_index of shape \\[2, 60\\] in torch.int64"),
     ],
     ids=str,
 )

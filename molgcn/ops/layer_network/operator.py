@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.expect import expect_shapes, shapes_of
 from molgcn.ops.fake import register_fake
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.check import check
@@ -128,7 +129,7 @@ class _Network(torch.autograd.Function):
             outputs = torch.ops.molgcn.layer_network.default(*call.arguments)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        ctx.spec, ctx.options = call.spec, call.options
+        ctx.spec, ctx.options, ctx.shapes = call.spec, call.options, shapes_of(call.graph)
         ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
         statistics = list(call.statistics)[: ctx.num_statistics]
         ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
@@ -143,6 +144,7 @@ class _Network(torch.autograd.Function):
         saved, *rest = ctx.saved_tensors
         num_tensors = len(BondGraph._fields)
         graph, seed, statistics = rest[:num_tensors], rest[num_tensors], rest[num_tensors + 1 : num_tensors + 1 + ctx.num_statistics]
+        expect_shapes("layer_network", graph, ctx.shapes)
         grad_x, grad_bonds = ctx.needs_input_grad[1:3]
         found_x, found_bonds, found = torch.ops.molgcn.layer_network_backward.default(
             grad_pooled,

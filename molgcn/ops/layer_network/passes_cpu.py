@@ -13,6 +13,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.errors import UserError
+from molgcn.ops.expect import aligned
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
@@ -156,8 +157,8 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
     check_backward(grad_pooled, saved, saved_numbers(call), call)
     grad_bonds = grad_bonds and call.spec.edge_channels is not None
     gradients = empty_gradients(call, grad_x, grad_bonds)
-    saved = saved.contiguous() if saved.data_ptr() % _ALIGNMENT == 0 else saved.clone()
-    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved, gradients=gradients)
+    saved, grad_pooled = aligned(saved, _ALIGNMENT), grad_pooled.contiguous()
+    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled, saved, gradients=gradients)
     return gradients
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
+from molgcn.ops.expect import aligned
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -135,7 +136,7 @@ def _forward(*args: Any) -> Outputs:
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _prepared(LayerNetworkCall.of(*args))
     check_backward(grad_pooled, saved, _saved_numbers(call), call)
-    return engine.backward(call, grad_pooled, saved, _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
+    return engine.backward(call, aligned(grad_pooled), aligned(saved), _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
 
 
 def _saved_numbers(call: LayerNetworkCall) -> int:
@@ -147,7 +148,7 @@ def _steps_of(call: LayerNetworkCall) -> StepsOf:
 
 
 def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
-    """Return the call with its tensors in the form that kernels read: contiguous, and aligned to 16 bytes.
+    """Return the call with its tensors in the form that kernels read: contiguous, and values aligned to 16 bytes.
 
     Raises:
         UserError: If the kernels do not compute in the dtype of x.
@@ -155,15 +156,9 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
     dtype = call.graph.x.dtype
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
-    graph = call.graph._replace(**{name: _aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
-    parameters, statistics = ([_aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
+    graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
+    parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
     return call._replace(graph=graph, parameters=parameters, statistics=statistics)
-
-
-def _aligned(tensor: Tensor) -> Tensor:
-    """Return the tensor contiguous and aligned to 16 bytes."""
-    tensor = tensor.contiguous()
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 register_saved_numbers("cuda", _saved_numbers)
