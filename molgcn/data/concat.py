@@ -48,7 +48,7 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
     for array in ARRAYS:
         if array.table is not None:
             joined[array.name], joined[array.table] = _concat_features(parts, array.name, array.table)
-    return replace(first, **joined, skipped=[row for part in parts for row in part.skipped], files=())
+    return replace(first, **joined, skipped=[row for part in parts for row in part.skipped], files=(), num_rows=None)
 
 
 class Gathered:

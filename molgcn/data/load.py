@@ -107,7 +107,9 @@ def split_molecules(
     Raises:
         UserError: for the same reasons as :func:`load_dataset`.
     """
-    splits = make_split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
+    splits = (
+        make_split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules, str(saved), source.title)
+    )
     if config.calibration_fraction and CALIBRATION not in splits:  # a split file may name a calibration part
         groups = first_copies(molecules.hashes) if config.group_duplicates and molecules.hashes is not None else None
         splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
@@ -221,7 +223,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     if raw.descriptors is not None:
         molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
     molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
-    molecules = replace(molecules, files=raw.files)
+    molecules = replace(molecules, files=raw.files, num_rows=raw.num_rows)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title, config.standardize)

@@ -58,6 +58,7 @@ class PackedMolecules:
         component: uint8 [N], the component of its row to which each atom belongs (:mod:`molgcn.data.components`), or None.
         leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`). N and E then count what is left.
         files: name and first row of each file, for a set that was read from several files. Else empty.
+        num_rows: number of rows of the whole source, or None where it is not known.
     """
 
     node_ptr: np.ndarray
@@ -86,6 +87,7 @@ class PackedMolecules:
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
     files: tuple[tuple[str, int], ...] = ()
+    num_rows: int | None = None
 
     @classmethod
     def from_arrays(

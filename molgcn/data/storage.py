@@ -51,6 +51,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
             "descriptor_names": list(molecules.descriptor_names),
             "skipped": [asdict(row) for row in molecules.skipped],
             "files": [[name, start] for name, start in molecules.files],
+            "num_rows": molecules.num_rows,
         }
         with open(temporary / "meta.json", "w") as file:
             json.dump(meta | {"checksum": _meta_checksum(meta)}, file)
@@ -91,6 +92,7 @@ def load_packed(folder: Path) -> PackedMolecules:
             features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
             files=tuple((str(name), int(start)) for name, start in meta["files"]),
+            num_rows=meta["num_rows"],
         )
         check_arrays(molecules)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -96,7 +96,7 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
                 f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "
                 "does not apply. Restore it, or evaluate the file as it is now with dataset.path=<file>."
             )
-    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules.rows, split_file), source.title, data_hash)
+    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules, split_file, source.title), source.title, data_hash)
 
 
 def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
@@ -178,5 +178,5 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
             )
     parts = {"all": np.arange(len(molecules))}
     if given.split_file is not None:
-        parts = rows_to_split(load_split(given.split_file), molecules.rows, given.split_file)
+        parts = rows_to_split(load_split(given.split_file), molecules, given.split_file, source.title)
     return EvaluationData(molecules, parts, source.title, data_hash)

@@ -116,5 +116,5 @@ def load_models(config: Config, folder: Path) -> Models:
     checkpoints = [best_checkpoint(training) or training for training in trainings]
     modules = [load_module(checkpoint, config.backend, device) for checkpoint in checkpoints]
     files = [training / "splits.json" for training in trainings]
-    splits = [rows_to_split(load_split(file), molecules.rows, str(file)) for file in files]
+    splits = [rows_to_split(load_split(file), molecules, str(file), source.title) for file in files]
     return Models(modules, checkpoints, splits, molecules, source.title, data_hash)

@@ -12,13 +12,13 @@ from molgcn.comparison.forest import check_forest
 from molgcn.config.run import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
-from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.datamodule import MoleculeDataModule, load_molecules_once
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.calibrating import check_calibration
-from molgcn.training.compatible import check_goes_on
+from molgcn.training.compatible import check_data, check_goes_on
 from molgcn.training.module import MoleculeModule
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.trainer import DOUBLE, check_validates
@@ -33,8 +33,10 @@ def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
         split: The file of a saved split, which a resumed run keeps: another version might draw another one. None draws a split.
 
     Raises:
-        UserError: If the data cannot be used, or an option needs a part that it does not have.
+        UserError: If the data cannot be used, an option needs a part that it does not have, or a resumed run's data has changed.
     """
+    if split is not None:
+        check_data(load_molecules_once(config.dataset)[2], split.parent)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, split)
@@ -88,7 +90,7 @@ def load_weights(module: MoleculeModule, data: MoleculeDataModule, folder: Path,
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if resumed is not None:
-        check_goes_on(module, data.dataset.data_hash, resumed, folder)
+        check_goes_on(module, resumed, folder)
     elif config.ckpt_path is not None:
         start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
     check_calibration(config.training, module.task, data.dataset)

@@ -74,12 +74,11 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     yield "ckpt_path", config.ckpt_path, "it has left the weights behind that it started from"
 
 
-def check_goes_on(module: MoleculeModule, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
-    """Refuse, before anything is written, a checkpoint, data or number of epochs with which a run cannot go on.
+def check_goes_on(module: MoleculeModule, checkpoint: dict[str, Any], folder: Path) -> None:
+    """Refuse, before anything is written, a checkpoint or number of epochs with which a run cannot go on.
 
     Args:
         module: the module of the run that goes on, with its configuration.
-        data_hash: the hash of its data.
         checkpoint: the checkpoint from which it goes on.
         folder: the folder of the run.
 
@@ -91,7 +90,6 @@ def check_goes_on(module: MoleculeModule, data_hash: str, checkpoint: dict[str, 
             f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, without which a run cannot go on. Restore the file that "
             f"the run wrote, or start a new run from the weights with {_start_from_weights(folder)}."
         )
-    check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
     _check_average(module, checkpoint, folder)
     _check_log(checkpoint["metrics_csv_size"], folder)

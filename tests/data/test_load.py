@@ -54,9 +54,7 @@ def test_csv_with_missing_values(table, tmp_path, name, caplog):
     assert np.diff(molecules.node_ptr).max() == 200
     assert np.diff(molecules.edge_ptr).min() == 0
     assert "12 molecules packed" in caplog.text
-    assert (
-        "1 molecule repeats another one as features=general sees them (1 group); in 1 group labels disagree: y by up to 7" in caplog.text
-    )
+    assert "1 molecule repeats another one as features=general sees them (1 group); in 1 group labels disagree: y by up to 7" in caplog.text
 
 
 def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
@@ -69,6 +67,28 @@ def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
     for part in first.splits:
         np.testing.assert_array_equal(first.splits[part], second.splits[part])
     assert len(list((tmp_path / "cache" / "packed").glob("csv-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "3 rows that are not in the set: 3 were left out as unreadable"),
+        ({"duplicates": "first"}, "4 rows that are not in the set: 3 were left out as unreadable or unusable, 1 are outside"),
+        ({"subset": 12}, "3 rows that are not in the set: 3 were left out"),
+    ],
+)
+def test_a_split_file_may_name_any_row_of_the_file_and_none_beyond(table, tmp_path, caplog, options, said):
+    """Rows are counted through the whole file, whatever becomes of them, also where the set comes from the cache."""
+    path = table([*SMILES[:9], "CCO", "oops", "c1cc"], bad=(0, "C(C,0.5,0,train"))
+    read = config(path, tmp_path, on_error="skip", split="file", split_file=str(tmp_path / "split.json"), **options)
+    for _ in range(2):
+        (tmp_path / "split.json").write_text('{"train": [0, 1, 2, 3, 4, 5, 6], "val": [9], "test": [7, 10, 11]}')
+        caplog.clear()
+        assert load_dataset(read).molecules.num_rows == 12
+        assert said in caplog.text
+        (tmp_path / "split.json").write_text('{"train": [0, 1, 2, 3, 4, 5, 6], "val": [8], "test": [7, 12]}')
+        with pytest.raises(UserError, match=r"names 1 row beyond .*x\.csv, such as row 12 in test: it has 12 rows, counted from 0"):
+            load_dataset(read)
 
 
 def test_the_hash_follows_content_and_options(table, tmp_path):

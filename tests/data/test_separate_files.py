@@ -47,6 +47,12 @@ def test_each_file_is_a_part(files, tmp_path):
     assert len(list((tmp_path / "cache" / "packed").glob("csv-*"))) == 1
 
 
+def test_all_rows_of_all_files_are_counted(files):
+    loaded = load_dataset(files(val=["CCCCC", "oops"], test=["CCS", "C(C"], on_error="skip"))
+    assert rows_of(loaded) == {"train": [*range(12)], "val": [12], "test": [14]}
+    assert loaded.molecules.num_rows == 16
+
+
 def test_the_hash_follows_every_file_and_no_name(files, tmp_path):
     first = load_dataset(files(val=["CCCCC"], test=["CCS"]))
     hashes = {

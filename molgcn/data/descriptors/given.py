@@ -34,9 +34,11 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
         raise UserError(f"dataset.descriptors={list(names)} names columns, which {title} does not have. Use dataset=csv with a table.")
     if config.descriptors_path is not None:
         more, values = read_descriptors(Path(config.descriptors_path).expanduser())
-        count = len(raw.items) + len(raw.left_out)
-        if len(values) != count:
-            raise UserError(f"dataset.descriptors_path={config.descriptors_path} has {len(values):,} rows, but {title} has {count:,}.")
+        if len(values) != raw.num_rows:
+            raise UserError(
+                f"dataset.descriptors_path={config.descriptors_path} has {len(values):,} rows, but {title} has {raw.num_rows:,}. Give "
+                "a row of descriptors for each row of the data, also for those that are left out."
+            )
         values = values[raw.rows]
         raw = replace(raw, descriptors=values if raw.descriptors is None else np.concatenate([raw.descriptors, values], axis=1))
         names += more

@@ -29,6 +29,7 @@ class RawMolecules:
         files: name and first row of each file of a source of several files, else empty.
         components: the k columns of SMILES of a source whose rows are several molecules, else empty. `items` are then the SMILES of each
             row joined by dots.
+        num_rows: number of rows of the whole source. Default: the last row of `rows` and `left_out`, and all before it.
     """
 
     items: Sequence[str]
@@ -42,6 +43,11 @@ class RawMolecules:
     descriptors: np.ndarray | None = None
     files: tuple[tuple[str, int], ...] = ()
     components: Sequence[Sequence[str]] = ()
+    num_rows: int = 0
+
+    def __post_init__(self) -> None:
+        """Count the rows where that was not done."""
+        self.num_rows = max(self.num_rows, int(self.rows.max(initial=-1)) + 1, *(skipped.row + 1 for skipped in self.left_out), 0)
 
     def take(self, places: np.ndarray) -> RawMolecules:
         """Return the rows at `places`, int64 [m]."""

@@ -59,8 +59,7 @@ def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecul
     kinds = {part.kind: name for part, name in zip(parts, names, strict=True)}
     if len(kinds) > 1:
         raise UserError(f"{' and '.join(kinds.values())} are files of different kinds ({', '.join(kinds)}). Give files of one kind.")
-    counts = [1 + max(part.rows.max(initial=-1), *(skipped.row for skipped in part.left_out), -1) for part in parts]
-    starts = [0, *accumulate(counts)][:-1]
+    starts = [0, *accumulate(part.num_rows for part in parts)][:-1]
     bounded = any(part.bounds is not None for part in parts)
     return RawMolecules(
         items=PackedStrings.from_strings(chain.from_iterable(part.items for part in parts)),

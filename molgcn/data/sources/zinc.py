@@ -194,4 +194,4 @@ def _read(files: Files, config: DatasetConfig) -> RawMolecules:
             rows = np.sort(np.random.default_rng(config.split_seed).choice(len(smiles), 12_000, replace=False))
         else:
             rows = np.sort(np.concatenate(list(_parts(files, config).values())))
-    return RawMolecules([smiles[row] for row in rows], rows, label=TARGET)
+    return RawMolecules([smiles[row] for row in rows], rows, label=TARGET, num_rows=len(smiles))

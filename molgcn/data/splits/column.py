@@ -37,5 +37,5 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
             )
         names.append(_SPELLINGS.get(text, ""))
     split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}
-    check_split(split, len(names), f"column '{column}'")
+    check_split(split, np.arange(len(names)), f"column '{column}'")
     return split

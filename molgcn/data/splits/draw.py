@@ -44,13 +44,13 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
     if config.split == "file":
         if config.split_file is None:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return rows_to_split(load_split(config.split_file), molecules.rows, config.split_file)
+        return rows_to_split(load_split(config.split_file), molecules, config.split_file, source.title)
     if config.split == "column":
         return column_split(whole_column(source, config), str(config.split_column), molecules.rows)
     if config.split == "benchmark":
         if source.benchmark is None:
             raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
-        return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+        return rows_to_split(source.benchmark(), molecules, f"{source.title}'s benchmark", source.title)
     if config.split == "cv":
         return draw_fold(molecules, source, config)
     if molecules.files:

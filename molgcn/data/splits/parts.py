@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 PARTS = ("train", "val", "test")
 CALIBRATION = "calibration"  # a fourth part that a split may have
@@ -28,31 +28,27 @@ def as_split(placed: np.ndarray) -> Split:
     return {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
 
 
-def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
+def check_split(split: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> None:
     """Check a split that was read. Validation and test may be empty.
 
     Args:
-        split: the indices of each part's molecules.
-        num_molecules: the number of molecules of the set.
+        split: the positions of each part's molecules in the set.
+        rows: int [M], source row of each molecule of the set, for messages.
         source: the name of the file or column, for messages.
 
     Raises:
-        UserError: when training is empty, an index is out of range, or two parts share a molecule.
+        UserError: when training is empty, or a molecule is named twice.
     """
     if len(split["train"]) == 0:
         raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
-    for part in parts_of(split):
-        indices = split[part]
-        if len(indices) and (indices.min() < 0 or indices.max() >= num_molecules):
-            raise UserError(f"The split from {source} names a molecule beyond the {num_molecules} of the set, in {part}.")
     together = np.concatenate([split[part] for part in parts_of(split)])
     values, counts = np.unique(together, return_counts=True)
     if counts.max() > 1:
         twice = int(values[counts > 1][0])
         where = [part for part in parts_of(split) if twice in split[part]]
         raise UserError(
-            f"The split from {source} has {int((counts > 1).sum())} molecules more than once, the first at position "
-            f"{twice} ({' and '.join(where)}). Parts may not overlap."
+            f"The split from {source} names {counted(int((counts > 1).sum()), 'row')} more than once, the first is row {rows[twice]} "
+            f"({' and '.join(where)}). Name each row once."
         )
 
 

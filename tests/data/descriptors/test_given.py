@@ -53,7 +53,7 @@ def test_a_row_without_one_is_named_or_left_out(tmp_path, value, what):
 
 
 def test_files_and_keys_that_do_not_fit(tmp_path, npz):
-    with pytest.raises(UserError, match=r"12 rows, but .*a\.csv has 11"):
+    with pytest.raises(UserError, match=r"12 rows, but .*a\.csv has 11\. Give a row of descriptors for each row"):
         load_molecules(config(tmp_path, ROWS[:-1], descriptors_path=npz))
     with pytest.raises(UserError, match=r"no column 'pH' \(dataset.descriptors\). Did you mean 'ph'"):
         load_molecules(config(tmp_path, descriptors=["pH"]))

@@ -48,6 +48,7 @@ def test_the_three_lists_are_the_split(three_lists, tmp_path):
 def test_12k_are_the_lines_of_the_index_files(three_lists, tmp_path):
     loaded = load(three_lists, tmp_path, subset="12k")
     assert rows_of(loaded) == {"train": [3, 7, 11], "val": [20, 24], "test": [26]}
+    assert loaded.molecules.num_rows == 30
     assert list(loaded.molecules.smiles) == [SMILES[i] for i in (3, 7, 11, 20, 24, 26)]
 
 
@@ -165,6 +166,7 @@ def test_the_whole_download_from_a_local_mirror(three_lists, tmp_path, monkeypat
         server.shutdown()
         server.server_close()
     assert rows_of(loaded) == {"train": [3, 7, 11], "val": [20, 24], "test": [26]}
+    assert loaded.molecules.num_rows == 30
     assert load(None, tmp_path, subset="12k").data_hash == loaded.data_hash
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from split_sets import set_of
 
 from molgcn.data.splits.calibration import cut_calibration
 from molgcn.data.splits.parts import CALIBRATION, PARTS
@@ -44,11 +45,11 @@ def test_a_saved_split_names_it(tmp_path):
     rows = np.arange(20) * 3
     cut = cut_calibration(random_split(20), 0.25, 0)
     save_split(tmp_path / "splits.json", cut, rows)
-    found = rows_to_split(load_split(tmp_path / "splits.json"), rows, "x")
+    found = rows_to_split(load_split(tmp_path / "splits.json"), set_of(rows), "x", "x.csv")
     assert {part: found[part].tolist() for part in found} == {part: cut[part].tolist() for part in cut}
 
 
 def test_it_may_not_overlap_with_another_part():
     split = {"train": np.array([0, 1]), "val": np.array([2]), "test": np.array([3]), CALIBRATION: np.array([1])}
     with pytest.raises(UserError, match="train and calibration"):
-        rows_to_split(split, np.arange(4), "x")
+        rows_to_split(split, set_of(range(4)), "x", "x.csv")

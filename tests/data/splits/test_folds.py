@@ -22,7 +22,7 @@ def test_every_group_is_held_out_once_and_as_a_whole(groups, folds, seed):
     splits = [split(groups, folds, fold, validation=0.5, seed=seed) for fold in range(folds)]
     assert np.sort(np.concatenate([one["test"] for one in splits])).tolist() == list(range(len(groups)))
     for one in splits:
-        check_split(one, len(groups), "a fold")
+        check_split(one, np.arange(len(groups)), "a fold")
         assert sum(len(one[part]) for part in PARTS) == len(groups)
         places = {
             group: {part for part in PARTS if np.isin(one[part], np.flatnonzero(np.array(groups) == group)).any()} for group in groups

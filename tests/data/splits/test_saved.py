@@ -2,7 +2,7 @@ import os
 
 import numpy as np
 import pytest
-from split_sets import as_sets
+from split_sets import as_sets, set_of
 
 from molgcn.data.splits.parts import PARTS
 from molgcn.data.splits.random import random_split
@@ -15,10 +15,10 @@ def test_a_saved_split_is_found_again_by_rows(tmp_path):
     rows = np.array([2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
     split = random_split(10)
     save_split(tmp_path / "splits.json", split, rows)
-    assert as_sets(rows_to_split(load_split(tmp_path / "splits.json"), rows, "x")) == as_sets(split)
+    assert as_sets(rows_to_split(load_split(tmp_path / "splits.json"), set_of(rows), "x", "x.csv")) == as_sets(split)
     assert os.listdir(tmp_path) == ["splits.json"]
     shuffled = np.random.default_rng(0).permutation(10)
-    found = rows_to_split(load_split(tmp_path / "splits.json"), rows[shuffled], "x")
+    found = rows_to_split(load_split(tmp_path / "splits.json"), set_of(rows[shuffled]), "x", "x.csv")
     assert {part: set(rows[shuffled][found[part]].tolist()) for part in PARTS} == {part: set(rows[split[part]].tolist()) for part in PARTS}
 
 
@@ -48,5 +48,5 @@ def test_a_part_that_is_not_named_is_empty(tmp_path):
     path.write_text('{"train": [1, 2], "test": [0]}')
     split = load_split(path)
     assert {part: rows.tolist() for part, rows in split.items()} == {"train": [1, 2], "val": [], "test": [0]}
-    save_split(path, rows_to_split(split, np.arange(3), "x"), np.arange(3))
+    save_split(path, rows_to_split(split, set_of(range(3)), "x", "x.csv"), np.arange(3))
     assert as_sets(load_split(path)) == as_sets(split)
