@@ -3,6 +3,8 @@
 import csv
 import json
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -191,17 +193,52 @@ def test_evaluate_on_its_own_data_and_on_another_file(run, folder, tmp_path):
         )
 
 
-@pytest.mark.parametrize("ending", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
-def test_an_exported_network_takes_them_as_they_are(run, tmp_path, ending):
-    assert export(ExportConfig(str(run.folder), str(tmp_path / f"m.{ending}"))) < 1e-5
-    if ending == "pt2":
-        extra = {METADATA: ""}
-        program = torch.export.load(tmp_path / "m.pt2", extra_files=extra).module()
-        assert json.loads(json.loads(extra[METADATA])["descriptor_names"])[:3] == ["temperature", "ph", "x_0"]
-        module = load_module(run.folder)
-        batch = load_molecules(module.config.dataset)[0].batch([4, 2, 9])
-        found = program(batch.x, batch.edge_index, batch.batch, descriptors=batch.descriptors)
-        torch.testing.assert_close(found.double(), module(batch), rtol=1e-5, atol=1e-5)
+def test_an_exported_network_takes_them_as_they_are(run, tmp_path):
+    assert export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2"))) < 1e-5
+    extra = {METADATA: ""}
+    program = torch.export.load(tmp_path / "m.pt2", extra_files=extra).module()
+    assert json.loads(json.loads(extra[METADATA])["descriptor_names"])[:3] == ["temperature", "ph", "x_0"]
+    module = load_module(run.folder)
+    batch = load_molecules(module.config.dataset)[0].batch([4, 2, 9])
+    found = program(batch.x, batch.edge_index, batch.batch, descriptors=batch.descriptors)
+    torch.testing.assert_close(found.double(), module(batch), rtol=1e-5, atol=1e-5)
+
+
+OTHER_PROGRAM = """
+import json, sys
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+about = session.get_modelmeta().custom_metadata_map
+with np.load(sys.argv[2]) as file:
+    given = dict(file)
+columns = [given["names"].tolist().index(name) for name in json.loads(about["descriptor_names"])]
+given["descriptors"] = given["descriptors"][:, columns]
+found = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})[0]
+assert not {"torch", "molgcn", "rdkit"} & set(sys.modules)
+print(json.dumps({"columns": json.loads(about["outputs"]), "values": found.tolist()}))
+"""
+
+
+@pytest.mark.slow
+def test_another_program_predicts_the_same_with_onnxruntime_alone(run, folder, tmp_path):
+    """Descriptors come as they are, in the order of the metadata's names: the file scales them."""
+    export(ExportConfig(str(run.folder), str(tmp_path / "m.onnx")))
+    predict(options(run, folder, output=str(tmp_path / "p.csv")))
+    molecules, *_ = load_molecules(load_module(run.folder).config.dataset)
+    order = np.random.default_rng(0).permutation(len(molecules.descriptor_names))
+    for rows in ([3], range(COUNT)):
+        batch = molecules.batch(list(rows))
+        arrays = {name: getattr(batch, name).numpy() for name in ("x", "edge_index", "batch")}
+        names, values = np.array(molecules.descriptor_names)[order], batch.descriptors.numpy()[:, order]
+        np.savez(tmp_path / "in.npz", names=names, descriptors=values, **arrays)
+        command = [sys.executable, "-I", "-c", OTHER_PROGRAM, str(tmp_path / "m.onnx"), str(tmp_path / "in.npz")]
+        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        assert found["columns"] == ["y predicted"]
+        written = predicted(tmp_path / "p.csv")
+        np.testing.assert_allclose(
+            np.array(found["values"])[:, 0], [float(written[row]["y predicted"]) for row in rows], rtol=1e-5, atol=1e-5
+        )
 
 
 def test_another_rdkit_is_said_when_the_checkpoint_opens(run, folder, tmp_path, caplog):
