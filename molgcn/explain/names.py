@@ -42,7 +42,8 @@ class DescriptorGroups:
             for generator in wanted.generators:
                 sizes[".".join(filter(None, (component, generator)))] = len(generated_names([generator]))
         ends = np.cumsum([*sizes.values()]).tolist()
-        return cls(tuple(names), {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True) if size})
+        places = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+        return cls(tuple(names), {names[place.start] if sizes[name] == 1 else name: place for name, place in places.items() if sizes[name]})
 
     def count(self, group: str) -> int:
         """Return the number of descriptors in a group, 0 where there is no such group."""
@@ -62,17 +63,20 @@ class DescriptorGroups:
 
         Returns:
             By name of the group, the contributions of those of its descriptors that are among the largest, the largest first, by name
-            without that of the group.
+            without that of the group. A group of one descriptor has none, as it has its name.
         """
         order = np.argsort(-np.abs(found.descriptors), kind="stable")[:count].tolist()
         return {
-            group: {
-                self.names[place].removeprefix(f"{group}_"): float(found.descriptors[place])
-                for place in order
-                if places.start <= place < places.stop
-            }
-            for group, places in self.places.items()
+            group: {_short(self.names[place], group): float(found.descriptors[place]) for place in order if start <= place < end}
+            for group, (start, end) in ((group, (places.start, places.stop)) for group, places in self.places.items())
+            if end - start > 1
         }
+
+
+def _short(name: str, group: str) -> str:
+    """Return the name of a descriptor without that of its group, as in SlogP_VSA3, or with its generator where only a number is left."""
+    short = name.removeprefix(f"{group}_")
+    return f"{group.rpartition('.')[2]}_{short}" if short.isdigit() else short
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,18 @@ import re
 import shutil
 from collections import defaultdict
 
+import numpy as np
 import pytest
 import torch
 from rdkit import Chem
 
 from molgcn.config.run import Config, parse
+from molgcn.data.descriptors.generators import generated_names
 from molgcn.explain.command import explain
 from molgcn.explain.config import ExplainConfig
+from molgcn.explain.contributions import Contributions
 from molgcn.explain.names import DescriptorGroups, name_column
+from molgcn.explain.page import Bar, bars_of
 from molgcn.explain.shares import shares_of, small_share
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.training.train import train
@@ -119,9 +123,28 @@ def test_descriptors_form_groups_by_where_they_come_from(components):
     groups = DescriptorGroups.of(names, DescriptorInput(("t", "ph"), ("t", "ph", "x_0"), ("maccs",)), components)
     assert {name: [*names[places]] for name, places in groups.places.items()} == {
         "columns": ["t", "ph"],
-        "file": ["x_0"],
+        "x_0": ["x_0"],
         **{f"{one}.maccs" if one else "maccs": [name for name in generated if name.startswith(one)] for one in components or [""]},
     }
+
+
+def test_the_largest_descriptors_have_their_short_names():
+    names = ["ph", *generated_names(["physchem", "maccs"])]
+    groups = DescriptorGroups.of(names, DescriptorInput(("ph",), ("ph",), ("physchem", "maccs")), ())
+    values = np.zeros(len(names))
+    values[[0, names.index("physchem_exactmw"), names.index("maccs_17"), names.index("maccs_3"), names.index("physchem_amw")]] = (
+        9,
+        -3,
+        1,
+        -2,
+        0.5,
+    )
+    found = Contributions(np.ones(1), np.zeros(0), np.zeros((0, 2), int), values, 1.0, 0.0)
+    assert groups.largest(found, 3) == {"physchem": {"exactmw": -3}, "maccs": {"maccs_3": -2}}
+    assert bars_of(found, groups) == [
+        *[Bar("atoms and bonds", 1), Bar("ph", 9), Bar("physchem", -2.5), Bar("exactmw", -3, True), Bar("amw", 0.5, True)],
+        *[Bar("119 others", 0, True), Bar("maccs", -1), Bar("maccs_3", -2, True), Bar("maccs_17", 1, True), Bar("164 others", 0, True)],
+    ]
 
 
 @pytest.mark.parametrize(
