@@ -241,7 +241,7 @@ def featurize_chunk(
 def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], Read]:
     """Return the function that reads items of a kind for a featuriser, see :func:`molgcn.data.standardize.item_reader`."""
     hydrogens = "implicit" if featurizer.keeps_isotopes else "counted"
-    if featurizer.hydrogens == "explicit" and kind in ("molblock", "mol") and standardize == "none":
+    if featurizer.hydrogens == "explicit" and kind == "molblock" and standardize == "none":
         hydrogens = "explicit"
     return item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
 
