@@ -24,6 +24,7 @@ from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
+from molgcn.data.label_counts import report_labels
 from molgcn.data.molecules import READING
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import Files, file_and_row
@@ -115,6 +116,7 @@ def split_molecules(
         splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
     unused = len(molecules) - sum(map(len, splits.values()))
     log.info("%s: %s, unused %s", source.title, ", ".join(f"{IN_WORDS[part]} {len(splits[part]):,}" for part in splits), f"{unused:,}")
+    report_labels(molecules, splits, source.title)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
     molecules = weighed(molecules, splits["train"])

@@ -20,6 +20,7 @@ from molgcn.comparison.table import results_table
 from molgcn.config.overrides import as_typed
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured
+from molgcn.data.label_counts import report_labels
 from molgcn.data.load import write_skipped
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
@@ -89,6 +90,7 @@ def run(config: EvaluateConfig) -> Evaluation:
     trained_on = count_trained_on(models.trainings, data.molecules, parts)
     known = _warn_of_known(trained_on, parts, models, own_split=own and config.dataset.split_file is None)
     task.check(data.molecules.targets, RowNames.of(data.molecules))
+    report_labels(data.molecules, parts, data.title)
 
     folder = _output_folder(config, own, models.run or models.checkpoint.parent)
     metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder)
