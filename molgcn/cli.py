@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, search_path, values_of
+from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_texts, search_path, values_of
 from molgcn.errors import UserError
 from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.process.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
@@ -97,7 +97,7 @@ def run_app(
     arguments = sys.argv[1:]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions reach us, and a real bug shows its whole traceback
     try:
-        arguments, presets = own_presets(quote_paths(arguments))
+        arguments, presets = own_presets(quote_texts(arguments))
         if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
             check_overrides(arguments, conf, config_name, [*others, *presets])
         if prepare is not None:

@@ -19,8 +19,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from molgcn.errors import UserError
+from molgcn.files.mapping_text import read_mapping, typed_mapping
 
 _TEXT_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output", "molecule")
+_COLUMN_KEYS = ("monitor", "objective", "weights", "split_column", "smiles", "target")
+_MAPPING_KEYS = ("tasks", "transforms", "units", "labels", "task_weights")
 _BEFORE_DOLLAR, _ESCAPED_DOLLAR = re.compile(r"(\\*)\$\{"), re.compile(r"((?:\\\\)*)\\\$\{")
 _PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
 _NAMED_ONCE = ("ckpt", "input", "molecule")
@@ -30,11 +33,12 @@ _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath") 
 _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
-def quote_paths(arguments: Sequence[str]) -> list[str]:
-    """Quote the values of keys that hold paths or SMILES, where they have signs that Hydra's grammar would interpret.
+def quote_texts(arguments: Sequence[str]) -> list[str]:
+    """Quote the values of keys that hold paths, SMILES, columns or mappings by column, where Hydra's grammar would interpret signs in them.
 
     Such signs are spaces, commas, parentheses and `=`. A value with `${` is not quoted unless it is the name of an existing file. The same
-    holds for a value with commas under --multirun, where they separate several paths.
+    holds for a value with commas under --multirun, where they separate several values. A quoted mapping is read by
+    :func:`molgcn.files.mapping_text.read_mapping`.
     """
     multirun = any(argument in ("--multirun", "-m") for argument in arguments)
     return [_quote(argument, multirun) for argument in arguments]
@@ -42,7 +46,12 @@ def quote_paths(arguments: Sequence[str]) -> list[str]:
 
 def _quote(argument: str, multirun: bool) -> str:
     key, separator, value = argument.partition("=")
-    if argument.startswith("-") or not separator or key.rsplit(".", 1)[-1] not in _TEXT_KEYS:
+    name = key.rsplit(".", 1)[-1]
+    if argument.startswith("-") or not separator or name not in (*_TEXT_KEYS, *_COLUMN_KEYS, *_MAPPING_KEYS):
+        return argument
+    if name in _MAPPING_KEYS:
+        return f"{key}={quote(value)}" if read_mapping(value) is not None and not _is_parsed(argument) else argument
+    if name in _COLUMN_KEYS and value.startswith("["):  # a list of columns
         return argument
     value = os.path.expanduser(value)  # no shell replaces ~ behind a =
     quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]
@@ -50,6 +59,14 @@ def _quote(argument: str, multirun: bool) -> str:
     if quoted or _PLAIN.fullmatch(value) or (more_than_text and not os.path.exists(value)):
         return f"{key}={value}"
     return f"{key}={quote(value)}"
+
+
+def _is_parsed(argument: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(argument)
+    except HydraException:
+        return False
+    return True
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -135,7 +152,7 @@ def quote(text: str) -> str:
 
 
 def as_typed(key: str, path: Path) -> str:
-    """Return `key=<path>` as it is typed in a shell, for messages. :func:`quote_paths` quotes it for Hydra."""
+    """Return `key=<path>` as it is typed in a shell, for messages. :func:`quote_texts` quotes it for Hydra."""
     return shlex.quote(f"{key}={path}")
 
 
@@ -160,15 +177,26 @@ def parse_override(argument: str) -> Override:
             raise UserError(f"'{argument}' is not understood. Expected key=value, as in the examples that `--help` shows.") from None
         signs = "holds spaces, commas, parentheses, brackets, quotes, '=' or letters beyond ASCII."
         if value.startswith("["):
-            example = ", ".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
+            items = ", ".join(_in_quotes(item.strip()) for item in value.strip("[]").split(","))
             raise UserError(
                 f"The value of {key} is not understood: {value}. Quote each text of the list for Hydra, and all for the shell, as in "
-                f"'{key}=[{example}]', when it {signs}"
+                f"{shlex.quote(f'{key}=[{items}]')}, when it {signs}"
             ) from None
+        if key.rsplit(".", 1)[-1] in _MAPPING_KEYS:
+            pairs = [item.partition(":") for item in value.strip("{}").split(",")]
+            example = typed_mapping(key, {name.strip("\"' "): one.strip("\"' ") for name, _, one in pairs})
+            raise UserError(
+                f"The value of {key} is not understood: {value}. Expected a mapping by column, with names in double quotes where they hold "
+                f"spaces, commas, brackets, quotes or colons, as in {example}."
+            ) from None
+        quoted = shlex.quote(f"{key}={quote(value)}")
         raise UserError(
-            f"The value of {key} is not understood: {value}. Quote it for both the shell and Hydra, as in \"{key}='{value}'\", when it "
-            f"{signs}"
+            f"The value of {key} is not understood: {value}. Quote it for both the shell and Hydra, as in {quoted}, when it {signs}"
         ) from None
+
+
+def _in_quotes(text: str) -> str:
+    return quote(text) if re.search(r'["\\$]', text) else f'"{text}"'
 
 
 def _groups_of(config_name: str, folders: Sequence[Path]) -> set[str]:

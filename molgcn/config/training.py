@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from molgcn.data.column_names import ColumnName
+from molgcn.data.column_names import ByColumn
 from molgcn.errors import require, shown
 
 CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
@@ -24,7 +24,7 @@ class TrainingConfig:
     quantile_alpha: float = 0.1
     focal_gamma: float = 2.0
     class_weights: Literal["balanced"] | None = None
-    task_weights: dict[ColumnName, float] | None = None
+    task_weights: ByColumn[float] | None = None
     monitor: str = "val/loss"
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1

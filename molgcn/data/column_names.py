@@ -1,10 +1,14 @@
-"""Types for names of columns that come from a command line or YAML."""
+"""Types for names of columns that come from a command line or YAML, and for mappings by column."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator
+
+from molgcn.files.mapping_text import read_mapping
+
+T = TypeVar("T")
 
 
 def _as_name(value: object) -> object:
@@ -28,9 +32,15 @@ def as_one_or_several(value: Any) -> Any:
     return names[0] if isinstance(names, list) and len(names) == 1 else names
 
 
+def _as_mapping(value: object) -> object:
+    found = read_mapping(value) if isinstance(value, str) else None
+    return value if found is None else found
+
+
 # YAML and Hydra turn a name such as 1 into a number, and a single column may be given without brackets
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
 # YAML and Hydra turn the text of a cell such as True or 1 into a boolean or a number
 CellText = Annotated[str, BeforeValidator(_as_text)]
 SmilesColumns = Annotated[str | list[str], BeforeValidator(as_one_or_several)]
 ColumnNames = Annotated[list[str], BeforeValidator(as_names)]
+ByColumn = Annotated[dict[ColumnName, T], BeforeValidator(_as_mapping)]

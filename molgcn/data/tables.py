@@ -14,6 +14,7 @@ from molgcn.data.delimited import Delimited, read_delimited, separator_of
 from molgcn.data.strings import PackedStrings
 from molgcn.data.text import open_text
 from molgcn.errors import UserError, shown
+from molgcn.files.mapping_text import typed_mapping
 
 log = logging.getLogger(__name__)
 
@@ -182,15 +183,9 @@ def _as_classes(column: str, values: Sequence[str]) -> str | None:
         return None
     in_order = sorted(classes, key=lambda word: (word.lower() in _YES, word))
     task = "classification" if len(classes) == 2 else "multiclass"
-    numbered = [*((word, str(number)) for number, word in enumerate(in_order)), *((word, "null") for word in sorted(words - classes))]
-    pairs = ", ".join(f"{_escaped(word)}: {number}" for word, number in numbered)
+    numbered = [*((word, number) for number, word in enumerate(in_order)), *((word, None) for word in sorted(words - classes))]
     missing = ", where null is a missing value" if words > classes else ""
-    return f"If its words are classes, number them: 'dataset.labels={{{_escaped(column)}: {{{pairs}}}}}' (task={task}){missing}."
-
-
-def _escaped(word: str) -> str:
-    """Return a word as it is written in a mapping on the command line."""
-    return re.sub(r"([\\()\[\]{}:=,])", r"\\\1", shown(word))
+    return f"If its words are classes, number them: {typed_mapping('dataset.labels', {column: dict(numbered)})} (task={task}){missing}."
 
 
 def _advice(text: str, comma: bool) -> str:

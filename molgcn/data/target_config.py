@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from molgcn.data.column_names import CellText, ColumnName
+from molgcn.data.column_names import ByColumn, CellText, ColumnName
 from molgcn.errors import UserError, nearest, shown
 
 TASKS = ("regression", "classification", "multiclass")
@@ -30,10 +30,10 @@ class TargetConfig:
         choices: the values that `tasks` and `transforms` may have.
     """
 
-    tasks: dict[ColumnName, str] | None = None
-    transforms: dict[ColumnName, str] | None = None
-    units: dict[ColumnName, CellText] | None = None
-    labels: dict[ColumnName, dict[CellText, int | None]] | None = None
+    tasks: ByColumn[str] | None = None
+    transforms: ByColumn[str] | None = None
+    units: ByColumn[CellText] | None = None
+    labels: ByColumn[dict[CellText, int | None]] | None = None
     bounded: bool = False
     weights: ColumnName | None = None
     sampling: Literal["balanced"] | None = None

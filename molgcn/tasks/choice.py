@@ -12,6 +12,7 @@ import numpy as np
 from molgcn.data.row_names import RowNames
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
+from molgcn.files.mapping_text import typed_mapping
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
 from molgcn.tasks.mixed import Mixed
@@ -101,7 +102,9 @@ def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: 
         UserError: If `task` contradicts `dataset.tasks`, or is mixed and `dataset.tasks` is empty.
     """
     if wanted == Mixed.name and not given:
-        raise UserError("task=mixed needs dataset.tasks={<column>: classification, ...}, which says what each column holds.")
+        found = zip(names[:5], _values(targets[:, :5]), strict=True)
+        example = typed_mapping("dataset.tasks", {name: (Classification if seen <= {0, 1} else Regression).name for name, seen in found})
+        raise UserError(f"task=mixed needs dataset.tasks, which says what columns hold, as in {example}.")
     for name, task in given.items():
         if wanted not in ("auto", Mixed.name, task):
             raise UserError(f"task={wanted} contradicts dataset.tasks, which has {task} for '{shown(name)}'. Leave one of the two out.")

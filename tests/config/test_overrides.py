@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_paths, values_of
+from molgcn.config.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_texts, values_of
 from molgcn.errors import UserError
 from molgcn.resources import resource
 
@@ -19,7 +19,7 @@ PATHS = ["a/b[1]", "a/${x}", "a/\\${x}", "it's ${b", "a b/$x", "{b}", "a\\b", "b
 def test_what_is_printed_means_the_path_when_it_is_typed(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(path).mkdir(parents=True)
-    (typed,) = quote_paths(shlex.split(as_typed("ckpt_path", Path(path))))
+    (typed,) = quote_texts(shlex.split(as_typed("ckpt_path", Path(path))))
     assert compose_config([typed], resource("conf"), "train").ckpt_path == path
     assert values_of("ckpt_path", [typed]) == [path]
 
@@ -30,7 +30,7 @@ def test_a_quoted_text_is_that_text(text):
 
 
 def test_an_interpolation_stays_one_where_no_file_has_its_name(tmp_path):
-    assert quote_paths(["hydra.run.dir=runs/${now:%H}"]) == ["hydra.run.dir=runs/${now:%H}"]
+    assert quote_texts(["hydra.run.dir=runs/${now:%H}"]) == ["hydra.run.dir=runs/${now:%H}"]
 
 
 @pytest.mark.parametrize("app", ["predict", "evaluate", "export"])
@@ -41,11 +41,11 @@ def test_two_checkpoints_are_not_one_of_them(app):
 
 
 def test_quoting(monkeypatch):
-    assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
+    assert quote_texts(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
     monkeypatch.setenv("HOME", "/home/me")
-    assert quote_paths(["hydra.run.dir=~/a", "x=~/a", "ckpt=~nobody1/a"]) == ["hydra.run.dir=/home/me/a", "x=~/a", "ckpt='~nobody1/a'"]
-    assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
-    assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
+    assert quote_texts(["hydra.run.dir=~/a", "x=~/a", "ckpt=~nobody1/a"]) == ["hydra.run.dir=/home/me/a", "x=~/a", "ckpt='~nobody1/a'"]
+    assert quote_texts(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
+    assert quote_texts(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
 
 
 def test_presets_of_ones_own(tmp_path):
@@ -97,7 +97,7 @@ def test_a_list_is_quoted_text_by_text():
 
 @given(st.text(st.sampled_from(list(r"CNOFPSIBrcnosl[]()=#$:/\.@+-%0123456789*")), min_size=1).filter(re.compile("[A-Za-z*]").search))
 def test_a_smiles_needs_no_quotes_of_hydras(text):
-    assert values_of("molecule", quote_paths([f"molecule={text}"])) == [text]
+    assert values_of("molecule", quote_texts([f"molecule={text}"])) == [text]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_case_counts_where_both_are_named(tmp_path):
     ("cells", "changes", "message"),
     [
         ("inactive\nC,active", {}, r"'dataset\.labels=\{y: \{inactive: 0, active: 1\}\}' \(task=classification\)"),
-        ("red light\nC,blue\nC,a:b", {}, r"dataset\.labels=\{y: \{a\\:b: 0, blue: 1, red light: 2\}\}' \(task=multiclass\)"),
+        ("red light\nC,blue\nC,a:b", {}, r"dataset\.labels=\{y: \{\"a:b\": 0, blue: 1, \"red light\": 2\}\}' \(task=multiclass\)"),
         ("on\nC,off", {"labels": {"y": {"on": 1, "of": 0}}}, r"row 1 .*dataset\.labels has no class for 'off', only for on, of"),
         ("NA\nC,active", {"labels": ACTIVE}, r"row 0 .*no class for 'NA', .*Where NA is a missing value, say null for it"),
         ("\nC,", {"labels": {"y": {"on": 1, "of": 0}}}, r"all 2 values of column 'y' are missing"),

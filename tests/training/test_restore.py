@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from molgcn.config.overrides import quote_paths, values_of
+from molgcn.config.overrides import quote_texts, values_of
 from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError
 from molgcn.training.members import write_members
@@ -69,7 +69,7 @@ def test_the_advised_training_of_a_run_of_several_is_taken(trained_run, tmp_path
         with pytest.raises(UserError, match=r"trainings\. Name one of them, as in ") as error:
             find_checkpoint(one, "ckpt_path")
         (advice,) = shlex.split(str(error.value).partition(", as in ")[2].removesuffix("."))
-        assert find_checkpoint(values_of("ckpt_path", quote_paths([advice]))[0]) == best
+        assert find_checkpoint(values_of("ckpt_path", quote_texts([advice]))[0]) == best
 
 
 def test_a_checkpoint_without_features(altered):

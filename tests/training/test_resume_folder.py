@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from molgcn.config.overrides import quote_paths
+from molgcn.config.overrides import quote_texts
 from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.training.members import write_members
@@ -101,7 +101,7 @@ def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
     """Shells do not replace `~` after a `=`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
-    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_paths(["resume=~/first"]))
+    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_texts(["resume=~/first"]))
     assert f"resume='{tmp_path / 'first'}'" in prepare_resume(["resume='~/first'"])
     parts = {"dataset": {"split": "file", "split_file": "~/first/splits.json"}}
     train(small_config(**parts, ckpt_path="~/first/checkpoints/last.ckpt", trainer={"max_epochs": 0}), tmp_path / "second")
