@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from molgcn.config.overrides import check_overrides
+from molgcn.config.overrides import check_overrides, quote_texts
 from molgcn.resources import resource
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_the_two_commands_come_first():
 
 @pytest.mark.parametrize("arguments", [*TRAIN, *STANDARD], ids=" ".join)
 def test_every_training_command_is_understood(arguments):
-    check_overrides([argument for argument in arguments if argument != "--help"], resource("conf"), "train")
+    check_overrides(quote_texts([argument for argument in arguments if argument != "--help"]), resource("conf"), "train")
 
 
 @pytest.mark.slow  # each of them has tests of its own
