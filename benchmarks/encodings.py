@@ -11,8 +11,9 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from molgcn.data import PackedMolecules
-from molgcn.data.encodings import batch_encodings, set_encodings, with_encodings
+from molgcn.data.encodings import batch_encodings
 from molgcn.data.loader import PackedLoader
+from molgcn.data.set_encodings import set_encodings, with_encodings
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import write_markdown
 

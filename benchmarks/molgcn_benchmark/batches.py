@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from molgcn.config.run import ModelConfig
-from molgcn.data import GraphBatch, PackedMolecules
+from molgcn.data import GraphBatch, MoleculeSet
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.tiles import fill_tiles
@@ -14,7 +14,7 @@ from molgcn.nn.batch_layout import batch_layout
 
 
 def random_batch(
-    molecules: PackedMolecules, batch_size: int, device: str | torch.device = "cpu", model: ModelConfig | None = None
+    molecules: MoleculeSet, batch_size: int, device: str | torch.device = "cpu", model: ModelConfig | None = None
 ) -> GraphBatch:
     """Return a batch of B molecules, drawn at random with a fixed seed and ordered to fill tiles, as in the training loader.
 
@@ -34,7 +34,7 @@ def random_batch(
 
 
 def training_batch(
-    molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig, layout: BatchLayout | None = None
+    molecules: MoleculeSet, batch_size: int, device: str | torch.device, model: ModelConfig, layout: BatchLayout | None = None
 ) -> tuple[GraphBatch, GraphBatch]:
     """Return the molecules of :func:`random_batch` as backend=fused trains on them, and as PyG does.
 
@@ -55,11 +55,11 @@ def training_batch(
     return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.leaves_merged else batch
 
 
-def _drawn(molecules: PackedMolecules, batch_size: int) -> np.ndarray:
+def _drawn(molecules: MoleculeSet, batch_size: int) -> np.ndarray:
     return np.resize(np.random.Generator(np.random.PCG64(0)).permutation(len(molecules)), batch_size)
 
 
-def _in_tiles(molecules: PackedMolecules, indices: np.ndarray, device: torch.device, layout: BatchLayout) -> GraphBatch:
+def _in_tiles(molecules: MoleculeSet, indices: np.ndarray, device: torch.device, layout: BatchLayout) -> GraphBatch:
     tile_nodes = layout.tile_nodes or molecules.tile_nodes
     order, tile_ptr = fill_tiles(molecules.num_nodes_per_graph[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

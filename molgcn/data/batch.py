@@ -12,10 +12,10 @@ from torch import Tensor
 
 from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.encodings import held_encoding
-from molgcn.data.packed import PackedMolecules
-from molgcn.data.packed_arrays import check_once
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.padding import padded_batch, padded_edge_index
 from molgcn.data.segments import pointers, segment_index
+from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
 
@@ -105,7 +105,7 @@ class GraphBatch:
 
     @classmethod
     def from_packed(
-        cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
+        cls, molecules: MoleculeSet, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
     ) -> GraphBatch:
         """Gather the molecules of a packed set at `indices` into a batch.
 

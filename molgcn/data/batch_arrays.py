@@ -10,7 +10,7 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import ARRAYS
 
 BatchAxis = Literal["molecule", "atom", "bond"]
@@ -65,7 +65,7 @@ class BatchArray:
         return values.astype(self.batch_type)
 
 
-def batch_arrays(molecules: PackedMolecules) -> list[BatchArray]:
+def batch_arrays(molecules: MoleculeSet) -> list[BatchArray]:
     """Return the arrays that batches of a set hold: those of the set's arrays that are gathered."""
     found = []
     for array in ARRAYS:

@@ -12,7 +12,6 @@ from typing import Any
 
 from molgcn.data.locks import exclusive
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.storage import load_packed
 from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
 
@@ -74,7 +73,7 @@ def load_or_pack(
         remove_leftovers(folder.parent, folder.name)
         try:
             if folder.exists():
-                return load_packed(folder)
+                return PackedMolecules.load(folder)
         except UserError as error:
             log.warning("The cached molecules are rebuilt: %s", error)
         except PermissionError as error:  # saving fails too, and says so

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.tiles import max_tiles
 from molgcn.errors import UserError
 
@@ -36,7 +36,7 @@ class Capacity:
     @classmethod
     def of(
         cls,
-        molecules: PackedMolecules,
+        molecules: MoleculeSet,
         batch_size: int,
         nodes: int | None = None,
         edges: int | None = None,

@@ -76,5 +76,7 @@ def featurize_components(columns: Sequence[Sequence[str]], names: Sequence[str],
     for part, name in zip(reversed(parts), reversed(names), strict=True):
         failures |= {place: f"{name}: {reason}" for place, reason in part.failures}
     kept = np.setdiff1d(np.arange(len(columns[0])), list(failures))
-    sets = [part.molecules[np.searchsorted(part.kept, kept)] for part in parts if part.molecules is not None and len(kept)]
+    sets = [
+        PackedMolecules.of(part.molecules)[np.searchsorted(part.kept, kept)] for part in parts if part.molecules is not None and len(kept)
+    ]
     return Featurized(join_components(sets, names) if sets else None, kept, failures=sorted(failures.items()))

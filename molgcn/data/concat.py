@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.packing import MAX_CODES, encode_rows
 from molgcn.data.segments import pointers, smallest_uint
 from molgcn.errors import UserError
 
-if TYPE_CHECKING:
-    from molgcn.data.packed import PackedMolecules
+_Set = TypeVar("_Set", bound=MoleculeSet)
 
 # hashes may depend on the whole set, encodings are made for the steps that a model wants
 _MADE_ANEW = ("hashes", "exact_hashes", "rwse", "bond_rw")
 
 
-def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
+def concat_packed(parts: Sequence[_Set]) -> _Set:
     """Join packed sets into one, see :meth:`PackedMolecules.concat`.
 
     Raises:
@@ -51,30 +51,7 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
     return replace(first, **joined, skipped=[row for part in parts for row in part.skipped], files=(), num_rows=None)
 
 
-class Gathered:
-    """Collects the pieces of one set, whose codes refer to one table, and joins them.
-
-    Joining takes one array at a time, so that it needs no more memory beside the set than its largest array takes.
-    """
-
-    def __init__(self) -> None:
-        self._first: PackedMolecules | None = None
-        self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "table row"}
-
-    def add(self, piece: PackedMolecules) -> None:
-        """Append a piece. Everything but the arrays is taken from the first piece."""
-        self._first = self._first or piece
-        for name, values in self._arrays.items():
-            values.append(getattr(piece, name))
-
-    def whole(self) -> PackedMolecules:
-        """Return the joined set and release the pieces. This can be called once."""
-        assert self._first is not None
-        joined = {array.name: array.join(self._arrays.pop(array.name)) for array in ARRAYS if array.name in self._arrays}
-        return replace(self._first, **joined)
-
-
-def _concat_features(parts: Sequence[PackedMolecules], name: str, table_name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _concat_features(parts: Sequence[MoleculeSet], name: str, table_name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the codes of all parts and their common table, or the rows and None, or None twice where the parts have no such features."""
     values, tables = [getattr(part, name) for part in parts], [getattr(part, table_name) for part in parts]
     if values[0] is None:

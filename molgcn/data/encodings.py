@@ -8,82 +8,20 @@ two atoms, duplicates included and a self-loop once. :math:`D` holds its row sum
 - ``bond_rw=k``: :math:`(P^1, \ldots, P^k)_{st}` of the bond from :math:`s` to :math:`t`, the probabilities to be at its target after 1 to
   k steps from its source.
 
-`with_encodings` computes the encodings of a whole set, from which loaders gather them. Models call `batch_encodings`.
+Models call `batch_encodings`. :mod:`molgcn.data.set_encodings` has the encodings of a whole set, from which loaders gather them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.data.merge_leaves import refuse_merged
-from molgcn.data.packed import PackedMolecules
-from molgcn.data.packed_arrays import check_once
-from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
 if TYPE_CHECKING:
     from molgcn.data.batch import GraphBatch
-
-_MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
-_encoded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
-
-
-def with_encodings(molecules: PackedMolecules, rwse: int = 0, bond_rw: int = 0) -> PackedMolecules:
-    """Return the set with the encodings of its atoms and bonds.
-
-    The latest result is kept as long as `molecules`, so that a second call computes nothing.
-
-    Args:
-        molecules: a set that has all its atoms.
-        rwse: number of steps of the walks that encode atoms, k. 0 gives no encoding of atoms.
-        bond_rw: number of steps of the walks that encode bonds, k. 0 gives no encoding of bonds.
-
-    Returns:
-        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], each None for 0 steps. A set that already has these is returned
-        as it is.
-
-    Raises:
-        UserError: when equal leaves of the set are one row.
-    """
-    if _steps(molecules) == (rwse, bond_rw):
-        return molecules
-    if molecules not in _encoded or _steps(_encoded[molecules]) != (rwse, bond_rw):
-        refuse_merged(molecules)
-        atoms, bonds = set_encodings(molecules, rwse, bond_rw)
-        _encoded[molecules] = replace(molecules, rwse=atoms if rwse else None, bond_rw=bonds if bond_rw else None)
-    return _encoded[molecules]
-
-
-def _steps(molecules: PackedMolecules) -> tuple[int, int]:
-    atoms, bonds = (0 if array is None else array.shape[1] for array in (molecules.rwse, molecules.bond_rw))
-    return atoms, bonds
-
-
-def set_encodings(
-    molecules: PackedMolecules, rwse: int, bond_rw: int, use_extension: bool = HAS_EXTENSION
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set in C++ on all cores, or in PyTorch with the same results."""
-    atoms = np.empty((molecules.num_nodes, rwse), np.float32)
-    bonds = np.empty((molecules.num_edges, bond_rw), np.float32)
-    if use_extension:
-        from molgcn._cpu import walk_molecules
-
-        check_once(molecules)
-        walk_molecules(molecules.node_ptr, molecules.edge_ptr, molecules.degree, molecules.neighbors, atoms, bonds)
-        return atoms, bonds
-    for first in range(0, len(molecules), _MOLECULES_A_PIECE):
-        last = min(first + _MOLECULES_A_PIECE, len(molecules))
-        batch = molecules.batch(slice(first, last))
-        of_atoms, of_bonds = random_walks(batch.edge_index, *_columns(batch), rwse, bond_rw)
-        atoms[molecules.node_ptr[first] : molecules.node_ptr[last]] = of_atoms
-        bonds[molecules.edge_ptr[first] : molecules.edge_ptr[last]] = of_bonds
-    return atoms, bonds
 
 
 def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[Tensor | None, Tensor | None]:
@@ -105,7 +43,7 @@ def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[T
     bonds = held_encoding(batch, "bond_rw", bond_rw) if bond_rw else None
     atom_steps, bond_steps = 0 if atoms is not None else rwse, 0 if bonds is not None else bond_rw
     if atom_steps or bond_steps:
-        of_atoms, of_bonds = random_walks(batch.edge_index, *_columns(batch), atom_steps, bond_steps, batch.x.dtype)
+        of_atoms, of_bonds = random_walks(batch.edge_index, *columns_of(batch), atom_steps, bond_steps, batch.x.dtype)
         atoms, bonds = of_atoms if atom_steps else atoms, of_bonds if bond_steps else bonds
     return atoms, bonds
 
@@ -140,7 +78,7 @@ def held_encoding(batch: GraphBatch | Any, name: Literal["rwse", "bond_rw"], ste
     return None
 
 
-def _columns(batch: GraphBatch | Any) -> tuple[Tensor, int]:
+def columns_of(batch: GraphBatch | Any) -> tuple[Tensor, int]:
     """Return each atom's position in its molecule, int64 [N], and the number of atoms of the largest molecule."""
     places = torch.arange(batch.x.shape[0], device=batch.x.device)
     if batch.batch is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import PackedArray
 from molgcn.data.packing import check_table
 from molgcn.data.segments import smallest_uint
@@ -25,7 +25,7 @@ class FeatureTable:
         self._array, self._table = array.name, array.table
         self._codes: dict[bytes, int] = {}
 
-    def recode(self, molecules: PackedMolecules) -> PackedMolecules:
+    def recode(self, molecules: MoleculeSet) -> MoleculeSet:
         """Add a chunk's new rows to this table, and return the chunk with codes into it. Without such features it stays as it is."""
         table = getattr(molecules, self._table)
         if table is None:
@@ -34,7 +34,7 @@ class FeatureTable:
         recoded: dict[str, Any] = {self._array: codes.astype(smallest_uint(len(self._codes) - 1))[getattr(molecules, self._array)]}
         return replace(molecules, **recoded)
 
-    def attach(self, molecules: PackedMolecules) -> PackedMolecules:
+    def attach(self, molecules: MoleculeSet) -> MoleculeSet:
         """Return the joined molecules with this table in place of the first chunk's."""
         table = getattr(molecules, self._table)
         if table is None:

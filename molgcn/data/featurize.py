@@ -13,19 +13,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.data.concat import Gathered
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.generators import calculator, generated_names
 from molgcn.data.feature_table import FeatureTable
 from molgcn.data.featurizers import Featurizer, get_featurizer
+from molgcn.data.gathered import Gathered
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.molecules import InvalidMoleculeError
-from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.plain_molecule import count_hydrogens
 from molgcn.data.row_names import Files, file_and_row
-from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown
@@ -46,46 +45,17 @@ class Featurized:
         failures: position in the input of every item left out, and the reason.
     """
 
-    molecules: PackedMolecules | None
+    molecules: MoleculeSet | None
     kept: np.ndarray
     labels: np.ndarray | None = None
     smiles: list[str] | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     @property
-    def packed(self) -> PackedMolecules:
+    def packed(self) -> MoleculeSet:
         """The packed molecules of a result that has some."""
         assert self.molecules is not None
         return self.molecules
-
-
-def featurize(
-    smiles: Sequence[str],
-    features: str = "qm9",
-    on_error: OnError = "raise",
-    num_workers: int | None = None,
-    progress: bool | None = None,
-) -> PackedMolecules:
-    """Featurise SMILES and pack them without targets.
-
-    Args:
-        smiles: the SMILES.
-        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
-            "general" (any organic molecule, heavy atoms only). "general:1" is an older version, and "general:no_stereo" leaves
-            stereochemistry out. Isotopes are not told apart.
-        on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
-        num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
-        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.process.progress.progress_bar`.
-
-    Returns:
-        The packed molecules. Their `rows` are the positions of the SMILES that were kept.
-
-    Raises:
-        UserError: when a row fails with on_error="raise" (the message has its number and text), no row is left, or an option is unknown.
-    """
-    result = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress)
-    skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
-    return result.packed.with_data(rows=result.kept, smiles=(smiles[i] for i in result.kept.tolist()), skipped=skipped)
 
 
 def featurize_items(
@@ -135,7 +105,7 @@ def featurize_items(
         featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators, standardize=standardize
     )
     parts: list[Featurized] = []
-    joined, tables = Gathered(), [FeatureTable(array) for array in ARRAYS if array.table is not None]
+    joined, tables = Gathered[MoleculeSet](), [FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
         if part.failures and on_error == "raise":
@@ -159,13 +129,13 @@ def featurize_items(
     return merged
 
 
-def _text(item: Any) -> str:
+def as_text(item: Any) -> str:
     return item if isinstance(item, str) else "" if item is None or isinstance(item, float) else type(item).__name__
 
 
 def _first_line(item: Any) -> str:
     """Return what messages show of an item: the SMILES, or the name of a mol block."""
-    return shown((_text(item).splitlines() or [""])[0])
+    return shown((as_text(item).splitlines() or [""])[0])
 
 
 def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind) -> str:
@@ -226,7 +196,7 @@ def featurize_chunk(
         failures.append((kept.pop(number), refused[number]))
         for of_molecules in (labels, written, descriptors):
             del of_molecules[number : number + 1]
-    molecules = PackedMolecules.from_arrays(**arrays, features=features) if kept else None
+    molecules = MoleculeSet.from_arrays(**arrays, features=features) if kept else None
     if molecules is not None and descriptors:
         molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
     return Featurized(

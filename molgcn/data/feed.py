@@ -11,7 +11,7 @@ import torch
 
 from molgcn.data.capacity import Capacity
 from molgcn.data.feed_cpu import CPUFeed
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Slot, SlotBatch
@@ -36,7 +36,7 @@ class Feed(Protocol):
 
 
 def make_feed(
-    molecules: PackedMolecules, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
+    molecules: MoleculeSet, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
 ) -> Feed | None:
     """Return the fastest feed for the device, or None where batches have to be gathered by NumPy.
 
@@ -74,5 +74,5 @@ def make_feed(
     return None
 
 
-def _fits(molecules: PackedMolecules, device: torch.device, share: float) -> bool:
+def _fits(molecules: MoleculeSet, device: torch.device, share: float) -> bool:
     return is_resident(molecules, device) or resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]

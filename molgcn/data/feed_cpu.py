@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Slot, SlotBatch
 
@@ -18,7 +18,7 @@ class CPUFeed:
         num_threads: number of threads. Each fills its share of every batch.
     """
 
-    def __init__(self, molecules: PackedMolecules, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
+    def __init__(self, molecules: MoleculeSet, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
         from molgcn._cpu import SlotCollator
 
         self.slots = slots

@@ -10,7 +10,7 @@ import torch
 
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.data.capacity import Capacity
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.piece import Piece
 from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros, tables
 from molgcn.data.sampler import EpochPlan
@@ -28,7 +28,7 @@ class CUDAFeed(ABC):
         device: the GPU.
     """
 
-    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
         self.device = device
         self.slots = Slot.pair(molecules, capacity, device=device)
         self.stream = torch.cuda.Stream(device, priority=-1)
@@ -124,7 +124,7 @@ class ResidentFeed(CUDAFeed):
         UserError: when the CUDA tool chain is not installed.
     """
 
-    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
         self.resident = DeviceMolecules.of(molecules, device)
         self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
@@ -206,7 +206,7 @@ class StagedFeed(CUDAFeed):
         UserError: when the CUDA tool chain is not installed.
     """
 
-    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device, num_threads: int) -> None:
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device, num_threads: int) -> None:
         from molgcn._cpu import PieceCollator
 
         super().__init__(molecules, capacity, device)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+
+from molgcn.data.molecule_set import MoleculeSet
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from molgcn.data.packed import PackedMolecules
+_Set = TypeVar("_Set", bound=MoleculeSet)
 
 
 class LabelColumns(NamedTuple):
@@ -54,22 +56,12 @@ def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor
     return torch.stack([labels[:, column] for column in columns], dim=1)
 
 
-def join_labels(molecules: PackedMolecules) -> np.ndarray:
-    """Return the labels of a set in the targets' dtype, which are the targets themselves if it has neither bounds nor weights."""
-    targets, bounds, weights = molecules.targets, molecules.bounds, molecules.weights
-    if bounds is None and weights is None:
-        return targets
-    bounds = np.zeros_like(targets) if bounds is None else bounds
-    weights = np.ones_like(targets[:, :1]) if weights is None else weights
-    return np.ascontiguousarray(np.concatenate([targets, bounds, weights], axis=1, dtype=targets.dtype))
-
-
-def with_labels(molecules: PackedMolecules, bounds: np.ndarray | None, weights: np.ndarray | None) -> PackedMolecules:
+def with_labels(molecules: _Set, bounds: np.ndarray | None, weights: np.ndarray | None) -> _Set:
     """Return a set with the given bounds ([M, T] or None) and weights ([M] or None) in place of its own.
 
     Args:
         molecules: the M molecules.
-        bounds: [M, T], -1, 0 or 1; see :attr:`PackedMolecules.bounds`. None where no label is a bound.
+        bounds: [M, T], -1, 0 or 1; see :attr:`molgcn.data.PackedMolecules.bounds`. None where no label is a bound.
         weights: [M], or None where all molecules weigh the same.
     """
     bounds, weights = (
@@ -78,7 +70,7 @@ def with_labels(molecules: PackedMolecules, bounds: np.ndarray | None, weights: 
     return replace(molecules, bounds=bounds, weights=weights)
 
 
-def with_targets(molecules: PackedMolecules, places: Sequence[int]) -> PackedMolecules:
+def with_targets(molecules: _Set, places: Sequence[int]) -> _Set:
     """Return a set with only the targets at `places`."""
     names, units = (tuple(values[place] for place in places) for values in (molecules.target_names, molecules.target_units))
     bounds = None if molecules.bounds is None else np.ascontiguousarray(molecules.bounds[:, places])
@@ -86,7 +78,7 @@ def with_targets(molecules: PackedMolecules, places: Sequence[int]) -> PackedMol
     return replace(molecules, targets=targets, bounds=bounds, target_names=names, target_units=units)
 
 
-def measured(molecules: PackedMolecules) -> PackedMolecules:
+def measured(molecules: _Set) -> _Set:
     """Return a set without bounds, whose targets are NaN where only a bound is known. Predictions are measured by these."""
     if molecules.bounds is None:
         return molecules

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from molgcn.data.encodings import with_encodings
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.set_encodings import with_encodings
 from molgcn.errors import UserError
 
-_without_bonds: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
+_without_bonds: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LayoutChoice(Protocol):
     """Function by which a model chooses the :class:`BatchLayout` of a set."""
 
     def __call__(
-        self, molecules: PackedMolecules, typical: np.ndarray, device: torch.device, precision: str, *, can_merge: bool
+        self, molecules: MoleculeSet, typical: np.ndarray, device: torch.device, precision: str, *, can_merge: bool
     ) -> BatchLayout:
         """Return the layout of the set's batches.
 
@@ -63,7 +63,7 @@ class LayoutChoice(Protocol):
         ...
 
 
-def lay_out(molecules: PackedMolecules, layout: BatchLayout) -> PackedMolecules:
+def lay_out(molecules: MoleculeSet, layout: BatchLayout) -> MoleculeSet:
     """Return the set with everything that the layout asks for, and nothing else.
 
     The result is kept as long as `molecules`, so that a second call computes nothing.

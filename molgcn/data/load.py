@@ -214,7 +214,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     smiles = PackedStrings.from_strings(result.smiles or (raw.items[i].strip() for i in result.kept.tolist()))
     log.info("%s: %s packed", source.title, counted(len(smiles), "molecule"))
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
-    molecules = result.packed.with_data(
+    molecules = PackedMolecules.of(result.packed).with_data(
         targets=targets,
         smiles=smiles,
         rows=raw.rows[result.kept],

@@ -14,10 +14,11 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.capacity import Capacity
 from molgcn.data.feed import make_feed
-from molgcn.data.packed import PackedMolecules
-from molgcn.data.packed_arrays import check_once
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.planning import PlanAhead
+from molgcn.data.pyg import unpack_pyg
 from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.set_checks import check_once
 
 
 class MoleculeLoader(ABC):
@@ -45,7 +46,7 @@ class MoleculeLoader(ABC):
 
     def __init__(
         self,
-        molecules: PackedMolecules,
+        molecules: MoleculeSet,
         batch_size: int,
         shuffle: bool = True,
         seed: int = 0,
@@ -123,7 +124,7 @@ class PackedLoader(MoleculeLoader):
 
     def __init__(
         self,
-        molecules: PackedMolecules,
+        molecules: MoleculeSet,
         batch_size: int,
         *args: Any,
         resident: bool | Literal["auto"] = "auto",
@@ -164,10 +165,10 @@ class PyGLoader(MoleculeLoader):
         options: keyword arguments of :class:`MoleculeLoader`.
     """
 
-    def __init__(self, molecules: PackedMolecules, batch_size: int, *args: Any, num_workers: int = 0, **options: Any) -> None:
+    def __init__(self, molecules: MoleculeSet, batch_size: int, *args: Any, num_workers: int = 0, **options: Any) -> None:
         super().__init__(molecules, batch_size, *args, **options)
         self.num_workers = num_workers
-        self._data = molecules.to_pyg()
+        self._data = unpack_pyg(molecules)
         self._edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=self.device)
         starts = {"molecule": np.arange(len(molecules) + 1), "atom": molecules.node_ptr, "bond": molecules.edge_ptr}
         for number, item in enumerate(self._data):

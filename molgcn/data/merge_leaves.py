@@ -7,16 +7,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
 from molgcn.data.segments import pointers
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
-_merged: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
+_merged: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 
-def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
+def merge_leaves(molecules: MoleculeSet) -> MoleculeSet:
     """Return the set with one row for all atoms of the same features whose only bond goes to the same atom, such as a methyl's hydrogens.
 
     Every layer gives such atoms the same values, except for dropout. Their neighbour lists the row once for each of the atoms, and the row
@@ -38,7 +38,7 @@ def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
     return _merged[molecules]
 
 
-def refuse_merged(molecules: PackedMolecules) -> None:
+def refuse_merged(molecules: MoleculeSet) -> None:
     """Refuse a set whose equal leaves are one row.
 
     Raises:
@@ -48,7 +48,7 @@ def refuse_merged(molecules: PackedMolecules) -> None:
         raise UserError("Equal leaves of this set are one row, for kernels alone. Take the set that it was made from.")
 
 
-def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
+def _merge_all(molecules: MoleculeSet) -> MoleculeSet:
     starts = range(0, len(molecules), MOLECULES_AT_ONCE)
     parts = [_merge(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
     num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -68,7 +68,7 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
     )
 
 
-def _merge(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
+def _merge(molecules: MoleculeSet, first: int, last: int) -> tuple[np.ndarray, ...]:
     """Return the numbers of rows and bonds of each molecule first ... last - 1, then `degree`, `neighbors` and `x` of all of them."""
     from molgcn._cpu import leaf_rows
 

@@ -1,25 +1,20 @@
-"""A whole data set as flat arrays, without a Python object for each molecule: about 100 bytes for a molecule of QM9."""
+"""Packed molecules, and how they are made, saved and turned into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from molgcn.data import packing
 from molgcn.data.concat import concat_packed
-from molgcn.data.digits import stored
-from molgcn.data.label_columns import join_labels
-from molgcn.data.packed_arrays import content_hash
-from molgcn.data.select import select_packed
+from molgcn.data.featurize import OnError, as_text, featurize_items
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.skipped_row import SkippedRow
-from molgcn.data.strings import PackedStrings
-from molgcn.data.tiles import tile_size
-from molgcn.errors import UserError
+from molgcn.data.storage import load_packed, save_packed
 
 if TYPE_CHECKING:
     import torch
@@ -27,160 +22,20 @@ if TYPE_CHECKING:
     from molgcn.data.batch import GraphBatch
 
 
-@dataclass(eq=False)
-class PackedMolecules:
-    """M molecules with N atoms and E directed bonds. Both directions of a bond are present, self-loops of a convolution are not.
-
-    Attributes:
-        node_ptr: int64 [M + 1], first atom of each molecule.
-        edge_ptr: int64 [M + 1], first bond of each molecule.
-        degree: uint8 or uint16 [N], number of bonds that point at each atom.
-        neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
-        x: atom features, as codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
-        table: float32 [K, F], the distinct rows of atom features, or None.
-        edge_attr: bond features in the order of `neighbors`, as codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D], or None.
-        edge_table: float32 [K, D], the distinct rows of bond features, or None.
-        rwse: float32 [N, k], random-walk encoding of the atoms (:func:`molgcn.data.encodings.with_encodings`), or None.
-        bond_rw: float32 [E, k], random-walk encoding of the bonds in the order of `neighbors`, or None.
-        descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
-        descriptor_names: names of the K descriptors.
-        targets: float32 or float64 [M, T], NaN where missing. float64 where float32 has too few digits (:mod:`molgcn.data.digits`).
-        rows: int64 [M], 0-based data row of each molecule in its source.
-        smiles: SMILES of the M molecules, or None.
-        target_names: names of the T targets.
-        target_units: units of the T targets, "" for none.
-        features: name of the featuriser, or None.
-        skipped: rows of the source that are not in the set.
-        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target, or None.
-        weights: float32 [M, 1], weight of each molecule in the loss, or None.
-        hashes: uint64 [M], equal for copies of a molecule, which a split keeps in one part (:mod:`molgcn.data.identity`), or None.
-        exact_hashes: uint64 [M], equal for molecules that are equal to a network, which `dataset.duplicates` merges, or None.
-        component: uint8 [N], the component of its row to which each atom belongs (:mod:`molgcn.data.components`), or None.
-        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`). N and E then count what is left.
-        files: name and first row of each file, for a set that was read from several files. Else empty.
-        num_rows: number of rows of the whole source, or None where it is not known.
-    """
-
-    node_ptr: np.ndarray
-    edge_ptr: np.ndarray
-    degree: np.ndarray
-    neighbors: np.ndarray
-    x: np.ndarray
-    table: np.ndarray | None
-    targets: np.ndarray
-    rows: np.ndarray
-    smiles: PackedStrings | None = None
-    target_names: tuple[str, ...] = ()
-    target_units: tuple[str, ...] = ()
-    features: str | None = None
-    skipped: list[SkippedRow] = field(default_factory=list)
-    hashes: np.ndarray | None = None
-    exact_hashes: np.ndarray | None = None
-    leaves_merged: bool = False
-    edge_attr: np.ndarray | None = None
-    edge_table: np.ndarray | None = None
-    rwse: np.ndarray | None = None
-    bond_rw: np.ndarray | None = None
-    component: np.ndarray | None = None
-    descriptors: np.ndarray | None = None
-    descriptor_names: tuple[str, ...] = ()
-    bounds: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    files: tuple[tuple[str, int], ...] = ()
-    num_rows: int | None = None
+class PackedMolecules(MoleculeSet):
+    """A :class:`molgcn.data.molecule_set.MoleculeSet` with ways to make, save and convert it."""
 
     @classmethod
-    def from_arrays(
-        cls,
-        num_nodes: np.ndarray,
-        num_edges: np.ndarray,
-        edge_index: np.ndarray,
-        *,
-        x: np.ndarray | None = None,
-        codes: np.ndarray | None = None,
-        table: np.ndarray | None = None,
-        edge_attr: np.ndarray | None = None,
-        edge_codes: np.ndarray | None = None,
-        edge_table: np.ndarray | None = None,
-        targets: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
-        smiles: Iterable[str] | None = None,
-        target_names: Sequence[str] = (),
-        target_units: Sequence[str] = (),
-        features: str | None = None,
-        skipped: Sequence[SkippedRow] = (),
-    ) -> PackedMolecules:
-        """Pack molecules given as flat arrays, and check them.
-
-        Atom features are `x`, or `codes` and `table`. Bond features are `edge_attr`, or `edge_codes` and `edge_table`, or none.
-
-        Args:
-            num_nodes: int [M], number of atoms of each molecule.
-            num_edges: int [M], number of directed bonds of each molecule.
-            edge_index: int [2, E], molecule-local source and target of every bond, molecule after molecule.
-            x: float [N, F], atom features.
-            codes: int [N], row of `table` for each atom.
-            table: float [K, F], distinct rows of atom features.
-            edge_attr: float [E, D], bond features in the order of `edge_index`.
-            edge_codes: int [E], row of `edge_table` for each directed bond.
-            edge_table: float [K, D], distinct rows of bond features.
-            targets: float [M, T] or [M], NaN where missing.
-            rows: int [M], row of each molecule in its source. Default: 0, 1, ...
-            smiles: SMILES of the M molecules.
-            target_names: names of the T targets. Default: y0, y1, ...
-            target_units: units of the T targets. Default: "".
-            features: name of the featuriser.
-            skipped: rows of the source that were left out.
-
-        Raises:
-            UserError: when a molecule is not valid (:func:`molgcn.data.packing.pack_graphs`), a number not finite, or shapes disagree.
-        """
-        if edge_attr is not None or edge_codes is not None or edge_table is not None:
-            edge_attr, edge_table = packing.pack_features(edge_attr, edge_codes, edge_table, "bond")
-        graphs: dict[str, Any] = packing.pack_graphs(num_nodes, num_edges, edge_index, edge_attr)
-        features_of_atoms, table = packing.pack_features(x, codes, table)
-        count, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
-        if len(features_of_atoms) != total:
-            raise UserError(f"There are features for {len(features_of_atoms)} atoms, but the molecules have {total}; expected a row each.")
-        no_targets = np.zeros((count, 0), np.float32)
-        graphs |= {"x": features_of_atoms, "table": table, "edge_table": edge_table}
-        bare = cls(**graphs, targets=no_targets, rows=np.arange(count), features=features)
-        return bare.with_data(targets, rows, smiles, target_names, target_units, skipped)
-
-    def with_data(
-        self,
-        targets: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
-        smiles: Iterable[str] | None = None,
-        target_names: Sequence[str] = (),
-        target_units: Sequence[str] = (),
-        skipped: Sequence[SkippedRow] = (),
-    ) -> PackedMolecules:
-        """Return the same molecules with these data in place of their own. For arguments and errors see :meth:`from_arrays`."""
-        targets = stored(packing.check_targets(targets, len(self)))
-        names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
-        units = tuple(target_units) or ("",) * len(names)
-        if not len(names) == len(units) == targets.shape[1]:
-            raise UserError(f"There are {targets.shape[1]} targets, {len(names)} names and {len(units)} units; expected as many of each.")
-        packed_smiles = None if smiles is None else PackedStrings.from_strings(smiles)
-        if packed_smiles is not None and len(packed_smiles) != len(self):
-            raise UserError(f"There are {len(packed_smiles)} SMILES for {len(self)} molecules; expected one each.")
-        return replace(
-            self,
-            targets=targets,
-            rows=np.arange(len(self)) if rows is None else np.asarray(rows, np.int64),
-            smiles=packed_smiles,
-            target_names=names,
-            target_units=units,
-            skipped=list(skipped),
-        )
+    def of(cls, molecules: MoleculeSet) -> Self:
+        """Return a set with the arrays of another one, which are not copied."""
+        return cls(**{one.name: getattr(molecules, one.name) for one in fields(molecules)})
 
     @classmethod
-    def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
+    def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> Self:
         """Pack PyG's `Data` with `x` [n, F], `edge_index` [2, m] and, all or none, `edge_attr` [m, D], `descriptors` [K], `y` [T]."""
-        from molgcn.data.pyg import pack_pyg
+        from molgcn.data.pyg import pack_pyg  # needs torch, which takes seconds to import
 
-        return pack_pyg(data, **metadata)
+        return cls.of(pack_pyg(data, **metadata))
 
     @classmethod
     def from_smiles(
@@ -188,90 +43,34 @@ class PackedMolecules:
         smiles: Sequence[str],
         targets: np.ndarray | None = None,
         features: str = "qm9",
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: OnError = "raise",
         num_workers: int | None = None,
         **metadata: Any,
-    ) -> PackedMolecules:
-        """Featurise SMILES with RDKit and pack them.
+    ) -> Self:
+        """Featurise SMILES with RDKit and pack them. Their `rows` are the positions of the SMILES that were kept.
 
         Args:
             smiles: M SMILES.
             targets: float [M, T], NaN where missing.
-            features: name of a featuriser, see :func:`molgcn.data.featurize.featurize`.
+            features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
+                "general" (any organic molecule, heavy atoms only). "general:1" is an older version, and "general:no_stereo" leaves
+                stereochemistry out. Isotopes are not told apart.
             on_error: "raise" stops at the first SMILES that cannot be used, "skip" leaves it out and lists it in `skipped`.
-            num_workers: number of worker processes. None decides by the number of molecules and cores.
+            num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
             metadata: `target_names` and `target_units` of :meth:`from_arrays`.
 
         Raises:
-            UserError: for the same reasons as :func:`molgcn.data.featurize.featurize`, or when the targets do not fit.
+            UserError: when a row fails with on_error="raise" (the message has its number and text), no row is left, an option is unknown,
+                or the targets do not fit.
         """
-        from molgcn.data.featurize import featurize
-
-        done = featurize(smiles, features=features, on_error=on_error, num_workers=num_workers)
-        kept = None if targets is None else packing.check_targets(targets, len(smiles))[done.rows]
-        return done.with_data(kept, done.rows, done.smiles, skipped=done.skipped, **metadata)
-
-    def __len__(self) -> int:
-        return len(self.node_ptr) - 1
-
-    def __repr__(self) -> str:
-        sizes = f"{len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, num_features={self.num_features}"
-        return f"{type(self).__name__}({sizes}, targets={list(self.target_names)})"
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of atoms, N."""
-        return int(self.node_ptr[-1])
-
-    @property
-    def num_edges(self) -> int:
-        """Number of directed bonds, E."""
-        return int(self.edge_ptr[-1])
-
-    @property
-    def num_features(self) -> int:
-        """Number of atom features, F."""
-        return (self.x if self.table is None else self.table).shape[1]
-
-    @property
-    def num_edge_features(self) -> int:
-        """Number of bond features, D, 0 for a set without any."""
-        rows = self.edge_attr if self.edge_table is None else self.edge_table
-        return 0 if rows is None else rows.shape[1]
-
-    @cached_property
-    def num_nodes_per_graph(self) -> np.ndarray:
-        """Number of atoms of each molecule, int64 [M]."""
-        return np.diff(self.node_ptr)
-
-    @property
-    def num_labels(self) -> list[int]:
-        """Number of molecules with a known value, for each target."""
-        return [int(count) for count in (~np.isnan(self.targets)).sum(axis=0)]
-
-    @property
-    def target_words(self) -> np.ndarray:
-        """The labels as 32-bit words, which kernels copy: int32 [M, L], or [M, 2 L] for float64 labels."""
-        return self.labels.view(np.int32)
-
-    labels = cached_property(join_labels)
-
-    @property
-    def tile_nodes(self) -> int:
-        """Number of atoms that a tile has room for, chosen by the set's largest molecule: 64 or 128."""
-        return tile_size(self.largest)
-
-    @cached_property
-    def largest(self) -> int:
-        """Number of atoms of the largest molecule."""
-        return int(self.num_nodes_per_graph.max())
-
-    def __getitem__(self, indices: Any) -> PackedMolecules:
-        """Return the molecules at `indices` (int, slice, bool mask or int array), in that order."""
-        return select_packed(self, np.atleast_1d(np.arange(len(self))[indices]))
+        done = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers)
+        kept = None if targets is None else packing.check_targets(targets, len(smiles))[done.kept]
+        texts = (smiles[place] for place in done.kept.tolist())
+        skipped = [SkippedRow(place, as_text(smiles[place]), reason) for place, reason in done.failures]
+        return cls.of(done.packed.with_data(kept, done.kept, texts, skipped=skipped, **metadata))
 
     @classmethod
-    def concat(cls, parts: Sequence[PackedMolecules]) -> PackedMolecules:
+    def concat(cls, parts: Sequence[Self]) -> Self:
         """Join several sets into one, with their molecules in order. `rows` are kept as they are.
 
         Raises:
@@ -279,31 +78,18 @@ class PackedMolecules:
         """
         return concat_packed(parts)
 
-    def node_features(self, nodes: Any = slice(None)) -> np.ndarray:
-        """Return the features of the given atoms, by default of all, float32 [n, F]."""
-        return self.x[nodes] if self.table is None else self.table[self.x[nodes]]
-
-    def edge_features(self, bonds: Any = slice(None)) -> np.ndarray:
-        """Return the features of the given bonds, by default of all, float32 [n, D]. The set must have bond features."""
-        assert self.edge_attr is not None
-        return self.edge_attr[bonds] if self.edge_table is None else self.edge_table[self.edge_attr[bonds]]
-
     def save(self, folder: str | Path) -> None:
         """Write the set as npy files and `meta.json`, atomically: `folder` appears complete or not at all."""
-        from molgcn.data.storage import save_packed
-
         save_packed(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path) -> PackedMolecules:
+    def load(cls, folder: str | Path) -> Self:
         """Open a saved set by memory map.
 
         Raises:
             UserError: when the folder is missing, damaged or of another format.
         """
-        from molgcn.data.storage import load_packed
-
-        return load_packed(Path(folder))
+        return cls.of(load_packed(Path(folder)))
 
     def to_pyg(self) -> list[Any]:
         """Convert the molecules to a list of `torch_geometric.data.Data`, with edges sorted by target, then source."""
@@ -316,7 +102,3 @@ class PackedMolecules:
         from molgcn.data.batch import GraphBatch
 
         return GraphBatch.from_packed(self, indices).to(device)
-
-    def content_hash(self) -> str:
-        """Return the sha256 of everything a model can see: graphs, features and targets."""
-        return content_hash(self)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.capacity import Capacity
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.resident import row_end_type
 from molgcn.data.sampler import BatchSpan
 
@@ -46,9 +46,7 @@ class Piece:
     neighbors: Tensor
     x: Tensor
 
-    def __init__(
-        self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
-    ) -> None:
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
         self.capacity = capacity
         self.features = batch_arrays(molecules)
         places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges}

@@ -11,11 +11,11 @@ import torch
 
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.merge_leaves import refuse_merged
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import UserError
 
 
-def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
+def pack_pyg(data: Sequence[Any], **metadata: Any) -> MoleculeSet:
     """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`.
 
     Raises:
@@ -33,7 +33,7 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
     targets = _rows(data, "y", "targets", "a y of shape [1, T], with NaN where missing")
     descriptors = _rows(data, "descriptors", "numbers", "descriptors of shape [1, K]")
     component = np.concatenate([item.component.numpy() for item in data]) if _all_have(data, "component", "a component [n]") else None
-    packed = PackedMolecules.from_arrays(
+    packed = MoleculeSet.from_arrays(
         np.array([item.x.shape[0] for item in data]),
         np.array([item.edge_index.shape[1] for item in data]),
         torch.cat([item.edge_index for item in data], dim=1).numpy(),
@@ -85,7 +85,7 @@ def _edge_attr(data: Sequence[Any]) -> np.ndarray | None:
     return torch.cat(rows).float().numpy()
 
 
-def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
+def unpack_pyg(molecules: MoleculeSet) -> list[Any]:
     """Convert a packed set to a list of PyG's `Data`, see :meth:`PackedMolecules.to_pyg`."""
     from torch_geometric.data import Data
 

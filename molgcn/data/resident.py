@@ -13,7 +13,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.data.batch_arrays import NAMES, BatchArray, batch_arrays
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Slot
 
@@ -65,7 +65,7 @@ class DeviceMolecules:
         features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
     """
 
-    def __init__(self, molecules: PackedMolecules, device: str | torch.device) -> None:
+    def __init__(self, molecules: MoleculeSet, device: str | torch.device) -> None:
         self.features = batch_arrays(molecules)
         self.row_end = torch.tensor(row_ends(molecules), device=device)
         self.neighbors = torch.tensor(molecules.neighbors, device=device)
@@ -74,7 +74,7 @@ class DeviceMolecules:
         self._rest |= {array.name: torch.tensor(array.values, device=device) for array in self.features} | tables(self.features, device)
 
     @classmethod
-    def of(cls, molecules: PackedMolecules, device: torch.device) -> DeviceMolecules:
+    def of(cls, molecules: MoleculeSet, device: torch.device) -> DeviceMolecules:
         """Return the set on the device.
 
         It is uploaded once for all loaders and jobs of the process, and freed with `molecules`.
@@ -94,10 +94,10 @@ class DeviceMolecules:
         return {"row_end": self.row_end, "neighbors": self.neighbors, **self._rest}
 
 
-_RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, DeviceMolecules]] = WeakKeyDictionary()
+_RESIDENT: WeakKeyDictionary[MoleculeSet, dict[torch.device, DeviceMolecules]] = WeakKeyDictionary()
 
 
-def is_resident(molecules: PackedMolecules, device: torch.device) -> bool:
+def is_resident(molecules: MoleculeSet, device: torch.device) -> bool:
     """Return whether the set is already on the device, see :meth:`DeviceMolecules.of`."""
     return device in _RESIDENT.get(molecules, {})
 
@@ -115,19 +115,19 @@ def macros(features: Sequence[BatchArray], row_end: Tensor, neighbors: Tensor, s
     return {"END_BYTES": row_end.itemsize, "NEIGHBOR_BYTES": neighbors.itemsize, "STAGED": int(staged), **found}
 
 
-def row_end_type(molecules: PackedMolecules) -> type[np.integer]:
+def row_end_type(molecules: MoleculeSet) -> type[np.integer]:
     """Return the type of :attr:`DeviceMolecules.row_end`, the smallest that holds the number of bonds of any molecule."""
     largest = int(np.diff(molecules.edge_ptr).max())
     return np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32
 
 
-def row_ends(molecules: PackedMolecules) -> np.ndarray:
+def row_ends(molecules: MoleculeSet) -> np.ndarray:
     """Return the end of each atom's bonds, counted within its molecule, [N], see :attr:`DeviceMolecules.row_end`."""
     ends = np.cumsum(molecules.degree, dtype=np.int64) - np.repeat(molecules.edge_ptr[:-1], molecules.num_nodes_per_graph)
     return ends.astype(row_end_type(molecules))
 
 
-def resident_bytes(molecules: PackedMolecules) -> int:
+def resident_bytes(molecules: MoleculeSet) -> int:
     """Return an upper bound on the bytes that a :class:`DeviceMolecules` takes."""
     arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.labels]
     arrays += [stored for array in batch_arrays(molecules) for stored in (array.values, array.table) if stored is not None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 if TYPE_CHECKING:
-    from molgcn.data.packed import PackedMolecules
+    from molgcn.data.molecule_set import MoleculeSet
 
 Files = Sequence[tuple[str, int]]
 
@@ -37,7 +37,7 @@ class RowNames(Sequence[str]):
         self.files = files
 
     @classmethod
-    def of(cls, molecules: PackedMolecules) -> RowNames:
+    def of(cls, molecules: MoleculeSet) -> RowNames:
         """Return the names of the rows of a set's molecules."""
         return cls(molecules.rows, molecules.files)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.capacity import Capacity
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import BatchSpan
 from molgcn.errors import UserError
 
@@ -95,9 +95,7 @@ class Slot:
     descriptors: Tensor | None = None
     component: Tensor | None = None
 
-    def __init__(
-        self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
-    ) -> None:
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
         places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges, "tile": capacity.tiles, "count": 4}
         places |= {f"{axis} + 1": count + 1 for axis, count in places.items()}
         self.features = batch_arrays(molecules)
@@ -113,7 +111,7 @@ class Slot:
         self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "leaves_merged")}
 
     @classmethod
-    def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
+    def pair(cls, molecules: MoleculeSet, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Return two slots for batches of the set, made with the same keyword arguments."""
         return cls(molecules, capacity, **options), cls(molecules, capacity, **options)
 

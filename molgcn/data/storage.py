@@ -16,8 +16,9 @@ from xxhash import xxh3_128
 
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.merge_leaves import refuse_merged
-from molgcn.data.packed import PackedMolecules
-from molgcn.data.packed_arrays import ARRAYS, check_arrays
+from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.set_checks import check_arrays
 from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
@@ -25,7 +26,7 @@ from molgcn.errors import UserError
 FORMAT = "molgcn-packed-4"
 
 
-def save_packed(molecules: PackedMolecules, folder: Path) -> None:
+def save_packed(molecules: MoleculeSet, folder: Path) -> None:
     """Write a set into a temporary folder beside `folder`, sync it and rename it. An older `folder` is replaced.
 
     Raises:
@@ -65,7 +66,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
         raise
 
 
-def load_packed(folder: Path) -> PackedMolecules:
+def load_packed(folder: Path) -> MoleculeSet:
     """Open a set that :func:`save_packed` wrote, after comparing every file with its checksum.
 
     Reading the files for this also brings them into the page cache.
@@ -84,7 +85,7 @@ def load_packed(folder: Path) -> PackedMolecules:
             raise ValueError(f"its format is {meta['format']!r}, this version reads {FORMAT!r}")
         if meta.pop("checksum", None) != _meta_checksum(meta):
             raise ValueError("meta.json is damaged: its checksum is not the one noted in it")
-        molecules = PackedMolecules(
+        molecules = MoleculeSet(
             **_open(folder, meta["checksums"]),
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
@@ -114,7 +115,7 @@ def _spelled(features: str | None) -> str | None:
     return features if features is None or features.partition(":")[0] not in FEATURIZERS else get_featurizer(features).spelled
 
 
-def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:
+def _files(molecules: MoleculeSet) -> dict[str, np.ndarray]:
     """Return the arrays by the names of their files. Strings are saved as two arrays."""
     files: dict[str, np.ndarray] = {}
     for array in ARRAYS:

@@ -81,6 +81,7 @@ def prepare(
         done = featurize(items)
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
+    molecules = PackedMolecules.of(done.molecules)
     smiles = done.smiles or [items[place].replace("\n", ".") for place in done.kept.tolist()]
-    distance = distance_to_all(domain, done.molecules, smiles, options.get("standardize", "none")) if domain else None
-    return Prepared(done.molecules, done.kept, done.smiles, done.failures, contents_of(done.molecules, smiles), distance)
+    distance = distance_to_all(domain, molecules, smiles, options.get("standardize", "none")) if domain else None
+    return Prepared(molecules, done.kept, done.smiles, done.failures, contents_of(molecules, smiles), distance)

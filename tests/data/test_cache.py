@@ -51,7 +51,7 @@ def flip_the_last_bit(content):
 @pytest.mark.parametrize(
     ("damaged", "damage"),
     [
-        *(("meta.json", damage) for damage in (cut, lambda content: content.replace(b"packed-3", b"packed-2"))),
+        *(("meta.json", damage) for damage in (cut, lambda content: content.replace(storage.FORMAT.encode(), b"molgcn-packed-2"))),
         *((f"{name}.npy", damage) for name in ("neighbors", "targets", "rows", "smiles") for damage in (cut, flip_the_last_bit)),
     ],
 )

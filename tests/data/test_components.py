@@ -13,7 +13,7 @@ from molgcn.data.components import join_components, num_components
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.loader import PackedLoader, PyGLoader
-from molgcn.data.packed_arrays import check_arrays
+from molgcn.data.set_checks import check_arrays
 from molgcn.errors import UserError
 
 

@@ -5,15 +5,18 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Chem import AllChem
 
-from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, molecule_of_graph
+from molgcn.data import PackedMolecules
+from molgcn.data.featurize import featurize_chunk, featurize_items, molecule_of_graph
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.general import NAMES as GENERAL_NAMES
 from molgcn.data.featurizers.zinc import TYPES
-from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.plain_molecule import count_hydrogens
+from molgcn.data.pyg import unpack_pyg
 from molgcn.data.workers import CHUNK
 from molgcn.errors import UserError
+
+featurize = PackedMolecules.from_smiles
 
 SMILES = ["C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "C1CC1", "[2H]OC", "[H][H]", "C.O"]
 
@@ -108,7 +111,7 @@ def test_atom_maps_change_no_feature(mapped, plain, features):
 def graph_of(molecules):
     """Return feature rows and bonds of the first molecule, each bond as the rows at its ends, independent of the atoms' order."""
     rows = [tuple(row) for row in features_of(molecules).tolist()]
-    bonds = [(rows[source], rows[target]) for source, target in molecules.to_pyg()[0].edge_index.T.tolist()]
+    bonds = [(rows[source], rows[target]) for source, target in unpack_pyg(molecules)[0].edge_index.T.tolist()]
     return sorted(rows), sorted(bonds)
 
 
@@ -128,7 +131,7 @@ BEFORE = {
 def test_the_first_version_of_general_stays_what_it_was(smiles):
     molecules = featurize([smiles], features="general:1")
     bonds, rows = BEFORE[smiles]
-    assert sorted(tuple(bond) for bond in molecules.to_pyg()[0].edge_index.T.tolist()) == sorted(bonds)
+    assert sorted(tuple(bond) for bond in unpack_pyg(molecules)[0].edge_index.T.tolist()) == sorted(bonds)
     assert [tuple(np.flatnonzero(row).tolist()) for row in features_of(molecules)] == rows
 
 
@@ -142,14 +145,18 @@ def test_only_qm9_charge_tells_an_anion_from_a_radical():
     assert graph_of(featurize([anion])) == graph_of(featurize([radical]))
     x = features_of(featurize([anion, radical, cation], features="qm9_charge"))
     assert x.shape == (4, 12)
-    assert [features_of(featurize([text], features="qm9_charge"))[0, 11] for text in (anion, radical, cation)] == [-1, 0, 1]
+    assert [features_of(featurize([text], features="qm9_charge"))[0, 11] for text in (anion, radical, cation)] == [
+        -1,
+        0,
+        1,
+    ]
     np.testing.assert_array_equal(x[:, :11], features_of(featurize([anion])))
 
 
 def test_edges_are_rdkit_bonds_in_both_directions():
     molecules = featurize(["CC(C)O", "C1CC1"], features="general")
     np.testing.assert_array_equal(molecules.edge_ptr, [0, 6, 12])
-    first = {tuple(edge) for edge in molecules.to_pyg()[0].edge_index.T.tolist()}
+    first = {tuple(edge) for edge in unpack_pyg(molecules)[0].edge_index.T.tolist()}
     assert first == {(0, 1), (1, 0), (1, 2), (2, 1), (1, 3), (3, 1)}
 
 
@@ -171,7 +178,7 @@ def test_zinc_agrees_with_pyg_order_of_types():
 
 def test_one_text_is_no_list_of_its_letters():
     with pytest.raises(UserError, match=r"'CCO' is a single text\. Expected a list of SMILES, as in \['CCO'\]"):
-        PackedMolecules.from_smiles("CCO")
+        featurize("CCO")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +240,7 @@ def test_large_and_tiny_molecules():
     molecules = featurize(["C" * 200, "C", "[He]"], features="general")
     np.testing.assert_array_equal(molecules.num_nodes_per_graph, [200, 1, 1])
     np.testing.assert_array_equal(molecules.edge_ptr, [0, 398, 398, 398])
-    packed = PackedMolecules.from_smiles(["C" * 200, "C"], features="qm9")
+    packed = featurize(["C" * 200, "C"], features="qm9")
     assert packed.num_nodes == 602 + 5
     assert packed.neighbors.dtype == np.uint16
 
@@ -297,6 +304,6 @@ def test_the_atoms_of_a_graph_are_those_of_its_molecule(features, kind):
         if done.molecules is None:
             continue
         featurizer = get_featurizer(features)
-        elements = [featurizer.element(row) for row in done.molecules.batch([0]).x.numpy()]
+        elements = [featurizer.element(row) for row in done.molecules.node_features()]
         drawn = [atom.GetAtomicNum() for atom in molecule_of_graph(item, features, kind).GetAtoms()]
         assert elements == drawn + [1] * (len(elements) - len(drawn))

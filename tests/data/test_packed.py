@@ -7,7 +7,7 @@ from graphs import assert_collated, molecule_lists, random_data
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data import PackedMolecules, select
+from molgcn.data import PackedMolecules, molecule_set
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
@@ -31,7 +31,7 @@ def test_a_subset_is_the_set_of_these_molecules(data, draw):
     packed = PackedMolecules.from_pyg(data)
     indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(select, "MOLECULES_AT_ONCE", draw.draw(st.integers(1, 11)))
+        patch.setattr(molecule_set, "MOLECULES_AT_ONCE", draw.draw(st.integers(1, 11)))
         subset = packed[indices]
     expected = PackedMolecules.from_pyg([data[i] for i in indices])
     for name in ("node_ptr", "edge_ptr", "degree", "neighbors"):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molgcn.comparison.forest import fingerprints
+from molgcn.data import GraphBatch
 from molgcn.data.descriptors.generators import GENERATORS, calculator
 from molgcn.data.featurize import featurize_chunk
 from molgcn.data.featurizers import FEATURIZERS
@@ -46,7 +47,7 @@ def arrays(text, features, kind="smiles", standardize="none"):
     done = featurize_chunk([text], features=features, kind=kind, label=None, stop=False, standardize=standardize)
     if done.molecules is None:
         return done.failures
-    batch = done.molecules.batch([0])
+    batch = GraphBatch.from_packed(done.molecules, [0])
     return [one.tolist() for one in (batch.x, batch.edge_index, batch.edge_attr)]
 
 

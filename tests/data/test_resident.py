@@ -16,11 +16,11 @@ from test_loader import poison
 from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.capacity import Capacity
-from molgcn.data.encodings import with_encodings
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
 from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends, tables
 from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.set_encodings import with_encodings
 from molgcn.data.slots import Slot
 from molgcn.resources import resource
 

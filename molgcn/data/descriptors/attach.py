@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import UserError, shown
 
+_Set = TypeVar("_Set", bound=MoleculeSet)
 
-def with_descriptors(molecules: PackedMolecules, values: np.ndarray, names: Sequence[str] = ()) -> PackedMolecules:
+
+def with_descriptors(molecules: _Set, values: np.ndarray, names: Sequence[str] = ()) -> _Set:
     """Return a packed set with additional descriptors, placed before the descriptors that it already has.
 
     Args:

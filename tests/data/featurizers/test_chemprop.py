@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from molgcn.data.featurize import featurize
+from molgcn.data import PackedMolecules
 from molgcn.data.featurizers.chemprop import BOND_NAMES, NAMES
 
 SMILES = [
@@ -34,7 +34,7 @@ def their_rows(smiles):
 
 
 def test_rows_are_chemprops():
-    ours = featurize(SMILES, features="chemprop").to_pyg()
+    ours = PackedMolecules.from_smiles(SMILES, features="chemprop").to_pyg()
     for smiles, mine, rows in zip(SMILES, ours, their_rows(SMILES), strict=True):
         np.testing.assert_allclose(mine.x, rows["atoms"], rtol=1e-6, err_msg=smiles)  # the mass is float32 here
         found = {tuple(pair): row for pair, row in zip(mine.edge_index.T.tolist(), mine.edge_attr.tolist(), strict=True)}
@@ -42,7 +42,7 @@ def test_rows_are_chemprops():
 
 
 def test_rows_are_those_written_down():
-    data = featurize([r"Cl[C@H](/C=C/C)Br"], features="chemprop").to_pyg()[0]
+    data = PackedMolecules.from_smiles([r"Cl[C@H](/C=C/C)Br"], features="chemprop").to_pyg()[0]
     assert data.x.shape[1] == len(NAMES) == 72
     assert data.x[1].nonzero().flatten().tolist() == [5, 37 + 1 + 4, 45 + 4, 51 + 2, 56 + 1, 62 + 4, 71]
     assert float(data.x[1, 71]) == pytest.approx(0.12011, abs=1e-6)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from molgcn.data.featurize import featurize
+from molgcn.data import PackedMolecules
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.fields import AtomFields, BondFields
 from molgcn.errors import UserError
+
+featurize = PackedMolecules.from_smiles
 
 NUMBERS = {  # numbers of columns of atoms and of bonds
     "qm9": (11, 4), "qm9_charge": (12, 4), "zinc": (28, 4), "zinc12k": (21, 4), "general": (53, 16), "ogb": (174, 13), "chemprop": (72, 14),

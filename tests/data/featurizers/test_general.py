@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molgcn.data.featurize import featurize
+from molgcn.data import PackedMolecules
 from molgcn.data.featurizers.general import BOND_NAMES, NAMES
+from molgcn.data.pyg import unpack_pyg
 
 SMILES = [
     "C[C@H](F)O", "N[C@@H](C)C(=O)O", r"C/C=C/[C@H](O)/C=C\C", r"F/C=C/C=C\Cl", "C[C@H]1CC[C@@H](C)CC1",
@@ -23,7 +24,7 @@ SMILES = [
 
 def multisets(molecules):
     """Return the rows of atoms, and the rows of bonds with those of both ends, independent of their order."""
-    data = molecules.to_pyg()[0]
+    data = unpack_pyg(molecules)[0]
     atoms, bonds = [tuple(row) for row in data.x.tolist()], [tuple(row) for row in data.edge_attr.tolist()]
     ends = [(atoms[source], atoms[target]) for source, target in data.edge_index.T.tolist()]
     return Counter(atoms), Counter(zip(bonds, ends, strict=True))
@@ -37,8 +38,8 @@ def test_renumbered_atoms_have_the_same_rows(smiles, random):
     random.shuffle(order)
     shuffled = Chem.RenumberAtoms(mol, order)
     written = Chem.MolToSmiles(shuffled, canonical=False, rootedAtAtom=order[0])
-    expected = multisets(featurize([smiles], features="general"))
-    assert multisets(featurize([written], features="general")) == expected
+    expected = multisets(PackedMolecules.from_smiles([smiles], features="general"))
+    assert multisets(PackedMolecules.from_smiles([written], features="general")) == expected
 
 
 def columns(row, names):
@@ -46,12 +47,12 @@ def columns(row, names):
 
 
 def test_what_an_atom_has():
-    x = featurize(["N[C@@H](C)C(=O)O", "C[C@H]1CC[C@@H](F)CC1", "C1CC2CC12", "C1CCCCCCCCC1"], features="general").to_pyg()
+    x = PackedMolecules.from_smiles(["N[C@@H](C)C(=O)O", "C[C@H]1CC[C@@H](F)CC1", "C1CC2CC12", "C1CCCCCCCCC1"], features="general").to_pyg()
     assert columns(x[0].x[1].tolist(), NAMES) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "cip_S"}
     assert columns(x[1].x[1].tolist(), NAMES) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "in_ring", "cip_s", "ring_6"}
     assert {"ring_3"} == columns(x[2].x[2].tolist(), NAMES) & {"ring_3", "ring_4", "ring_5"}
     assert "ring_8_or_more" in columns(x[3].x[2].tolist(), NAMES)
-    old = featurize(["N[C@@H](C)C(=O)O"], features="general:1").node_features()
+    old = PackedMolecules.from_smiles(["N[C@@H](C)C(=O)O"], features="general:1").node_features()
     np.testing.assert_array_equal(x[0].x[:, : old.shape[1]], old)
 
 
@@ -72,7 +73,7 @@ def test_what_an_atom_has():
     ],
 )
 def test_what_a_bond_has(smiles, ends, expected):
-    data = featurize([smiles], features="general").to_pyg()[0]
+    data = PackedMolecules.from_smiles([smiles], features="general").to_pyg()[0]
     rows = {tuple(pair): columns(row, BOND_NAMES) for pair, row in zip(data.edge_index.T.tolist(), data.edge_attr.tolist(), strict=True)}
     assert rows[ends] == rows[ends[::-1]] == expected
 
@@ -84,6 +85,6 @@ def test_a_structure_in_space_has_the_labels_of_its_smiles():
     AllChem.EmbedMolecule(mol, randomSeed=1)
     from molgcn.data.featurize import featurize_items
 
-    expected = multisets(featurize([r"C[C@H](F)/C=C\Cl"], features="general"))
+    expected = multisets(PackedMolecules.from_smiles([r"C[C@H](F)/C=C\Cl"], features="general"))
     for kind in ("molblock", "sdf"):
         assert multisets(featurize_items([Chem.MolToMolBlock(mol)], features="general", kind=kind).packed) == expected

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from molgcn.data.featurize import featurize
+from molgcn.data import PackedMolecules
 from molgcn.data.featurizers.ogb import BOND_NAMES, NAMES
 
 SMILES = [
@@ -35,7 +35,7 @@ def one_hots(indices, sizes):
 @pytest.mark.parametrize("smiles", SMILES)
 def test_rows_are_ogbs_categories_side_by_side(smiles):
     ogb, mol = theirs(), Chem.MolFromSmiles(smiles)
-    data = featurize([smiles], features="ogb").to_pyg()[0]
+    data = PackedMolecules.from_smiles([smiles], features="ogb").to_pyg()[0]
     atoms = [one_hots(ogb.atom_to_feature_vector(atom), ogb.get_atom_feature_dims()) for atom in mol.GetAtoms()]
     np.testing.assert_array_equal(data.x, atoms)
     for (source, target), row in zip(data.edge_index.T.tolist(), data.edge_attr.numpy(), strict=True):
@@ -45,7 +45,7 @@ def test_rows_are_ogbs_categories_side_by_side(smiles):
 
 def test_rows_are_those_written_down():
     """OGB's comments have an example, whose chiral carbon is [5, 2, 4, 5, 1, 0, 2, 0, 0] and whose double bond is [1, 2, 0]."""
-    data = featurize([r"Cl[C@H](/C=C/C)Br"], features="ogb").to_pyg()[0]
+    data = PackedMolecules.from_smiles([r"Cl[C@H](/C=C/C)Br"], features="ogb").to_pyg()[0]
     np.testing.assert_array_equal(data.x[1], one_hots([5, 2, 4, 5, 1, 0, 2, 0, 0], [119, 5, 12, 12, 10, 6, 6, 2, 2]))
     ends = data.edge_index.T.tolist().index([2, 3])
     np.testing.assert_array_equal(data.edge_attr[ends], one_hots([1, 2, 0], [5, 6, 2]))
@@ -56,5 +56,5 @@ def test_rows_are_those_written_down():
 
 
 def test_what_ogb_has_no_category_for():
-    x = featurize(["*C", "[Fe+6]"], features="ogb").node_features()
+    x = PackedMolecules.from_smiles(["*C", "[Fe+6]"], features="ogb").node_features()
     assert x[0, NAMES.index("other_element")] == x[2, NAMES.index("other_charge")] == 1

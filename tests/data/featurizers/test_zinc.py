@@ -5,9 +5,12 @@ from collections import Counter
 import pytest
 from rdkit import Chem
 
-from molgcn.data.featurize import featurize, featurize_items
+from molgcn.data import PackedMolecules
+from molgcn.data.featurize import featurize_items
 from molgcn.data.featurizers.zinc import BOND_NAMES, TYPES, TYPES_12K
 from molgcn.errors import UserError
+
+featurize = PackedMolecules.from_smiles
 
 AROMATIC = ["c1ccccc1", "c1ccc2[nH]ccc2c1", "Cn1cnc2c1c(=O)n(C)c(=O)n2C", "[O-][n+]1ccccc1", "c1ccsc1", "C=CC#N", "CC(=O)Nc1ccc(O)cc1"]
 

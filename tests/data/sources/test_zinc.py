@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from molgcn.data import PackedMolecules
 from molgcn.data.config import DatasetConfig
-from molgcn.data.featurize import featurize
 from molgcn.data.labels import penalized_logp
 from molgcn.data.load import load_dataset
 from molgcn.data.sources import zinc
@@ -181,7 +181,7 @@ def test_published_checksum_is_that_of_the_real_list(real_data):
 def test_the_benchmarks_molecules_have_the_21_types(real_data):
     lines = (real_data / "zinc" / "zinc_24445.smi").read_text().splitlines()
     numbers = (real_data / "zinc" / "zinc12k_val.index").read_text().split(",")
-    molecules = featurize([lines[int(number)].split()[0] for number in numbers], features="zinc12k")
+    molecules = PackedMolecules.from_smiles([lines[int(number)].split()[0] for number in numbers], features="zinc12k")
     assert (len(molecules), molecules.num_features) == (1000, 21)
     assert molecules.edge_table.tolist() == np.eye(4)[1:].tolist()
 
