@@ -1,7 +1,11 @@
 import multiprocessing
 import os
+import re
+import subprocess
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -65,3 +69,19 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     children = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
     parent.kill()
     assert len(children) == 2 and not psutil.wait_procs(children, timeout=10)[1]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files on Linux only")
+def test_semaphores_end_with_a_parent_that_was_killed():
+    """Python's resource tracker removes them, unless it is killed too."""
+    program = "import time; from molgcn.data.workers import map_stream; list(map_stream(time.sleep, [(60, None)], 1))"
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        made: set[Path] = set()
+        deadline = time.monotonic() + 60
+        while len(made) < 5 and time.monotonic() < deadline:
+            made = {Path(name) for name in re.findall(r"/dev/shm/sem\.\S+", Path(f"/proc/{parent.pid}/maps").read_text())}
+            time.sleep(0.05)
+        parent.kill()
+    while any(path.exists() for path in made) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(made) == 5 and not any(path.exists() for path in made)
