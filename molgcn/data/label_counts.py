@@ -36,8 +36,8 @@ def report_labels(molecules: PackedMolecules, parts: Mapping[str, np.ndarray], t
         said.append(f"{len(rest):,} more targets {rest.min():,} to {rest.max():,} in all")
     none = np.array([(~values.any(axis=1)).sum() for values in known.values()])
     without = f"; molecules without any label: {_joined(none)}" if len(counts) > 1 and none.any() else ""
-    log.info("%s: labels in %s: %s%s", title, ", ".join(IN_WORDS.get(part, part) for part in known), "; ".join(said), without)
+    log.info("%s: labels in %s: %s%s", title, " / ".join(IN_WORDS.get(part, part) for part in known), "; ".join(said), without)
 
 
 def _joined(numbers: np.ndarray) -> str:
-    return ", ".join(f"{number:,}" for number in numbers.tolist())
+    return " / ".join(f"{number:,}" for number in numbers.tolist())

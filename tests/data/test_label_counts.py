@@ -25,11 +25,11 @@ def said(columns, caplog, parts=PARTS):
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ([HALF], "x.csv: labels in training, validation, calibration: y0 3, 1, 1"),
-        ([KNOWN, HALF], "x.csv: labels in training, validation, calibration: y0 6, 2, 2; y1 3, 1, 1"),
+        ([HALF], "x.csv: labels in training / validation / calibration: y0 3 / 1 / 1"),
+        ([KNOWN, HALF], "x.csv: labels in training / validation / calibration: y0 6 / 2 / 2; y1 3 / 1 / 1"),
         (
             [FEW, HALF],
-            "x.csv: labels in training, validation, calibration: y0 2, 0, 1; y1 3, 1, 1; molecules without any label: 1, 1, 0",
+            "x.csv: labels in training / validation / calibration: y0 2 / 0 / 1; y1 3 / 1 / 1; molecules without any label: 1 / 1 / 0",
         ),
     ],
 )

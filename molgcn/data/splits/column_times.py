@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 
-from molgcn.errors import UserError, shown
+from molgcn.data.splits.parts import IN_WORDS, Split
+from molgcn.errors import UserError, counted, shown
+
+log = logging.getLogger(__name__)
 
 
 def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.ndarray) -> np.ndarray:
@@ -38,3 +42,22 @@ def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.
             f"expected {kind}. dataset.split=time needs one for every molecule: correct the cell, or leave the row out of the file."
         )
     return values
+
+
+def report_times(split: Split, times: np.ndarray, cells: Sequence[str], column: str) -> None:
+    """Log the first and the last time in each part of a split, and how many molecules follow an older copy into an earlier part.
+
+    Args:
+        split: positions for "train", "val" and "test".
+        times: [M], the time of each molecule, see :func:`column_times`.
+        cells: the text of the times.
+        column: name of the column.
+    """
+    spans, moved, begin = [], 0, None
+    for part, places in reversed([(part, places) for part, places in split.items() if len(places)]):
+        first, last = (cells[places[choose(times[places])]].strip() for choose in (np.argmin, np.argmax))
+        spans.append(f"{IN_WORDS[part]} {shown(first)}" + (f" to {shown(last)}" if first != last else ""))
+        moved += 0 if begin is None else int((times[places] >= begin).sum())
+        begin = times[places].min()
+    copies = f"; {counted(moved, 'molecule')} with an older copy, by which both are placed" if moved else ""
+    log.info("Column '%s': %s%s", shown(column), ", ".join(reversed(spans)), copies)

@@ -11,7 +11,7 @@ from molgcn.data.config import FOLDS, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sources.base import Source
 from molgcn.data.splits.column import column_split
-from molgcn.data.splits.column_times import column_times
+from molgcn.data.splits.column_times import column_times, report_times
 from molgcn.data.splits.config_groups import KINDS, column_cells, groups_of, whole_column
 from molgcn.data.splits.files import split_files
 from molgcn.data.splits.folds import fold_split
@@ -67,12 +67,15 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
     if config.split == "stratified":
         return stratified_split(strata_of(molecules.targets[:, _target(molecules, config)]), fractions, seed, groups)
     if config.split == "time":
-        times = column_times(column_cells(molecules, source, config), str(config.split_column), molecules.rows)
-        return ordered_split(times, fractions, groups, newest=True)
+        cells, column = column_cells(molecules, source, config), str(config.split_column)
+        times = column_times(cells, column, molecules.rows)
+        split = ordered_split(times, fractions, groups, newest=True, kind="times")
+        report_times(split, times, cells, column)
+        return split
     if config.split == "kennard_stone":
         assert molecules.smiles is not None
         first, place = np.unique(np.arange(len(molecules)) if groups is None else groups, return_inverse=True)  # first of each group
-        return ordered_split(kennard_stone_ranks(molecules.smiles.take(first), config.num_workers)[place], fractions, groups)
+        return ordered_split(kennard_stone_ranks(molecules.smiles.take(first), config.num_workers)[place], fractions)
     return random_split(len(molecules), fractions, seed, groups, KINDS.get(config.split, "groups of copies"))
 
 

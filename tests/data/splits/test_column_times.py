@@ -1,7 +1,9 @@
+import logging
+
 import numpy as np
 import pytest
 
-from molgcn.data.splits.column_times import column_times
+from molgcn.data.splits.column_times import column_times, report_times
 from molgcn.errors import UserError
 
 
@@ -32,3 +34,25 @@ def test_numbers_and_dates_sort(cells, order):
 def test_what_is_no_time_is_named(cells, what):
     with pytest.raises(UserError, match=f"Column 'when', {what}"):
         column_times(cells, "when", np.array([5, 8]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "split", "said"),
+    [
+        (
+            ["2017", " 2018", "2015", "2019"],
+            {"train": [0, 2], "val": [1], "test": [3]},
+            "Column 'when': training 2015 to 2017, validation 2018, test 2019",
+        ),
+        (
+            ["2021-03-04", "2021-03", "2022-01-01", "2022-05"],
+            {"train": [0, 1, 3], "val": [], "test": [2]},
+            "Column 'when': training 2021-03 to 2022-05, test 2022-01-01; 1 molecule with an older copy, by which both are placed",
+        ),
+    ],
+)
+def test_the_times_of_each_part_are_said(cells, split, said, caplog):
+    caplog.set_level(logging.INFO)
+    positions = {part: np.array(places, int) for part, places in split.items()}
+    report_times(positions, column_times(cells, "when", range(len(cells))), cells, "when")
+    assert caplog.messages == [said]
