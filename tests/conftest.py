@@ -32,14 +32,55 @@ settings.register_profile("molgcn", deadline=None)
 settings.load_profile("molgcn")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` on a machine without one."""
+NO_GPU = "There is no CUDA GPU, so the tests that need one were not collected; --gpu collects and skips them."
+_left_out = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gpu", action="store_true", help="collect the tests that need a CUDA GPU also where there is none")
+
+
+def _leaves_out(config: pytest.Config) -> bool:
+    """Return whether tests marked `gpu` are left out."""
+    if _left_out not in config.stash:
+        import torch
+
+        config.stash[_left_out] = not config.getoption("gpu") and not torch.cuda.is_available()
+    return config.stash[_left_out]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files whose tests are all marked `gpu`."""
+    return True if collection_path.name.endswith("_gpu.py") and _leaves_out(config) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other tests marked `gpu`, or skip them if they were asked for and cannot run."""
     import torch
 
-    if not torch.cuda.is_available():
+    if _leaves_out(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    elif not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Learn from a worker of pytest-xdist what it left out."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get("left_out", False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = _leaves_out(session.config)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.stash.get(_left_out, False):
+        terminalreporter.write_line(NO_GPU)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,9 +1,11 @@
 // The device functions that cuda/device.cuh and the kernels use, on a CPU: every thread of every block is a fiber, warps meet in
 // collectives, blocks in barriers. It checks logic and arithmetic (TF32 and bf16 operands are rounded as the hardware does), not memory
-// ordering or speed. Shared memory starts as NaN.
+// ordering or speed. Shared memory starts as NaN. This file is precompiled, and what no macro changes is compiled once, in emulator.cpp.
 #pragma once
-#include "races.h"
-#include "standard.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
 
 #define __device__ inline  // functions that a kernel does not call are not compiled
 #define __global__
@@ -11,7 +13,7 @@
 #define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define SHARED_MEMORY(name) unsigned char* name = emulator::current->block->shared.data()
+#define SHARED_MEMORY(name) unsigned char* name = emulator::current->block->shared
 #define threadIdx (emulator::current->thread_index)
 #define blockIdx (emulator::current->block_index)
 #define blockDim (emulator::block_dim)
@@ -33,122 +35,30 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 namespace emulator {
 
 struct Index { int x; };
-#ifdef CLUSTER
-constexpr int cluster = CLUSTER;  // blocks
-#else
-constexpr int cluster = 1;
-#endif
-
+struct Block { unsigned char* shared; };
+struct Thread {
+    Block* block;
+    Index thread_index, block_index;
+};
 struct Warp {
     int arrived = 0, kind = 0;
     unsigned phase = 0;
     uint32 in[32][16], out[32][4];
 };
-struct Barrier {
-    int arrived = 0;
-    unsigned phase = 0;
-};
-struct Block {
-    std::vector<unsigned char> shared;
-    std::vector<Warp> warps;
-    std::map<int, Barrier> barriers;
-};
-struct Fiber {
-    Block* block;
-    Index thread_index, block_index;
-    ucontext_t start;
-    jmp_buf state;
-    std::unique_ptr<char[]> stack;  // as it comes: most of it is never touched
-    const unsigned* awaited = nullptr;  // what has to differ from `phase` before it goes on
-    unsigned phase = 0;
-    bool started = false, done = false;
-    unsigned cluster_phase = 0;
-};
 
-constexpr int cluster_barrier = -1;  // among a block's barriers, for the race finder
-constexpr size_t stack_bytes = 256 << 10;
-inline Fiber* current;
-inline Index block_dim, grid_dim;
-inline jmp_buf scheduler;
-inline Block* all_blocks;
-inline std::vector<Barrier> clusters;
-inline std::function<void()> body;
-
-inline void fail(const char* what) {
-    std::fprintf(stderr, "emulator: %s (block %d, thread %d)\n", what, current->block_index.x, current->thread_index.x);
-    std::abort();
-}
-inline void yield() {
-    if (!_setjmp(current->state)) _longjmp(scheduler, 1);
-}
-inline void wait_while(const unsigned& at, unsigned phase) {
-    current->awaited = &at, current->phase = phase;
-    if (at == phase) yield();
-    current->awaited = nullptr;
-}
-inline void enter() {
-    body();
-    current->done = true;
-    _longjmp(scheduler, 1);
-}
+// Of emulator.cpp, which is compiled once for all kernels.
+extern Thread* current;
+extern Index block_dim, grid_dim;
+extern int cluster;  // blocks
+[[noreturn]] void fail(const char* what);
+void yield();
+const uint32* meet(int kind, const uint32* in, int words, void (*compute)(Warp&, const void*), const void* what);
+unsigned char* shared_of(int block);
 
 // All lanes of a warp meet; the last one computes everybody's result from everybody's input.
 template <class Compute>
-const uint32* collective(int kind, const uint32* in, int words, Compute compute) {
-    Warp& warp = current->block->warps[current->thread_index.x / 32];
-    const int lane = current->thread_index.x % 32;
-    if (warp.arrived == 0) warp.kind = kind;
-    if (warp.kind != kind) fail("lanes of a warp meet in different collectives");
-    std::memcpy(warp.in[lane], in, 4 * words);
-    const unsigned phase = warp.phase;
-    if (++warp.arrived == 32) {
-        compute(warp);
-        warp.arrived = 0;
-        warp.phase++;
-    } else {
-        wait_while(warp.phase, phase);
-    }
-    return warp.out[lane];
-}
-
-// Warps take turns collective by collective, or with a `slice` the odd and the even ones of each block by so many at a time (the even ones
-// first if it is negative): what is not ordered by a barrier then comes in another order.
-template <class Kernel>
-void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
-    body = kernel;
-    block_dim = {threads}, grid_dim = {grid};
-    std::vector<Block> blocks(grid);
-    std::vector<Fiber> fibers(grid * threads);
-    all_blocks = blocks.data();
-    clusters.assign((grid + cluster - 1) / cluster, {});
-    for (int i = 0; i < grid * threads; i++) {
-        Block& block = blocks[i / threads];
-        if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
-        fibers[i].block = &block;
-        fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
-        fibers[i].stack.reset(new char[stack_bytes]);
-    }
-    races_start(grid, threads, shared_bytes);
-    size_t left = fibers.size();
-    for (size_t sweep = 0; left > 0; sweep++) {
-        for (Fiber& fiber : fibers) {
-            if (fiber.done || (fiber.awaited && *fiber.awaited == fiber.phase)) continue;
-            if (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0) continue;
-            current = &fiber;
-            races_run(fiber.block_index.x, fiber.thread_index.x, fiber.block->shared.data());
-            if (!_setjmp(scheduler)) {
-                if (fiber.started) _longjmp(fiber.state, 1);
-                fiber.started = true;
-                getcontext(&fiber.start);
-                fiber.start.uc_stack.ss_sp = fiber.stack.get();
-                fiber.start.uc_stack.ss_size = stack_bytes;
-                fiber.start.uc_link = nullptr;
-                makecontext(&fiber.start, enter, 0);
-                setcontext(&fiber.start);
-            }
-            if (current->done) left--;
-        }
-    }
+const uint32* collective(int kind, const uint32* in, int words, const Compute& compute) {
+    return meet(kind, in, words, [](Warp& warp, const void* what) { (*static_cast<const Compute*>(what))(warp); }, &compute);
 }
 
 }  // namespace emulator
@@ -157,12 +67,9 @@ inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
 inline float at_least(float x, float floor) { return x != x ? number(0x7fffffffu) : x < floor ? floor : x; }
 inline float relu(float x) { return at_least(x, 0.0f); }
-#ifndef HOPPER  // or a GPU before it
-#define HOPPER 1
-#endif
-constexpr bool rounds_tf32 = HOPPER;
+extern bool rounds_tf32;  // a Hopper or later
 inline uint32 round_tf32(uint32 x) {
-    if (!HOPPER) return x + 0x1000u;
+    if (!rounds_tf32) return x + 0x1000u;
     return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0xfffu + (x >> 13 & 1)) & 0xffffe000u;
 }
 inline uint32 bf16(float x) { const uint32 u = bits(x); return x != x ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
@@ -183,7 +90,14 @@ inline float2 unpack_half(uint32 u) {
 inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
 inline uint32 pack_bf16_relu(float low, float high) { return pack_bf16(relu(low), relu(high)); }
 
-#include "emulator_products.h"
+// Tensor cores cut sums off where others round them.
+inline float cut_off(double sum) {
+    const float x = static_cast<float>(sum);
+    return std::isfinite(x) && std::abs(double(x)) > std::abs(sum) ? std::nextafter(x, 0.0f) : x;
+}
+void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]);
+void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]);
+void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]);
 
 inline uint32 add_bf16(uint32 x, uint32 y) {
     return pack_bf16(number(x << 16) + number(y << 16), number(x & 0xffff0000u) + number(y & 0xffff0000u));
@@ -223,16 +137,8 @@ inline void commit_copies() {}
 template <int>
 void wait_for_copies_but() {}
 
-inline void __syncwarp() {
-    const uint32 none = 0;
-    emulator::collective(4, &none, 1, [](emulator::Warp&) { races_meet_warp(); });
-}
-inline float shuffle_xor(float x, int mask) {
-    const uint32 in[2] = {bits(x), uint32(mask)};
-    return number(emulator::collective(5, in, 2, [](emulator::Warp& warp) {
-        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
-    })[0]);
-}
+void __syncwarp();
+float shuffle_xor(float x, int mask);
 inline double shuffle_xor(double x, int mask) {
     float half[2];
     std::memcpy(half, &x, 8);
@@ -240,37 +146,10 @@ inline double shuffle_xor(double x, int mask) {
     std::memcpy(&x, half, 8);
     return x;
 }
-inline uint32 ballot(bool x) {
-    const uint32 in = x;
-    return emulator::collective(7, &in, 1, [](emulator::Warp& warp) {
-        uint32 all = 0;
-        for (int lane = 0; lane < 32; lane++) all |= warp.in[lane][0] << lane;
-        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = all;
-    })[0];
-}
+uint32 ballot(bool x);
 inline int count_bits(uint32 x) { return __builtin_popcount(x); }
-inline int largest(int x) {
-    const uint32 in = uint32(x);
-    return int(emulator::collective(6, &in, 1, [](emulator::Warp& warp) {
-        int most = int(warp.in[0][0]);
-        for (int lane = 1; lane < 32; lane++) most = std::max(most, int(warp.in[lane][0]));
-        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = uint32(most);
-    })[0]);
-}
-inline void barrier(int name, int threads) {
-    if (name > 15) emulator::fail("there are 16 barriers");
-    emulator::Barrier& it = emulator::current->block->barriers[name];
-    const unsigned phase = it.phase;
-    races_arrive(name);
-    if (++it.arrived == threads) {
-        it.arrived = 0;
-        it.phase++;
-        races_open(name);
-    } else {
-        emulator::wait_while(it.phase, phase);
-    }
-    races_leave(name);
-}
+int largest(int x);
+void barrier(int name, int threads);
 inline void __syncthreads() { barrier(0, blockDim.x); }
 inline void pause() { emulator::yield(); }
 inline void spin() { emulator::yield(); }

@@ -8,41 +8,22 @@ struct Count {  // of bytes: phase, whether it expects some, and how many
         if (expects && bytes == 0) phase++, expects = 0;
     }
 };
-// A copy under way. It arrives when a thread waits for its bytes; who does not wait reads NaN.
-struct Copy {
-    void* to;
-    const void* from;
-    std::uint32_t bytes;
-    Count* count;
-};
-inline std::vector<Copy> copies;
-template <class Take>
-void take_copies(const void* count, Take take) {
-    for (const Copy& copy : copies)
-        if (copy.count == count) take(copy);
-    copies.erase(std::remove_if(copies.begin(), copies.end(), [count](const Copy& copy) { return copy.count == count; }), copies.end());
+namespace emulator {
+void start_copy(void* to, const void* from, uint32 bytes, const void* count);
+void take_copies(const void* count);  // that arrive there
+void drop_copies(const void* count);
 }
 inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
-inline void cluster_arrive() {
-    emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
-    emulator::current->cluster_phase = it.phase;
-    emulator::Barrier& own = emulator::current->block->barriers[emulator::cluster_barrier];
-    races_arrive(emulator::cluster_barrier);
-    if (++own.arrived == blockDim.x) own.arrived = 0, races_open(emulator::cluster_barrier);
-    if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
-}
-inline void cluster_wait() {
-    emulator::wait_while(emulator::clusters[blockIdx.x / emulator::cluster].phase, emulator::current->cluster_phase);
-    races_leave(emulator::cluster_barrier);
-}
+void cluster_arrive();
+void cluster_wait();
 template <class T>
 T* at_peer(T* at, int rank) {
-    const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared.data();
-    return reinterpret_cast<T*>(emulator::all_blocks[blockIdx.x - cluster_rank() + rank].shared.data() + offset);
+    const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared;
+    return reinterpret_cast<T*>(emulator::shared_of(blockIdx.x - cluster_rank() + rank) + offset);
 }
 inline void start_counting(uint64* count) {
     *reinterpret_cast<Count*>(count) = {0, 0, 0};
-    take_copies(count, [](const Copy&) {});  // of another launch
+    emulator::drop_copies(count);  // of another launch
 }
 inline void expect(uint64* count, uint32 bytes) {
     Count& it = *reinterpret_cast<Count*>(count);
@@ -62,7 +43,7 @@ void store_to_peer(float* at, int rank, const T& x, uint64* count) {
     it.turn();
 }
 inline void wait_for_phase(uint64* count, int phase) {
-    take_copies(count, [](const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); });
+    emulator::take_copies(count);
     while (reinterpret_cast<Count*>(count)->phase % 2 == phase) emulator::yield();
 }
 inline void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
@@ -71,7 +52,7 @@ inline void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* co
         void* there = at_peer(static_cast<unsigned char*>(to), rank);
         std::memset(there, 0xff, bytes);
         Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
-        copies.push_back({there, from, bytes, &it});
+        emulator::start_copy(there, from, bytes, &it);
         it.bytes -= bytes;
         it.turn();
     }

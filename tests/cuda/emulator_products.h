@@ -1,14 +1,9 @@
-// Products of tensor cores: the lanes of a warp meet, and each takes its part of the result. Part of emulator.h.
+// Products of tensor cores: the lanes of a warp meet, and each takes its part of the result. Part of emulator.cpp.
 #pragma once
 
-// Tensor cores cut sums off where others round them.
-inline float cut_off(double sum) {
-    const float x = static_cast<float>(sum);
-    return std::isfinite(x) && std::abs(double(x)) > std::abs(sum) ? std::nextafter(x, 0.0f) : x;
-}
 // Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
 template <int K, class A, class B>
-void multiply(emulator::Warp& warp, A a, B b) {
+void multiply(Warp& warp, A a, B b) {
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
@@ -17,9 +12,9 @@ void multiply(emulator::Warp& warp, A a, B b) {
             warp.out[lane][i] = sum != sum ? 0x7fffffffu : bits(cut_off(sum));  // the GPU's own NaN
         }
 }
-inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
+void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
     const uint32 in[10] = {bits(d[0]), bits(d[1]), bits(d[2]), bits(d[3]), a[0], a[1], a[2], a[3], b[0], b[1]};
-    const uint32* out = emulator::collective(kind, in, 10, [kind](emulator::Warp& warp) {
+    const uint32* out = collective(kind, in, 10, [kind](Warp& warp) {
         const auto tf32 = [](uint32 u) { return number(u & 0xffffe000u); };
         const auto half = [kind](uint32 u, int which) {
             return kind == 8 ? (which ? unpack_half(u).y : unpack_half(u).x) : number(which ? u & 0xffff0000u : u << 16);
@@ -35,6 +30,6 @@ inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], c
     });
     for (int i = 0; i < 4; i++) d[i] = number(out[i]);
 }
-inline void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(2, d, a, b); }
-inline void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(3, d, a, b); }
-inline void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(8, d, a, b); }
+void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(2, d, a, b); }
+void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(3, d, a, b); }
+void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(8, d, a, b); }

@@ -2,7 +2,6 @@
 // byte the last write and each thread's last read. Barriers, __syncwarp and a release that is acquired order; products, shuffles and votes
 // do not. A meeting of a cluster orders a block's threads; what other blocks store in its memory is not known here. The kernel is compiled
 // with -fsanitize=thread; this is not, and takes the place of the sanitizer's library.
-#define RACES
 #include "races.h"
 
 #include <dlfcn.h>
@@ -83,10 +82,10 @@ void access(const void* at, size_t size, bool write, void* from) {
 
 extern "C" {
 
-void races_start(int count, int threads_, size_t bytes_) {
+void races_start(int count, int threads_, size_t bytes_, const void* kernel) {
     threads = threads_, bytes = bytes_;
     Dl_info info;
-    dladdr(reinterpret_cast<void*>(&races_start), &info);
+    dladdr(kernel, &info);
     library = static_cast<char*>(info.dli_fbase);
     blocks.clear();
     blocks.resize(count);
@@ -123,7 +122,7 @@ void races_leave(int barrier) {
 }
 // To be called after each launch: its pairs of instructions, at most so many; how many there are.
 int races_found(Place* pairs, int most) {
-    std::vector<Block>().swap(blocks);  // each kernel is a library of its own, and many are loaded
+    std::vector<Block>().swap(blocks);
     shared = nullptr;  // this memory may be used for something else now
     const int count = found.size();
     for (const auto& [first, second] : found)

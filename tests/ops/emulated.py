@@ -1,24 +1,18 @@
-"""Compile kernels of `cuda/` as plain C++ under `emulator.h`, and run them on the CPU."""
+"""Run kernels of `cuda/` on the CPU, and compile them for GPUs."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from compiler import COMPILER, with_declared_headers
+from compiler import COMPILER
+from emulated_kernels import EmulatedKernel
 from stack_cases import H100, Result, changed, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
@@ -26,79 +20,13 @@ from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
 from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import HAS_CPU_EXTENSION, NetworkCall, message_network_cuda, message_network_reference
 from molgcn.ops.message_network import register_saved_size
-from molgcn.resources import resource
 
-HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 if HAS_CPU_EXTENSION:
     from molgcn.ops import message_network_cpu
 
 LINE = 128  # bytes of the cache's lines
 _GUARD = 2**20  # bytes
-_FOLDER = tempfile.TemporaryDirectory()
-_loaded: dict[str, _Library] = {}
-
-
-def _compile(*arguments: str, program: str = "") -> None:
-    command = [str(COMPILER), "-std=c++17", "-Og", "-fPIC", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE", *arguments]
-    subprocess.run(command, input=program, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
-
-
-@functools.cache
-def _standard_header() -> Path:
-    """Return the path for `-include` of the standard library's precompiled headers."""
-    header = Path(_FOLDER.name) / "standard.h"
-    _compile("-x", "c++-header", str(HEADER_FOLDER / header.name), "-o", f"{header}.gch")
-    return header
-
-
-def _compile_for_races(library: Path, options: list[str], program: str) -> None:
-    """Compile a kernel so that memory accesses call races.cpp, which replaces the sanitizer's own library."""
-    kernel, finder = library.with_suffix(".o"), Path(_FOLDER.name) / "races.o"
-    if not finder.exists():
-        _compile("-O2", "-c", str(HEADER_FOLDER / "races.cpp"), "-o", str(finder))
-    _compile("-g", "-fsanitize=thread", "-c", *options, "-x", "c++", "-", "-o", str(kernel), program=program)
-    _compile("-shared", str(kernel), str(finder), "-o", str(library))
-
-
-class _Library:
-    """A kernel that was compiled for the CPU."""
-
-    def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
-        program = (
-            f'#include "{source}"\n'
-            "template <class P> void call(void (*kernel)(P), const void* p) { kernel(*static_cast<const P*>(p)); }\n"
-            'extern "C" void run(const void* p, int grid, int threads, int shared, int slice) '
-            f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ call({name}, p); }}); }}\n"
-        )
-        key = hashlib.sha256(repr((program, sorted(defines.items()))).encode()).hexdigest()[:16]
-        library = Path(_FOLDER.name) / f"{name}-{key}.so"
-        self._finds_races = "RACES" in defines
-        if not library.exists():
-            macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
-            header = HEADER_FOLDER / "standard.h" if self._finds_races else _standard_header()
-            folders = (HEADER_FOLDER, resource("cuda"), with_declared_headers(Path(_FOLDER.name)))
-            options = [*macros, "-include", str(header), *(f"-I{folder}" for folder in folders)]
-            if self._finds_races:
-                _compile_for_races(library, options, program)
-            else:
-                _compile("-shared", *options, "-x", "c++", "-", "-o", str(library), program=program)
-        self._library = ctypes.CDLL(str(library))
-
-    def run(self, parameters: ctypes.Structure, grid: int, block: int, shared: int, slice_of_warps: int) -> None:
-        self._library.run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
-        if self._finds_races:
-            self._check_races()
-
-    def _check_races(self) -> None:
-        places = (ctypes.c_uint32 * 40)()
-        count = self._library.races_found(places, len(places) // 2)
-        if count:
-            addresses = [f"{place:#x}" for place in places[: 2 * count]]
-            if shutil.which("addr2line"):
-                found = subprocess.run(["addr2line", "-e", self._library._name, *addresses], capture_output=True, text=True, check=True)
-                addresses = [Path(line.split(" ")[0]).name for line in found.stdout.splitlines()]
-            pairs = sorted(set(zip(addresses[::2], addresses[1::2], strict=True)))
-            raise AssertionError(f"{count} pairs of accesses to shared memory that nothing orders, of lines {pairs}")
+_loaded: dict[str, EmulatedKernel] = {}
 
 
 class Emulator(Launcher):
@@ -134,19 +62,20 @@ class Emulator(Launcher):
     def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
         self.used.append((source, defines))
         self.prefetched += prefetch() if prefetch is not None else ()
-        return _EmulatedKernel(self, source, name, {**defines, "HOPPER": int(self.hopper), **({"RACES": 1} if self.find_races else {})})
+        return _Kernel(self, source, name, defines)
 
 
-class _EmulatedKernel:
-    def __init__(self, emulator: Emulator, source: str, name: str, defines: dict[str, int]) -> None:
+class _Kernel:
+    def __init__(self, emulator: Emulator, source: str, name: str, defines: Mapping[str, int]) -> None:
         self._emulator, self._source, self._name, self._defines = emulator, source, name, defines
 
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
-        key = repr((self._source, self._name, sorted(self._defines.items())))
+        by = self._emulator
+        key = repr((self._source, self._name, sorted(self._defines.items()), by.find_races))
         if key not in _loaded:
-            _loaded[key] = _Library(self._source, self._name, self._defines)
-        self._emulator.num_launches += 1
-        _loaded[key].run(parameters, grid, block, shared, self._emulator.slice_of_warps)
+            _loaded[key] = EmulatedKernel(self._source, self._name, self._defines, by.find_races)
+        by.num_launches += 1
+        _loaded[key].run(parameters, grid, block, shared, by.slice_of_warps, by.hopper)
 
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
         return 0 if self._source in self._emulator.full else 128
