@@ -27,6 +27,7 @@ from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.loss_sum import LossSum
+from molgcn.training.mean_gradients import MeanGradients
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
@@ -96,7 +97,7 @@ class MoleculeModule(TaskModule):
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.steps = ChosenSteps()
-        self._loss_gradient: Tensor | None = None
+        self._mean_gradients = MeanGradients(several=False)
 
     @property
     def target_names(self) -> list[str]:
@@ -157,7 +158,8 @@ class MoleculeModule(TaskModule):
 
     def on_train_start(self) -> None:
         """Forget CUDA graphs and all else that belongs to one fit; the first batch makes them anew."""
-        self.steps, self._loss_gradient = ChosenSteps(), None
+        several = self.config.training.accumulate_batches > 1 or self.trainer.world_size > 1
+        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(several)
 
     on_fit_end = on_train_start
 
@@ -167,7 +169,7 @@ class MoleculeModule(TaskModule):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes that can be copied and saved."""
-        return super().__getstate__() | {"_loss_gradient": None}
+        return super().__getstate__() | {"_mean_gradients": MeanGradients(several=False)}
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Compute a batch's gradients and, after `training.accumulate_batches` batches, take one optimiser step."""
@@ -189,9 +191,7 @@ class MoleculeModule(TaskModule):
     def add_gradients(self, batch: Any) -> None:
         """Run forward, loss and backward, and add the gradients of a batch to those of the parameters."""
         loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
-        if self._loss_gradient is None:
-            self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
-        self.manual_backward(loss, gradient=self._loss_gradient)
+        self.manual_backward(loss, gradient=self._mean_gradients.weight(loss, sums))
         self.train_loss.update(sums)
 
     def listener(self) -> str | None:
@@ -202,6 +202,7 @@ class MoleculeModule(TaskModule):
 
     def update_weights(self, optimizer: Any) -> None:
         """Clip the gradients, then take one step of the optimiser and of the moving average."""
+        self._mean_gradients.divide(self.model.parameters(), self.trainer.strategy)
         clip = self.config.training.gradient_clip_norm
         if clip is not None and not isinstance(optimizer, ClippedAdam):
             clip_grad_norm_(self.model.parameters(), clip)

@@ -41,6 +41,22 @@ def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
 
 
 @pytest.mark.slow
+def test_processes_whose_batches_have_different_numbers_of_labels(run_cli, tmp_path):
+    rows = [f"{'C' * (n // 8 + 1)}{'NOSF'[n % 4]},{n},{n % 7 if n % 4 == 0 else ''},{'val' if n > 190 else 'test' if n >= 180 else 'train'}" for n in range(200)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,y,z,part", *rows]))
+    source = ["dataset=csv", f"dataset.path={tmp_path / 'x.csv'}", "dataset.targets=[y,z]", "dataset.split=column", "model.norm=null"]
+    options = [*OPTIONS[3:], *source, "dataset.split_column=part", "trainer.max_epochs=1", "optimizer=sgd", "scheduler=constant"]
+    weights = []
+    for devices in (1, 2):
+        several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
+        folder = tmp_path / f"{devices} devices"
+        done = run_cli(*options, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
+        assert done.returncode == 0, done.stderr
+        weights.append(load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"])
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 def test_two_processes_go_on_as_if_never_stopped(backend, run_cli, tmp_path):
     """Each process has its own generators, since PyG's dropout draws as many numbers as the process has atoms."""

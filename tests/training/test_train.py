@@ -107,6 +107,23 @@ def test_accumulation_steps_once_in_so_many_batches(tmp_path, small_config):
     assert load_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2 * 3  # 8 batches an epoch: 3 + 3 + 2
 
 
+def test_accumulated_batches_weigh_as_many_as_they_have_labels(tmp_path, small_config):
+    """One step of three batches, of which some have more labels than others, is a step of one batch with all molecules."""
+    rows = [f"{'C' * (n + 1)}O,{n},{n % 7 if n % 4 == 0 else ''},train" for n in range(20)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,y,z,part", *rows, "CC,1,1,val", "CCC,2,1,test"]))
+    source = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y", "z"], "split": "column", "split_column": "part"}
+    step = {"model": {"norm": None}, "optimizer": {"name": "sgd", "lr": 0.1}, "scheduler": {"name": "constant"}, "trainer": {"max_epochs": 1}}
+    weights = []
+    for size, batches in ((20, 1), (8, 4)):
+        folder = tmp_path / str(size)
+        dataset = {**source, "subset": None, "batch_size": size}
+        train(small_config(dataset=dataset, training={"accumulate_batches": batches}, **step), folder)
+        saved = load_checkpoint(folder / "checkpoints" / "last.ckpt")
+        assert saved["global_step"] == 1
+        weights.append(saved["state_dict"])
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
+
+
 def test_gradient_clipping_bounds_the_update(tmp_path, small_config):
     """With plain SGD a step is lr * gradient, so no step may be longer than lr * clip."""
     config = small_config(
