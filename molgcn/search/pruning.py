@@ -39,7 +39,7 @@ class Pruning(Callback):
 
     @property
     def best(self) -> float | None:
-        """The mean over trainings of the best value of each; None before the first validation."""
+        """The mean over trainings of the best value of each, where it is defined; None before the first validation that defines it."""
         return statistics.fmean(self._bests) if self._bests else None
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -61,6 +61,8 @@ class Pruning(Callback):
             UserError: If the objective is not a finite number.
         """
         if trainer.sanity_checking:
+            return
+        if self.objective.is_undefined(trainer.callback_metrics):
             return
         value = float(trainer.callback_metrics[self.objective.key])
         if not math.isfinite(value):

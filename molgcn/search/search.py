@@ -224,7 +224,10 @@ def _objective(
     if pruning.pruned:
         raise optuna.TrialPruned
     if pruning.best is None:
-        raise UserError("No validation took place, so there is nothing to search for. Lower trainer.check_val_every_n_epoch.")
+        raise UserError(
+            f"No validation took place, or none defined {objective.key}, so there is nothing to search for. Lower "
+            "trainer.check_val_every_n_epoch, or use another sweep.objective or split."
+        )
     return pruning.best
 
 

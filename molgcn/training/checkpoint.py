@@ -101,6 +101,7 @@ class RunCheckpoint(Checkpoint):
         self._written = self.clock()
         self._between_epochs = False
         self._has_last = False
+        self._told = False
         self._rng_to_restore: dict[str, Any] | None = None
         self._loader_to_restore: dict[str, Any] | None = None
 
@@ -142,12 +143,18 @@ class RunCheckpoint(Checkpoint):
         if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or monitor.key not in values:
             return
         value = float(values[monitor.key])
-        if not math.isfinite(value):
-            cause = "no target of the validation part is known" if monitor.key == LOSS else "the labels of that part do not define it"
+        if monitor.is_undefined(values):
+            if not self._told:
+                log.warning(
+                    "%s is not defined after epoch %d, which so cannot be the best: no target has the labels that it needs in the "
+                    "validation part, or all predictions are equal. If no epoch defines it, the last weights are the model",
+                    *(monitor.key, trainer.current_epoch + 1),
+                )
+                self._told = True
+        elif not math.isfinite(value):
             log.warning(
-                "%s is %g after epoch %d, though training is finite: a prediction overflows, or %s. These weights do not count as the "
-                "best.",
-                *(monitor.key, value, trainer.current_epoch + 1, cause),
+                "%s is %g after epoch %d, though training is finite: a prediction overflows. These weights do not count as the best",
+                *(monitor.key, value, trainer.current_epoch + 1),
             )
         if monitor.is_better(value, self.best_value):
             self.best_value, self.best_loss, self.best_epoch = value, float(values[LOSS]), trainer.current_epoch

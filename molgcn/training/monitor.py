@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from molgcn.errors import UserError, listed, shown
 
@@ -70,6 +70,10 @@ class Monitor:
         values = [metrics[part] for part in self.parts]
         known = [value for value in values if not math.isnan(value)]
         return fmean(known) if known else math.nan
+
+    def is_undefined(self, metrics: Mapping[str, Any]) -> bool:
+        """Return whether a validation does not define the value, as ROC-AUC where no target has both classes, though its loss is finite."""
+        return math.isnan(float(metrics[self.key])) and math.isfinite(float(metrics[LOSS]))
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Return whether a value is better than the best one so far, which is None before the first; NaN never is."""

@@ -91,7 +91,9 @@ class RunResult:
     def print(self, console: Console | None = None) -> None:
         """Print the results table."""
         console = console or Console()
-        best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
+        best = f"best epoch {self.best_epoch} of {self.epochs}"
+        if self.best_epoch is None:
+            best = "no validation" if self.monitor == LOSS else f"no validation defines {self.monitor}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))

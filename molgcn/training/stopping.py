@@ -14,8 +14,19 @@ from molgcn.training.monitor import Monitor
 class PatientStopping(EarlyStopping):
     """Stops as Lightning's early stopping does, and stays stopped when a run that was killed after its last epoch is resumed.
 
-    A resumed run has the patience that it is given now. A value that is not finite counts as no improvement.
+    A resumed run has the patience that it is given now. A value that is infinite, or NaN as the loss is, counts as no improvement; a
+    validation that does not define the value does not count.
     """
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Look at the value where it is defined, if the interval of validations is not an epoch."""
+        if not pl_module.monitor.is_undefined(trainer.callback_metrics):
+            super().on_validation_end(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Look at the value where it is defined, if the interval of validations is an epoch."""
+        if not pl_module.monitor.is_undefined(trainer.callback_metrics):
+            super().on_train_epoch_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a checkpoint's state, but for its patience."""

@@ -10,6 +10,7 @@ from studies import study_in, table
 from molgcn.errors import UserError
 from molgcn.search.pruning import Pruning
 from molgcn.search.search import SearchConfig, search
+from molgcn.tasks.classification import Classification
 from molgcn.tasks.regression import Regression
 from molgcn.training.monitor import Monitor
 
@@ -67,3 +68,17 @@ def test_of_several_trainings_the_mean_counts():
     assert callback.pruned and trainer.should_stop
     with pytest.raises(optuna.TrialPruned):  # the next training does not start
         callback.on_fit_start(trainer, None)
+
+
+def test_a_validation_that_does_not_define_the_objective_does_not_count():
+    """Of the trainings of a trial, the first has a validation part of one class."""
+    trial = optuna.create_study(direction="maximize").ask()
+    callback = Pruning(trial, Monitor.of("val/roc_auc", Classification(("toxic",), ("",))))
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    for values in ([math.nan, math.nan], [0.7, math.nan, 0.6]):
+        callback.on_fit_start(trainer, None)
+        for value in values:
+            trainer.callback_metrics.update({"val/loss": 0.5, "val/roc_auc": value})
+            callback.on_validation_end(trainer, None)
+    assert callback.best == 0.7
+    assert trial.storage.get_trial(trial._trial_id).intermediate_values == {0: 0.7, 1: 0.6}

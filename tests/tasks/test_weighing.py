@@ -194,3 +194,23 @@ def test_what_has_no_bounds_says_so(run, tmp_path):
     config = run[-1]
     with pytest.raises(UserError, match=r"training\.loss=quantile does not go with bounds\. Use l1, mse, huber or mve"):
         train(replace(config, training=replace(config.training, loss="quantile")), tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("regression", "l1"), ("classification", "bce"), ("multiclass", "ce"), ("mixed", "bce")])
+def test_weights_of_targets_count_whether_or_not_the_loss_is_named(kind, loss, tmp_path, small_config):
+    second = {"classification": (1, 0, 0, 1, 0), "multiclass": (0, 1, 2)}.get(kind, range(7))
+    rows = [f"{'C' * (n % 9 + 1)}{'ONF'[n % 3]},{n % 2},{second[n % len(second)]}" for n in range(60)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,a,b", *rows]))
+    dataset = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["a", "b"], "subset": None}
+    if kind == "mixed":
+        dataset["tasks"] = {"a": "classification", "b": "regression"}
+
+    def losses(**training):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        train(small_config(dataset=dataset, task=kind, training=training, trainer={"max_epochs": 1}), folder)
+        with open(folder / "metrics.csv", newline="") as file:
+            return [(row["train/loss"], row["val/loss"]) for row in csv.DictReader(file)]
+
+    weighed = losses(task_weights={"a": 0.25})
+    assert weighed == losses(task_weights={"a": 0.25}, loss=loss)
+    assert weighed != losses() == losses(loss=loss)

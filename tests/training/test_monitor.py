@@ -82,3 +82,39 @@ def test_a_run_keeps_the_best_and_stops_by_it(metric, best, tmp_path, small_conf
     assert result.best_loss == pytest.approx(float(rows[result.best_epoch - 1]["val/loss"]), rel=1e-6)
     assert load_checkpoint(tmp_path / "checkpoints" / "best.ckpt")["epoch"] == result.best_epoch - 1
     assert result.epochs == min(8, result.best_epoch + 2)
+
+
+def of_two_targets(folder, small_config, targets, validated):
+    """Return a configuration on a file in whose validation part the target `never` has one class, and `toxic` has those of `validated`."""
+    lines = [f"{'C' * (n % 12 + 1)}{end},{n % 2},{n % 2},train" for n in range(36) for end in ("F", "O")]
+    lines += [f"{'C' * (n % 12 + 1)}N,{validated[n % 2]},0,val" for n in range(12)]
+    (folder / "x.csv").write_text("\n".join(["smiles,toxic,never,part", *lines]) + "\n")
+    dataset = {"name": "csv", "path": str(folder / "x.csv"), "targets": targets, "subset": None, "split": "column", "split_column": "part"}
+    return small_config(
+        dataset=dataset,
+        training={"monitor": "val/roc_auc"},
+        callbacks={"early_stopping_patience": 1},
+        scheduler={"name": "plateau"},
+        trainer={"max_epochs": 5},
+        task="classification",
+    )
+
+
+def test_the_mean_leaves_out_a_target_of_one_class(tmp_path, small_config):
+    config = of_two_targets(tmp_path, small_config, ["toxic", "never"], (0, 1))
+    both = train(config, tmp_path / "both")
+    with open(tmp_path / "both" / "metrics.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["val/loss"]]
+    assert all(row["val/roc_auc"] == row["val/roc_auc/toxic"] and row["val/roc_auc/never"] == "nan" for row in rows)
+    assert both.best_value == pytest.approx(max(float(row["val/roc_auc"]) for row in rows), rel=1e-6)
+    assert both.epochs == min(5, both.best_epoch + 1)
+
+
+def test_a_value_that_no_validation_defines_neither_stops_nor_chooses(tmp_path, small_config, caplog, capsys):
+    result = train(of_two_targets(tmp_path, small_config, ["toxic"], (0, 0)), tmp_path / "run")
+    assert (result.epochs, result.best_epoch, result.best_value) == (5, None, None)
+    assert not (tmp_path / "run" / "checkpoints" / "best.ckpt").exists()
+    assert caplog.text.count("val/roc_auc is not defined after epoch 1") == 1
+    assert "is not defined after epoch 2" not in caplog.text
+    result.print()
+    assert "no validation defines val/roc_auc" in capsys.readouterr().out
