@@ -30,7 +30,7 @@ benchmark: $(READY)
 	$(BIN)/python -m molgcn.benchmark $(ARGS)
 
 # The C++ operators are compiled here, so their sources are prerequisites.
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/*)
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/* native/*)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"

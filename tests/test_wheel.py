@@ -24,7 +24,7 @@ def test_wheel_trains_from_another_directory(tmp_path):
     (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")) + "\n")
     subprocess.run([python, "-m", "pip", "install", "--no-deps", "--force-reinstall", str(wheel)], check=True, capture_output=True)
     (tmp_path / "elsewhere").mkdir()
-    program = "import molgcn, molgcn._cpu; from molgcn.cli import main; print(molgcn.__file__); main()"
+    program = "import molgcn, molgcn._cpu, molgcn._launch; from molgcn.cli import main; print(molgcn.__file__); main()"
     options = ["dataset.subset=200", "model.num_layers=2", "trainer.max_epochs=1", "logger=csv", "hydra.run.dir=run"]
     done = subprocess.run([python, "-c", program, *options], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

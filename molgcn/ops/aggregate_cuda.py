@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.aggregate import OPERATOR, REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output, own_gradient
 from molgcn.ops.aggregate_plan import lanes_for, plan, vector

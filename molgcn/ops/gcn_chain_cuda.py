@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, table_size

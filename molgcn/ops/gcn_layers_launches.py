@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import Prefetch, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, gpu
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops.gcn_layers_arguments import LAYERS, Parameters
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_plan import blocks

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.head_layers_plan import THREADS, HeadPlan, plan_head, quads
 

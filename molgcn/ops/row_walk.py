@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.edge_graph import EdgeGraph
 
