@@ -116,7 +116,7 @@ def encode(inputs: EncodeInputs) -> Encoded:
     data = {"x": inputs.x, "walks": inputs.walks}
     if torch.is_grad_enabled() and (wanted := [name for name, rows in data.items() if rows is not None and rows.requires_grad]):
         raise ValueError(f"encode: {' and '.join(wanted)} would get no gradient; use encode_reference")
-    return Encoded(*torch.ops.molgcn.encode(*inputs))
+    return Encoded(*OPERATOR.outputs(inputs))
 
 
 def encode_reference(inputs: EncodeInputs) -> Tensor:

@@ -6,7 +6,7 @@ Each device registers an implementation of `molgcn::head_loss` and `molgcn::head
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from molgcn.ops.expect import expect
 from molgcn.ops.fake import register_fake
 from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.operator import below_autograd, is_eager
 from molgcn.ops.precision import without_bfloat16
 
 LOSSES = ("mse", "l1", "huber")
@@ -72,7 +73,9 @@ def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], ob
     Raises:
         ValueError: If tensors do not fit together.
     """
-    value, sums, _, _ = torch.ops.molgcn.head_loss(x, list(weights), list(biases), *objective)
+    arguments = (x, list(weights), list(biases), *objective)
+    calls = _DIRECT.get(x.device.type) if is_eager((x, *weights, *biases, *objective[:3])) else None
+    value, sums, _, _ = torch.ops.molgcn.head_loss(*arguments) if calls is None else _differentiable(calls, *arguments)
     return value, sums
 
 
@@ -220,40 +223,66 @@ def empty_gradients(
     return x.new_empty(x.shape), of_weights, of_biases
 
 
+class _Calls(NamedTuple):
+    """The operator and its backward as functions, with the arguments of their schemas."""
+
+    forward: Callable[..., Outputs]
+    backward: Callable[..., tuple[Tensor, list[Tensor], list[Tensor]]]
+
+
+_DIRECT: dict[str, _Calls] = {}
+
+
+def implement(device_type: str, forward: Callable[..., Outputs], backward: Callable[..., Any]) -> None:
+    """Declare a device's implementations of the operator and its backward, to which eager calls on plain tensors go straight.
+
+    Args:
+        device_type: The type of device, such as "cuda".
+        forward: Takes the operator's arguments.
+        backward: Takes the arguments of the operator's backward.
+    """
+    torch.library.impl("molgcn::head_loss", device_type.upper(), forward)
+    torch.library.impl("molgcn::head_loss_backward", device_type.upper(), backward)
+    _DIRECT[device_type] = _Calls(forward, backward)
+
+
 class _HeadLoss(torch.autograd.Function):
     """The autograd function of the operator. `torch.library.register_autograd` does the same, but spends 0.2 ms on lists of tensors."""
 
     @staticmethod
-    def forward(ctx: Any, constants: tuple, x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, calls: _Calls, constants: tuple, x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
         half = len(parameters) // 2
-        with torch._C._AutoDispatchBelowAutograd():
-            outputs = torch.ops.molgcn.head_loss.default(x, list(parameters[:half]), list(parameters[half:]), *constants)
+        outputs = calls.forward(x, list(parameters[:half]), list(parameters[half:]), *constants)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*outputs[1:], x, *parameters[:half])
+        ctx.backward_call = calls.backward
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple:
         sums, derivatives, hidden, x, *weights = ctx.saved_tensors
         if grad_loss is None:
-            return (None,) * (2 + 2 * len(weights))
-        arguments = (grad_loss, sums, derivatives, hidden, x, weights)
-        if torch.is_grad_enabled():  # create_graph=True: a second derivative must raise an error
-            grad_x, grad_weights, grad_biases = torch.ops.molgcn.head_loss_backward.default(*arguments)
-        else:
-            with torch._C._AutoDispatchBelowAutograd():
-                grad_x, grad_weights, grad_biases = torch.ops.molgcn.head_loss_backward.default(*arguments)
-        return None, grad_x, *grad_weights, *grad_biases
+            return (None,) * (3 + 2 * len(weights))
+        # create_graph=True: a second derivative must raise an error, which the operator does
+        backward = torch.ops.molgcn.head_loss_backward.default if torch.is_grad_enabled() else ctx.backward_call
+        grad_x, grad_weights, grad_biases = backward(grad_loss, sums, derivatives, hidden, x, weights)
+        return None, None, grad_x, *grad_weights, *grad_biases
 
 
-def _autograd(x: Tensor, weights: list[Tensor], biases: list[Tensor], *constants: Any) -> tuple[Tensor, ...]:
+def _differentiable(calls: _Calls, x: Tensor, weights: list[Tensor], biases: list[Tensor], *constants: Any) -> tuple[Tensor, ...]:
     if len(weights) != len(biases):  # in the flat list of parameters they could not be told apart
         check(x, weights, biases, constants[0], constants[1], constants[2], (x.dtype,))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights, *biases)):
-        return _HeadLoss.apply(constants, x, *weights, *biases)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.molgcn.head_loss.default(x, weights, biases, *constants)
+        return _HeadLoss.apply(calls, constants, x, *weights, *biases)
+    return calls.forward(x, weights, biases, *constants)
+
+
+_BELOW = _Calls(below_autograd(torch.ops.molgcn.head_loss.default), below_autograd(torch.ops.molgcn.head_loss_backward.default))
+
+
+def _autograd(*args: Any) -> tuple[Tensor, ...]:
+    return _differentiable(_BELOW, *args)
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

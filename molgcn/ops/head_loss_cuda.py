@@ -12,10 +12,11 @@ import ctypes
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, kernel
+from molgcn.cuda_runtime.kernel import Kernel
+from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops import head_layers_cuda
-from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
+from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, implement, number_of
 
 THREADS = 512  # threads of a block that computes gradients
 ONE_BLOCK_THREADS = 1024  # threads of the only block of a forward launch
@@ -171,5 +172,4 @@ def launch_ends(x: Tensor, weight: Tensor, derivatives: Tensor, terms: Tensor, s
     _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 4 * THREADS, parameters, overlap=True)
 
 
-torch.library.impl("molgcn::head_loss", "CUDA", forward)
-torch.library.impl("molgcn::head_loss_backward", "CUDA", backward)
+implement("cuda", forward, backward)

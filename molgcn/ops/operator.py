@@ -59,7 +59,7 @@ class Operator:
         namespace, short = name.split("::")
         operators = getattr(torch.ops, namespace)
         self._operator = getattr(operators, short).default
-        below = _Calls(_below_autograd(self._operator), _below_autograd(getattr(operators, f"{short}_backward").default))
+        below = _Calls(below_autograd(self._operator), below_autograd(getattr(operators, f"{short}_backward").default))
 
         def refuse(ctx: Any, *grads: Any) -> tuple:
             raise RuntimeError(f"{short}_backward has no derivative of its own; differentiate {short} with create_graph=True")
@@ -81,9 +81,13 @@ class Operator:
 
     def __call__(self, inputs: Any) -> Tensor:
         """Return the first output."""
-        calls = self._direct.get(inputs[0].device.type) if _is_eager(inputs[: self.num_tensors]) else None
-        outputs = self._operator(*inputs) if calls is None else self._differentiable(calls, inputs)
+        outputs: Any = self.outputs(inputs)
         return outputs[0] if isinstance(outputs, tuple) else outputs
+
+    def outputs(self, inputs: Any) -> Any:
+        """Return the output, or the tuple of outputs if there are several."""
+        calls = self._direct.get(inputs[0].device.type) if is_eager(inputs[: self.num_tensors]) else None
+        return self._operator(*inputs) if calls is None else self._differentiable(calls, inputs)
 
     def _differentiable(self, calls: _Calls, args: Sequence[Any]) -> Any:
         if torch.is_grad_enabled():
@@ -148,7 +152,7 @@ class _Function(torch.autograd.Function):
         return tuple(given)
 
 
-def _is_eager(tensors: tuple[Tensor | None, ...]) -> bool:
+def is_eager(tensors: tuple[Tensor | None, ...]) -> bool:
     """Return whether only autograd has to see a call: no compiler, tracer, transform, mode or subclass of tensors has."""
     return (
         not torch.compiler.is_compiling()
@@ -159,7 +163,9 @@ def _is_eager(tensors: tuple[Tensor | None, ...]) -> bool:
     )
 
 
-def _below_autograd(call: Callable[..., Any]) -> Callable[..., Any]:
+def below_autograd(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls a registered operator below autograd."""
+
     def below(*args: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return call(*args)
