@@ -14,6 +14,8 @@ from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import fused_layers
 from molgcn.nn.fused_encoders import atom_states
+from molgcn.nn.hooks import has_hooks
+from molgcn.nn.members import members_of
 from molgcn.nn.norms import take_statistics
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import (
@@ -93,7 +95,7 @@ def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     _check_device(batch.x.device, model.strategy)
     if model.strategy == "tile":
         raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
-    _compute_weights([*model.convs.modules(), *model.norms, *model.feed_forwards.modules()])
+    _compute_weights(members_of(model, fused_layers.PARTS).modules)
     return model.with_descriptors(fused_layers.pooled(model, batch), getattr(batch, "descriptors", None))
 
 
@@ -194,6 +196,8 @@ def _compute_weights(modules: list[Any]) -> None:
         UserError: for any other hook, which would never be called.
     """
     for module in modules:
+        if not has_hooks(module):
+            continue
         for hook in module._forward_pre_hooks.values():
             if not isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
                 raise _uncalled_hook(module)

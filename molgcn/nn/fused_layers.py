@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +12,7 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
 from molgcn.nn.fused_encoders import atom_states, bond_states
+from molgcn.nn.members import Members, members_of
 from molgcn.nn.norms import BatchNorm, take_statistics
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # fields of the spec too
 _spec_of = cache(LayerNetworkSpec)  # one object per network, which holds its parameters' names
+PARTS = ("convs", "norms", "feed_forwards")  # the attributes of a model with the operator's parameters
 _NORM_SCALE = 100  # pool="norm" divides the sum by this
 
 
@@ -49,23 +50,28 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
         UserError: for norms in another mode than their model, or norms that differ from each other in eps or momentum.
         ValueError: for batch norm in training over a single atom.
     """
-    call = layer_call(model, batch)
+    layers = members_of(model, PARTS)
+    call = _layer_call(model, batch, layers)
     outputs = layer_network(call)
     if call.batch_statistics and call.graph.num_nodes > 0:
-        take_statistics([_find(model, norm) for norm in call.spec.batch_norms], outputs.new_statistics)
+        take_statistics(layers.named(model, call.spec.batch_norms), outputs.new_statistics)
     return outputs.pooled / _NORM_SCALE if model.pool == "norm" else outputs.pooled
 
 
 def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
     """Return the operator's arguments for a model and a batch; :func:`pooled` lists the errors."""
+    return _layer_call(model, batch, members_of(model, PARTS))
+
+
+def _layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members) -> LayerNetworkCall:
     x, bonds, code = _inputs(model, batch)
-    norms: list[Any] = [_find(model, name) for name in _spec(model, x, bonds, 1e-5, 0.1).norms]
+    norms = layers.named(model, _spec(model, x, bonds, 1e-5, 0.1).norms)
     training = _mode(model, norms)
     eps, momentum = _eps_and_momentum(norms)
     spec = _spec(model, x, bonds, eps, momentum)
     if training and spec.batch_norms and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
-    parameters, statistics = ([_find(model, name) for name in names] for names in (spec.parameters, spec.statistics))
+    parameters, statistics = (layers.named(model, names) for names in (spec.parameters, spec.statistics))
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     dropout = model.dropout if training else 0.0
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
@@ -137,8 +143,3 @@ def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
             "all norms the same eps and momentum. Use backend=reference for other networks."
         )
     return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
-
-
-def _find(model: MoleculeNet, name: str) -> Any:
-    """Return the parameter, buffer or module that has this name in the model."""
-    return attrgetter(name)(model)
