@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -63,3 +63,10 @@ def aligned(tensor: Tensor, multiple: int = 16) -> Tensor:
     """
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % multiple == 0 or tensor.dtype in _READ_ALONE else tensor.clone()
+
+
+def fit(tensors: Sequence[Tensor], shapes: Collection[Sequence[int]], like: Tensor) -> bool:
+    """Return whether tensors have these shapes, and the dtype and the device of `like`."""
+    dtype, device = like.dtype, like.device
+    known = all(tensor.dtype is dtype and tensor.device == device for tensor in tensors)
+    return known and [tensor.shape for tensor in tensors] == [*shapes]

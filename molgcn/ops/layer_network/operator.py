@@ -18,6 +18,7 @@ from molgcn.ops.fake import register_fake
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.check import check
 from molgcn.ops.layer_network.passes import gradients_of_parameters, saved_numbers
+from molgcn.ops.operator import is_eager
 from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
@@ -53,6 +54,35 @@ class Outputs(NamedTuple):
     saved: Tensor
 
 
+Gradients = tuple[Tensor, Tensor, list[Tensor]]  # of x and of the bonds' rows, [0, 0] where not wanted, and of the parameters
+
+
+class Implementation(NamedTuple):
+    """The passes of a call as functions.
+
+    Attributes:
+        forward: Returns the outputs of a call.
+        backward: Returns the gradients, given a call, the gradient of the pooled rows, what forward has saved, and whether the gradients of
+            x and of the bonds' rows are wanted.
+    """
+
+    forward: Callable[[LayerNetworkCall], Outputs]
+    backward: Callable[[LayerNetworkCall, Tensor, Tensor, bool, bool], Gradients]
+
+
+_DIRECT: dict[str, Callable[[LayerNetworkCall], Implementation | None]] = {}
+
+
+def register_direct(device_type: str, implementation_of: Callable[[LayerNetworkCall], Implementation | None]) -> None:
+    """Register the implementation that eager calls on plain tensors take, past PyTorch's dispatcher.
+
+    Args:
+        device_type: The type of device, such as "cuda".
+        implementation_of: Returns the implementation of a call, or None if it is the operator's.
+    """
+    _DIRECT[device_type] = implementation_of
+
+
 def layer_network(call: LayerNetworkCall) -> Outputs:
     r"""Compute all layers and the pooling; see :class:`LayerNetworkSpec` for the formula.
 
@@ -71,7 +101,10 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
     refuse_transforms()
     if torch.compiler.is_compiling():
         return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
-    return _run(call)
+    implementation_of = _DIRECT.get(call.graph.x.device.type)
+    if implementation_of is None or not is_eager((*call.graph, *call.parameters, *call.statistics)):
+        return _run(call)
+    return _run(call, implementation_of(call) or _OPERATOR)
 
 
 _SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
@@ -103,12 +136,12 @@ def _fake(*args: Any) -> Outputs:
 
 
 @register_fake("molgcn::layer_network_backward")
-def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> Gradients:
     call = LayerNetworkCall.of(*args)
     return empty_gradients(call, grad_x, grad_bonds)
 
 
-def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> Gradients:
     """Return memory for the gradients of x, of the bonds' rows and of the parameters. The first two are [0, 0] if not wanted.
 
     Gradients that are zero whatever the batch are set.
@@ -120,16 +153,28 @@ def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> t
     return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [*of_parameters.values()]
 
 
+def _forward(call: LayerNetworkCall) -> Outputs:
+    with torch._C._AutoDispatchBelowAutograd():
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
+
+
+def _backward(call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
+    found: Gradients = torch.ops.molgcn.layer_network_backward.default(grad_pooled, saved, grad_x, grad_bonds, *call.arguments)
+    return found
+
+
+_OPERATOR = Implementation(_forward, _backward)
+
+
 class _Network(torch.autograd.Function):
     """The autograd function of the operator. `torch.library.register_autograd` does the same, but takes 1 ms per step more on lists."""
 
     @staticmethod
-    def forward(ctx: Any, call: LayerNetworkCall, *variables: Tensor | None) -> tuple[Tensor, ...]:
-        with torch._C._AutoDispatchBelowAutograd():
-            outputs = torch.ops.molgcn.layer_network.default(*call.arguments)
+    def forward(ctx: Any, implementation: Implementation, call: LayerNetworkCall, *variables: Tensor | None) -> tuple[Tensor, ...]:
+        outputs = implementation.forward(call)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        ctx.spec, ctx.options, ctx.shapes = call.spec, call.options, shapes_of(call.graph)
+        ctx.implementation, ctx.spec, ctx.options, ctx.shapes = implementation, call.spec, call.options, shapes_of(call.graph)
         ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
         statistics = list(call.statistics)[: ctx.num_statistics]
         ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
@@ -145,29 +190,33 @@ class _Network(torch.autograd.Function):
         num_tensors = len(BondGraph._fields)
         graph, seed, statistics = rest[:num_tensors], rest[num_tensors], rest[num_tensors + 1 : num_tensors + 1 + ctx.num_statistics]
         expect_shapes("layer_network", graph, ctx.shapes)
-        grad_x, grad_bonds = ctx.needs_input_grad[1:3]
-        found_x, found_bonds, found = torch.ops.molgcn.layer_network_backward.default(
-            grad_pooled,
-            saved,
-            grad_x,
-            grad_bonds,
-            *graph,
-            rest[num_tensors + 1 + ctx.num_statistics :],
-            statistics,
-            seed,
-            ctx.spec.to_string(),
-            *ctx.options,
-        )
-        return None, found_x if grad_x else None, found_bonds if grad_bonds else None, *found
+        grad_x, grad_bonds = ctx.needs_input_grad[2:4]
+        parameters = rest[num_tensors + 1 + ctx.num_statistics :]
+        call = LayerNetworkCall(BondGraph(*graph), ctx.spec, parameters, statistics, seed, ctx.options)
+        found_x, found_bonds, found = ctx.implementation.backward(call, grad_pooled, saved, grad_x, grad_bonds)
+        if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
+            found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph[0], graph[1], *parameters)
+        return None, None, found_x if grad_x else None, found_bonds if grad_bonds else None, *found
 
 
-def _run(call: LayerNetworkCall) -> Outputs:
+class _Once(torch.autograd.Function):
+    """The identity of gradients that have no derivative themselves."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[Tensor], *_: Tensor | None) -> tuple[Tensor, ...]:
+        return tuple(gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        return _no_second_order(ctx, *grads)
+
+
+def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> Outputs:
     """Run the operator, with its derivative if a gradient is wanted."""
     variables = [call.graph.x, call.graph.bonds, *call.parameters]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
-        return Outputs(*_Network.apply(call, *variables))
-    with torch._C._AutoDispatchBelowAutograd():
-        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
+        return Outputs(*_Network.apply(implementation, call, *variables))
+    return implementation.forward(call)
 
 
 def _autograd(*args: Any) -> Outputs:

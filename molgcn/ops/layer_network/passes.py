@@ -25,6 +25,7 @@ from molgcn.ops.layer_network.layouts import (
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
@@ -234,8 +235,12 @@ def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
 
 def uses_tensor_cores(call: LayerNetworkCall) -> bool:
     """Return whether the project's kernels compute the matrix products: they support the dtype and all widths."""
-    program = program_of(call.spec, call.dropout_rate > 0)
-    return call.graph.x.dtype == torch.float32 and max(value.width for value in program.values) <= MAX_WIDTH
+    return call.graph.x.dtype == torch.float32 and _widest(call.spec) <= MAX_WIDTH
+
+
+@cache
+def _widest(spec: LayerNetworkSpec) -> int:
+    return max(value.width for value in program_of(spec, False).values)
 
 
 @cache

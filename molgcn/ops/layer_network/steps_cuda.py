@@ -12,7 +12,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
 from molgcn.ops.expect import aligned
-from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network import engine, planned
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
@@ -26,8 +26,9 @@ from molgcn.ops.layer_network.launches_cuda import (
     summed_by_pool,
 )
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.operator import Outputs, register_saved_numbers
+from molgcn.ops.layer_network.operator import Implementation, Outputs, register_direct, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, saved_numbers, uses_tensor_cores
+from molgcn.ops.layer_network.planned import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
@@ -139,6 +140,29 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
     return engine.backward(call, aligned(grad_pooled), aligned(saved), _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
 
 
+def _implementation(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation of an eager call, by plans; None where the operator has to plan it.
+
+    A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    key = Key.of(call, _steps_of(call))
+    return None if key is None else Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
+
+
+def _planned_forward(key: Key, call: LayerNetworkCall) -> Outputs:
+    check(call)
+    return planned.forward(key, _prepared(call))
+
+
+def _planned_backward(
+    key: Key, call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    check_backward(grad_pooled, saved, planned.saved_numbers(key), call)
+    return planned.backward(key, _prepared(call), aligned(grad_pooled), aligned(saved), grad_x, grad_bonds)
+
+
 def _saved_numbers(call: LayerNetworkCall) -> int:
     return saved_numbers(call, signs_alone=_steps_of(call).signs_alone)
 
@@ -156,11 +180,15 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
     dtype = call.graph.x.dtype
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
+    tensors = [tensor for tensor in (*call.graph, *call.parameters, *call.statistics) if tensor is not None]
+    if all(tensor.is_contiguous() and tensor.data_ptr() % 16 == 0 for tensor in tensors):
+        return call
     graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
     return call._replace(graph=graph, parameters=parameters, statistics=statistics)
 
 
 register_saved_numbers("cuda", _saved_numbers)
+register_direct("cuda", _implementation)
 torch.library.impl("molgcn::layer_network", "CUDA", _forward)
 torch.library.impl("molgcn::layer_network_backward", "CUDA", _backward)

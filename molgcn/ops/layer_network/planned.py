@@ -1,0 +1,246 @@
+"""`molgcn::layer_network` by plans: what Python decides about launches and memory, kept for all batches of about the same size.
+
+A plan is made for sizes that are rounded up (:func:`capacity`): they determine memory, grids and what shares a launch. A call sets the
+addresses and the numbers of molecules, atoms and bonds among the arguments. So a batch is neither padded nor copied. Sums over all atoms
+may round otherwise than with a grid of the batch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import Launcher, launcher
+from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
+from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.operator import Gradients, Outputs
+from molgcn.ops.layer_network.passes import uses_tensor_cores
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+_PLANS = 128  # the most plans of each pass that are kept
+_STEPS = 8  # the number of capacities between a power of two and the next
+_ALIGNMENT = 256  # bytes
+_PTR, _TILE_PTR = (BondGraph._fields.index(name) for name in ("ptr", "tile_ptr"))
+
+
+def capacity(count: int) -> int:
+    """Return the size, at least `count`, that a plan is made for: at most an eighth more, or a multiple of 8."""
+    step = max(_STEPS, 2 ** max(0, (count - 1).bit_length() - 1) // _STEPS)
+    return max(1, -(-count // step)) * step
+
+
+class Key(NamedTuple):
+    """What the plans of a call depend on.
+
+    Attributes:
+        spec: The network.
+        options: The options of the call.
+        steps_of: The implementation of the steps.
+        device: The device.
+        launcher: The launcher of the kernels.
+        graphs: The capacity for molecules.
+        atoms: The capacity for atoms.
+        bonds: The capacity for bonds.
+        kinds: The number of distinct bonds; None where each bond has its own row or there are no bond features.
+        tiles: The capacity for tiles; None without tiles.
+        has_statistics: Whether running statistics are given.
+    """
+
+    spec: LayerNetworkSpec
+    options: Options
+    steps_of: StepsOf
+    device: torch.device
+    launcher: Launcher
+    graphs: int
+    atoms: int
+    bonds: int
+    kinds: int | None
+    tiles: int | None
+    has_statistics: bool
+
+    @staticmethod
+    def of(call: LayerNetworkCall, steps_of: StepsOf) -> Key | None:
+        """Return the key of a call, or None where Python has to plan each call: plans hold no launches of PyTorch's.
+
+        Args:
+            call: The call.
+            steps_of: The implementation of its steps.
+        """
+        graph, tile_ptr = call.graph, call.graph.tile_ptr
+        rows = [rows for rows in (graph.x, graph.bonds) if rows is not None]
+        if not uses_tensor_cores(call) or any(each.shape[1] % 4 > 0 for each in rows) or 0 in (graph.num_graphs, graph.num_nodes):
+            return None
+        kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
+        atoms, bonds = capacity(graph.num_nodes), capacity(graph.col.shape[0])
+        atoms += _STEPS * (atoms == kinds)
+        bonds += _STEPS * (bonds == atoms)  # a number of rows says what they are rows of
+        return Key(
+            call.spec,
+            call.options,
+            steps_of,
+            graph.x.device,
+            launcher(),
+            capacity(graph.num_graphs),
+            atoms,
+            bonds,
+            kinds,
+            None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
+            len(call.statistics) > 0,
+        )
+
+    @property
+    def counts(self) -> dict[str, dict[int, int]]:
+        """The fields of arguments that a call sets, as :class:`molgcn.cuda_runtime.plan.Plan` takes them."""
+        graphs, atoms, bonds, tiles = {self.graphs: 0}, {self.atoms: 1}, {self.bonds: 2}, {self.tiles or 0: 3}
+        bonds = bonds if self.kinds is None else {}  # the number of distinct bonds is the key's
+        return {"num_graphs": graphs, "num_atoms": atoms, "num_bond_rows": bonds, "num_rows": {**bonds, **atoms}, "num_tiles": tiles}
+
+    def call(self) -> LayerNetworkCall:
+        """Return a call of this size on memory of its own that holds nothing."""
+        device, spec = self.device, self.spec
+
+        def indices(count: int) -> Tensor:
+            return torch.empty(count, dtype=torch.int32, device=device)
+
+        def numbers(*shape: int) -> Tensor:
+            return torch.empty(shape, device=device)
+
+        rows = self.bonds if self.kinds is None else self.kinds
+        graph = BondGraph(
+            numbers(self.atoms, spec.in_channels),
+            None if spec.edge_channels is None else numbers(rows, spec.edge_channels),
+            indices(self.graphs + 1),
+            indices(self.atoms + 1),
+            indices(self.bonds),
+            None if self.kinds is None else indices(self.bonds),
+            None if self.tiles is None else indices(self.tiles + 1),
+        )
+        statistics = spec.statistics.values() if self.has_statistics else ()
+        seed = torch.empty(1, dtype=torch.int64, device=device)
+        return LayerNetworkCall(
+            graph, spec, [numbers(*s) for s in spec.parameters.values()], [numbers(*s) for s in statistics], seed, self.options
+        )
+
+
+class _Planned:
+    """The plan of a pass, with the memory that a call makes for it.
+
+    The first buffers are the memory of the pass, and then the outputs. The tensors of the call and others that it reads follow.
+
+    Args:
+        key: What the plan depends on.
+        made: The recording of the pass.
+        outputs: The memory of outputs that outlive the pass, several tensors one after another in each buffer.
+        given: The tensors that the pass reads, or None.
+
+    Attributes:
+        sizes: The sizes of the buffers that a call makes, in numbers of 4 bytes.
+        own: The regions of these buffers.
+    """
+
+    def __init__(self, key: Key, made: Recording, outputs: Sequence[Sequence[Tensor]], given: Sequence[Tensor | None]) -> None:
+        starts = {tensor.data_ptr() for tensors in outputs for tensor in tensors}
+        scratch = [tensor for tensor in made.allocated if tensor.data_ptr() not in starts]
+        self.sizes, self.own = list[int](), list[Region]()
+        for tensors, alignment in ((scratch, _ALIGNMENT), *((tensors, 1) for tensors in outputs)):
+            offset = 0
+            for tensor in tensors:
+                self.own.append((tensor, Place(len(self.sizes), offset)))
+                offset += -(-tensor.numel() * tensor.element_size() // alignment) * alignment
+            self.sizes.append(offset // 4)
+        regions = [(tensor, Place(len(self.sizes) + index)) for index, tensor in enumerate(given) if tensor is not None]
+        self._plan = Plan(made.launches, [*self.own, *regions], len(self.sizes) + len(given), 4, key.counts)
+
+    def run(self, call: LayerNetworkCall, *read: Tensor) -> list[Tensor]:
+        """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`."""
+        graph = call.graph
+        memory = [graph.x.new_empty(size) for size in self.sizes]
+        tensors = (*graph, call.seed, *call.parameters, *call.statistics, *read, *memory)
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        own, tiles = len(addresses) - len(memory), 0 if graph.tile_ptr is None else graph.tile_ptr.shape[0] - 1
+        ends = addresses[_PTR] + 4 * graph.num_graphs, addresses[_TILE_PTR] + 4 * tiles
+        self._plan.run([*addresses[own:], *ends, *addresses[:own]], (graph.num_graphs, graph.num_nodes, graph.col.shape[0], tiles))
+        return memory
+
+
+def _given(call: LayerNetworkCall, *read: Tensor) -> list[Tensor | None]:
+    """Return the tensors that a pass reads, in the order of :meth:`_Planned.run`: the ends of lists of molecules and tiles come first."""
+    graph = call.graph
+    ends = graph.ptr[-1:], None if graph.tile_ptr is None else graph.tile_ptr[-1:]
+    return [*ends, *graph, call.seed, *call.parameters, *call.statistics, *read]
+
+
+@lru_cache(maxsize=_PLANS)
+def _forward_plan(key: Key) -> _Planned:
+    call = key.call()
+    with torch.no_grad(), recording() as made:
+        outputs = engine.forward(call, key.steps_of)
+    return _Planned(key, made, [[output] for output in outputs], _given(call))
+
+
+def forward(key: Key, call: LayerNetworkCall) -> Outputs:
+    """Return the operator's outputs. What is saved has the size of the plan."""
+    _, pooled, statistics, saved = _forward_plan(key).run(call)
+    count, hidden = call.graph.num_graphs, call.spec.hidden_channels
+    return Outputs(pooled[: count * hidden].view(count, hidden), statistics.view(2, -1, hidden), saved)
+
+
+def saved_numbers(key: Key) -> int:
+    """Return how many numbers :func:`forward` saves for backward."""
+    return _forward_plan(key).sizes[-1]
+
+
+class _Backward(NamedTuple):
+    """The plan of a backward pass and where its results lie.
+
+    Attributes:
+        plan: The plan.
+        of_x: The offset of the gradient of x in the memory of the pass, or None if it is not wanted.
+        of_bonds: The offset of the gradient of the bonds' rows in that memory, or None.
+        order: The numbers of the parameters in the order in which their gradients lie one after another.
+        number: Each parameter's place in that order.
+    """
+
+    plan: _Planned
+    of_x: int | None
+    of_bonds: int | None
+    order: tuple[int, ...]
+    number: tuple[int, ...]
+
+
+@lru_cache(maxsize=_PLANS)
+def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
+    call = key.call()
+    grad_pooled = torch.empty(key.graphs, key.spec.hidden_channels, device=key.device)
+    saved = torch.empty(saved_numbers, device=key.device)
+    with torch.no_grad(), recording() as made:
+        *of_inputs, found = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
+    holders = Regions([(tensor, Place(index)) for index, tensor in enumerate(made.allocated)])
+    places = [holders.place(gradient.data_ptr()) for gradient in found]
+    used = {place.buffer for place in places}
+    # Four numbers of a gradient are added up at a time where they are aligned, as every tensor is: others come last.
+    buffers = sorted(used, key=lambda index: made.allocated[index].numel() % 4 > 0)
+    plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, grad_pooled, saved))
+    own = Regions(plan.own)
+    order = sorted(range(len(found)), key=lambda index: own.place(found[index].data_ptr()))
+    of_x, of_bonds = (own.place(tensor.data_ptr()).offset // 4 if tensor.numel() else None for tensor in of_inputs)
+    return _Backward(plan, of_x, of_bonds, tuple(order), tuple(sorted(range(len(order)), key=order.__getitem__)))
+
+
+def backward(key: Key, call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
+    """Return the gradients of x, of the bonds' rows and of the parameters. The first two are empty if they are not wanted."""
+    key = key._replace(has_statistics=len(call.statistics) > 0)
+    graph, made = call.graph, _backward_plan(key, saved.shape[0], grad_x, grad_bonds)
+    memory, flat = made.plan.run(call, grad_pooled, saved)
+    found = torch._C._nn.unflatten_dense_tensors(flat, [call.parameters[index] for index in made.order])
+    of_x, of_bonds = (
+        memory.new_empty(0, 0) if offset is None or rows is None else memory[offset : offset + rows.numel()].view(rows.shape)
+        for offset, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
+    )
+    return of_x, of_bonds, [found[index] for index in made.number]

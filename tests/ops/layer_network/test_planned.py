@@ -1,0 +1,126 @@
+"""Plans that are replayed under emulation give the bits of launches that are planned for each call."""
+
+import numpy as np
+import pytest
+import torch
+from emulated import gpu_memory
+from guarded import guarded
+from layer_network_cases import NETWORKS, Found, passes, random_call, spec_of, worst_gradient
+
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.plan import recording
+from molgcn.ops.layer_network import planned
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.layer_network.planned import Key, capacity
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
+
+FAST = ("gine", "feed-forward")
+networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS])
+
+
+def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:
+    """Return the results of both passes by plans; memory that no kernel wrote is NaN."""
+    key, has_bonds = Key.of(call, steps_of), call.graph.bonds is not None
+    assert key is not None
+    with torch.no_grad():
+        planned.forward(key, call)  # makes the plan, in memory of its own
+        with gpu_memory():
+            out = planned.forward(key, call)
+        grad = torch.sin(torch.arange(out.pooled.numel(), dtype=torch.float64)).view_as(out.pooled).to(out.pooled)
+        grad[call.graph.ptr.diff() == 0] = 0
+        if call.batch_statistics:
+            call = call._replace(statistics=[])
+        planned.backward(key, call, grad, out.saved, True, has_bonds)
+        with gpu_memory():
+            of_x, of_bonds, found = planned.backward(key, call, grad, out.saved, True, has_bonds)
+    gradients = dict(zip(call.spec.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
+    return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
+
+
+def call_of(network: str, **options) -> LayerNetworkCall:
+    return random_call(spec_of(network, 12, in_channels=8), dtype=torch.float32, **options)
+
+
+def check(actual: Found, expected: Found) -> None:
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
+
+
+@networks
+def test_the_bits_of_calls_that_are_planned_each(emulate, network):
+    """A batch of another size takes the same plan, whose grids have a block more than it needs."""
+    for sizes in ([5, 9, 0, 18, 1, 30, 1, 7], [5, 9, 0, 18, 1, 30]):
+        call = call_of(network, sizes=sizes, training=len(network) % 3 > 0)
+        with gpu_memory():
+            expected = passes(call, CudaSteps)
+        check(replayed(call), expected)
+
+
+def test_launches_on_tiles(emulate):
+    """More warps share the sums over all atoms than with a grid of the batch's own, which rounds otherwise."""
+    call = call_of("gin, layer norm, sum")
+    with gpu_memory():
+        expected = passes(call, TileSteps)
+    found = replayed(call, TileSteps)
+    assert torch.equal(found.outputs["pooled"], expected.outputs["pooled"])
+    assert worst_gradient(found, expected) < (1e-6,)
+
+
+@networks
+def test_nothing_is_read_beyond_the_batch(emulate, network):
+    """A plan's grids are for more atoms, bonds and molecules than there are."""
+    emulate.properties = Gpu(4, emulate.properties.shared_limit)
+    call = call_of(network, coded=len(network) % 2 == 0)
+    graph = BondGraph(*map(guarded, call.graph))
+    replayed(call._replace(graph=graph, parameters=[*map(guarded, call.parameters)], statistics=[*map(guarded, call.statistics)]))
+
+
+def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
+    call = call_of("gin")
+    replayed(call)
+    first, second = (list(call.spec.parameters).index(f"convs.{layer}.nn.2.weight") for layer in (0, 1))
+    parameters = list(call.parameters)
+    parameters[second] = parameters[first]
+    tied = call._replace(parameters=parameters)
+    copied = call._replace(parameters=[parameter.clone() for parameter in parameters])
+    check(replayed(tied), replayed(copied))
+
+
+def keys_of(num_graphs: int, sizes: np.ndarray) -> set[Key]:
+    spec = spec_of("gine", 12, in_channels=8)
+    call = random_call(spec, sizes=[3], dtype=torch.float32)
+
+    def key(atoms: int) -> Key:
+        bonds = 2 * atoms + atoms // 7
+        x, ptr, rowptr, col = torch.empty(atoms, 8), torch.empty(num_graphs + 1), torch.empty(atoms + 1), torch.empty(bonds)
+        graph = call.graph._replace(x=x, ptr=ptr, rowptr=rowptr, col=col, code=col, tile_ptr=None)
+        found = Key.of(call._replace(graph=graph), CudaSteps)
+        assert found is not None
+        assert found.atoms >= atoms
+        assert found.bonds >= bonds
+        return found
+
+    return {key(int(atoms)) for atoms in sizes}
+
+
+@pytest.mark.parametrize("num_graphs", [32, 128, 4096])
+def test_batches_of_a_hundred_shapes_share_a_few_plans(emulate, num_graphs):
+    """Molecules have 23 +- 4.5 atoms, as ZINC's."""
+    atoms = np.random.default_rng(0).normal(23.2, 4.5, (100, num_graphs)).round().clip(1).sum(1)
+    assert len(keys_of(num_graphs, atoms)) <= 8
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 740, 1536, 1537, 8192, 8193, 100_000])
+def test_a_capacity_is_at_most_an_eighth_more(count):
+    assert count <= capacity(count) <= max(count + 7, count * 9 / 8, 8)
+    assert capacity(capacity(count)) == capacity(count)
+    assert (capacity(count) > 8192) == (count > 8192)  # what small batches do differently, all of a capacity do
+
+
+def test_what_pytorch_computes_has_no_plan(emulate):
+    assert Key.of(random_call(spec_of("gin", 12, in_channels=8)), CudaSteps) is None  # float64: products by cuBLAS
+    assert Key.of(random_call(spec_of("gin", 12, in_channels=7), dtype=torch.float32), CudaSteps) is None  # x is copied into wider rows
+    assert Key.of(random_call(spec_of("gin", 12, in_channels=8), sizes=[], dtype=torch.float32), CudaSteps) is None
+    with pytest.raises(RuntimeError, match="its computation calls aten"), recording():
+        torch.ones(()) + 1
