@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _READ_ALONE = (torch.int32, torch.int64)  # kernels read indices and seeds one at a time
+_dtype, _device, _shape = attrgetter("dtype"), attrgetter("device"), attrgetter("shape")
 
 
 def expect(operator: str, name: str, tensor: Tensor, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> None:
@@ -67,6 +69,10 @@ def aligned(tensor: Tensor, multiple: int = 16) -> Tensor:
 
 def fit(tensors: Sequence[Tensor], shapes: Collection[Sequence[int]], like: Tensor) -> bool:
     """Return whether tensors have these shapes, and the dtype and the device of `like`."""
-    dtype, device = like.dtype, like.device
-    known = all(tensor.dtype is dtype and tensor.device == device for tensor in tensors)
-    return known and [tensor.shape for tensor in tensors] == [*shapes]
+    alike = {*map(_dtype, tensors)} <= {like.dtype} and {*map(_device, tensors)} <= {like.device}
+    return alike and [*map(_shape, tensors)] == [*shapes]
+
+
+def are_aligned(tensors: Sequence[Tensor]) -> bool:
+    """Return whether tensors are contiguous and begin at multiples of 16 bytes, as kernels read them."""
+    return all(map(Tensor.is_contiguous, tensors)) and not any(address % 16 for address in map(Tensor.data_ptr, tensors))

@@ -47,3 +47,8 @@ class Graph(NamedTuple):
     def num_nodes(self) -> int:
         """The number of atoms, N."""
         return self.x.shape[0]
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All tensors, or None for those that there are not."""
+        return self.x, self.ptr, self.rowptr, self.col, self.tile_ptr, self.counts

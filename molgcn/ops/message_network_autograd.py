@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from molgcn.ops.expect import expect_shapes, shapes_of
 from molgcn.ops.graph import Graph
-from molgcn.ops.message_network import NetworkCall, Outputs
+from molgcn.ops.message_network import Gradients, NetworkCall, Outputs
+from molgcn.ops.operator import is_eager
+
+
+class Implementation(NamedTuple):
+    """The passes of a call as functions.
+
+    Attributes:
+        forward: Returns the outputs of a call.
+        backward: Returns the gradients, given a call, the gradient of the result, what forward has kept and what it has kept of a loss, and
+            whether the gradient of x is wanted.
+    """
+
+    forward: Callable[[NetworkCall], Outputs]
+    backward: Callable[[NetworkCall, Tensor, Tensor, Sequence[Tensor], bool], Gradients]
+
+
+_DIRECT: dict[str, Implementation] = {}
+
+
+def register_direct(device_type: str, implementation: Implementation) -> None:
+    """Register the implementation that eager calls on plain tensors take on a type of device, past PyTorch's dispatcher."""
+    _DIRECT[device_type] = implementation
+
+
+def _forward(call: NetworkCall) -> Outputs:
+    with torch._C._AutoDispatchBelowAutograd():
+        return Outputs(*torch.ops.molgcn.message_network.default(*call.arguments))
+
+
+def _backward(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool) -> Gradients:
+    # create_graph=True: a second derivative must raise an error
+    with nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():
+        found: Gradients = torch.ops.molgcn.message_network_backward.default(grad_result, saved, of_loss, needs_grad_x, *call.arguments)
+    return found
+
+
+_OPERATOR = Implementation(_forward, _backward)
 
 
 class _Network(torch.autograd.Function):
     """The autograd function of the operator. `torch.library.register_autograd` does the same, but takes 1 ms per step more on lists."""
 
     @staticmethod
-    def forward(ctx: Any, call: NetworkCall, *variables: Tensor) -> tuple[Tensor, ...]:
-        arguments = call.arguments
-        with torch._C._AutoDispatchBelowAutograd():
-            result, statistics, saved, of_loss = torch.ops.molgcn.message_network.default(*arguments)
+    def forward(ctx: Any, implementation: Implementation, call: NetworkCall, *variables: Tensor) -> tuple[Tensor, ...]:
+        result, statistics, saved, of_loss = implementation.forward(call)
         ctx.mark_non_differentiable(statistics, saved, *of_loss)
         ctx.set_materialize_grads(False)
-        ctx.keeps, ctx.shapes = call.options.save_for_backward, shapes_of(call.graph)
+        ctx.keeps, ctx.implementation, ctx.shapes = call.options.save_for_backward, implementation, shapes_of(call.graph)
         if call.batch_statistics or call.epilogue.targets:
-            arguments = _for_backward(call).arguments
-        ctx.save_for_backward(*_flat((saved, of_loss, *arguments), ctx))
+            call = _for_backward(call)
+        ctx.save_for_backward(*_flat((saved, list(of_loss), *call.arguments), ctx))
         return result, statistics, saved, *of_loss
 
     @staticmethod
@@ -39,12 +74,10 @@ class _Network(torch.autograd.Function):
         if not ctx.keeps:
             raise RuntimeError("message_network ran with save_for_backward=False; run it with True to take gradients")
         expect_shapes("message_network", arguments[: len(Graph._fields)], ctx.shapes)
-        needs_grad_x = ctx.needs_input_grad[1]
-        # create_graph=True: a second derivative must raise an error
-        with nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():
-            backward = torch.ops.molgcn.message_network_backward.default
-            grad_x, of_parameters, of_head = backward(grad_result, saved, of_loss, needs_grad_x, *arguments)
-        return None, grad_x if needs_grad_x else None, *of_parameters, *of_head
+        backward = _backward if torch.is_grad_enabled() else ctx.implementation.backward
+        needs_grad_x = ctx.needs_input_grad[2]
+        grad_x, of_parameters, of_head = backward(NetworkCall.of(*arguments), grad_result, saved, of_loss, needs_grad_x)
+        return None, None, grad_x if needs_grad_x else None, *of_parameters, *of_head
 
 
 def _for_backward(call: NetworkCall) -> NetworkCall:
@@ -80,18 +113,24 @@ def _nested(tensors: Iterable[Tensor], ctx: Any) -> list[Any]:
 
 
 def run(call: NetworkCall) -> Outputs:
-    """Run the operator, with its derivative if a gradient is wanted."""
+    """Run an eager call, with its derivative if a gradient is wanted."""
+    implementation = _DIRECT.get(call.graph.x.device.type)
+    if implementation is None or not is_eager((*call.graph.tensors, *call.parameters.tensors, *call.epilogue.head, *call.epilogue.targets)):
+        implementation = _OPERATOR
+    return _run(call, implementation)
+
+
+def _run(call: NetworkCall, implementation: Implementation = _OPERATOR) -> Outputs:
     if torch.is_grad_enabled():
         variables = [call.graph.x, *call.parameters.tensors, *call.epilogue.head]
         if any(tensor.requires_grad for tensor in variables):
-            result, statistics, saved, *of_loss = _Network.apply(call, *variables)
+            result, statistics, saved, *of_loss = _Network.apply(implementation, call, *variables)
             return Outputs(result, statistics, saved, of_loss)
-    with torch._C._AutoDispatchBelowAutograd():
-        return Outputs(*torch.ops.molgcn.message_network.default(*call.arguments))
+    return implementation.forward(call)
 
 
 def _autograd(*args: Any) -> Outputs:
-    return run(NetworkCall.of(*args))
+    return _run(NetworkCall.of(*args))
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

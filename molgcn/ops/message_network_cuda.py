@@ -12,11 +12,12 @@ from torch.nn import functional as F
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_tile_cuda
-from molgcn.ops.expect import aligned
+from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH, Saved
 from molgcn.ops.graph import Graph
 from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_gradients, empty_outputs, register_saved_size
+from molgcn.ops.message_network_autograd import Implementation, register_direct
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import Parameters
 
@@ -58,7 +59,11 @@ def saved_bytes(call: NetworkCall) -> int:
 
 def forward(*args: Any) -> Outputs:
     """Compute the operator's outputs; see :mod:`molgcn.ops.message_network`."""
-    call = NetworkCall.of(*args)
+    return outputs_of(NetworkCall.of(*args))
+
+
+def outputs_of(call: NetworkCall) -> Outputs:
+    """Return the outputs of a call."""
     check(call)
     if call.epilogue.targets and not fuses_loss(call):
         raise ValueError(
@@ -81,7 +86,11 @@ def forward(*args: Any) -> Outputs:
 
 def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool, *args: Any) -> Gradients:
     """Compute the gradients; see :mod:`molgcn.ops.message_network`."""
-    call = NetworkCall.of(*args)
+    return gradients_of(NetworkCall.of(*args), grad_result, saved, of_loss, needs_grad_x)
+
+
+def gradients_of(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool) -> Gradients:
+    """Return the gradients of a call."""
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
     call, grad_result, of_loss = prepare_inputs(call), aligned(grad_result), [aligned(tensor) for tensor in of_loss]
     saved = aligned(saved, 128)  # the bytes of a line of the cache, which backward may discard
@@ -124,6 +133,10 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
             f"backend.strategy={strategy_of(call)} does not take merged leaves, rows that stand for several atoms; tile does. "
             "Give a batch whose leaves are not merged."
         )
+    parameters, epilogue = call.parameters, call.epilogue
+    lists = (call.graph.tensors, parameters.tensors, parameters.statistics, epilogue.head, epilogue.targets, (call.seed,))
+    if are_aligned([tensor for tensors in lists for tensor in tensors if tensor is not None]):
+        return call
     return call._replace(
         graph=Graph(*map(_aligned, call.graph)),
         parameters=Parameters(*map(_aligned, call.parameters)),
@@ -139,5 +152,6 @@ def _aligned(value: Any) -> Any:
 
 
 register_saved_size("cuda", saved_bytes)
+register_direct("cuda", Implementation(outputs_of, gradients_of))
 torch.library.impl("molgcn::message_network", "CUDA", forward)
 torch.library.impl("molgcn::message_network_backward", "CUDA", backward)

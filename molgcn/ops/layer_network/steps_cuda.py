@@ -11,7 +11,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
-from molgcn.ops.expect import aligned
+from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import engine, planned
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -181,7 +181,7 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
     tensors = [tensor for tensor in (*call.graph, *call.parameters, *call.statistics) if tensor is not None]
-    if all(tensor.is_contiguous() and tensor.data_ptr() % 16 == 0 for tensor in tensors):
+    if are_aligned(tensors):
         return call
     graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
