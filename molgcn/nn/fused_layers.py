@@ -13,11 +13,12 @@ from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
 from molgcn.nn.fused_encoders import atom_states, bond_states
 from molgcn.nn.members import Members, members_of
-from molgcn.nn.norms import BatchNorm, take_statistics
+from molgcn.nn.norms import BatchNorm
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
 from molgcn.ops.layer_network.spec import MESSAGES, POOLS, LayerNetworkSpec
 from molgcn.ops.precision import allowed_precision
+from molgcn.ops.running_statistics import copy_statistics
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
@@ -54,7 +55,8 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     call = _layer_call(model, batch, layers)
     outputs = layer_network(call)
     if call.batch_statistics and call.graph.num_nodes > 0:
-        take_statistics(layers.named(model, call.spec.batch_norms), outputs.new_statistics)
+        counts = [norm.num_batches_tracked for norm in layers.named(model, call.spec.batch_norms)]
+        copy_statistics(call.statistics, counts, outputs.new_statistics)
     return outputs.pooled / _NORM_SCALE if model.pool == "norm" else outputs.pooled
 
 

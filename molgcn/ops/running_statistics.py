@@ -45,10 +45,8 @@ def copy_statistics(buffers: Sequence[Tensor], counts: Sequence[Tensor], statist
 def copy_by_kernel(buffers: Sequence[Tensor], counts: Sequence[Tensor], rows: Tensor) -> None:
     """Do what :func:`copy_statistics` does, given contiguous tensors in float32 and the statistics as one row for each buffer."""
     it: Any = _HEADER.ctype(MAX_BUFFERS=_MAX_BUFFERS)(statistics=rows.data_ptr(), num_counts=len(counts), columns=rows.shape[1])
-    for index, buffer in enumerate(buffers):
-        it.buffers[index] = buffer.data_ptr()
-    for index, count in enumerate(counts):
-        it.counts[index] = count.data_ptr()
+    it.buffers[: len(buffers)] = [*map(Tensor.data_ptr, buffers)]
+    it.counts[: len(counts)] = [*map(Tensor.data_ptr, counts)]
     function = kernel("running_statistics.cu", "copy_statistics", {"MAX_BUFFERS": _MAX_BUFFERS}, rows.device)
     function.launch(len(buffers), _THREADS, 0, it, overlap=True)
     torch.autograd.graph.increment_version([*buffers, *counts])

@@ -79,7 +79,7 @@ def test_nothing_is_read_beyond_the_batch(emulate, network):
 def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
     call = call_of("gin")
     replayed(call)
-    first, second = (list(call.spec.parameters).index(f"convs.{layer}.nn.2.weight") for layer in (0, 1))
+    first, second = (list(call.spec.parameters).index(f"convs.{layer}.nn.3.weight") for layer in (0, 1))
     parameters = list(call.parameters)
     parameters[second] = parameters[first]
     tied = call._replace(parameters=parameters)
