@@ -42,7 +42,10 @@ def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
 
 @pytest.mark.slow
 def test_processes_whose_batches_have_different_numbers_of_labels(run_cli, tmp_path):
-    rows = [f"{'C' * (n // 8 + 1)}{'NOSF'[n % 4]},{n},{n % 7 if n % 4 == 0 else ''},{'val' if n > 190 else 'test' if n >= 180 else 'train'}" for n in range(200)]
+    rows = [
+        f"{'C' * (n // 8 + 1)}{'NOSF'[n % 4]},{n},{n % 7 if n % 4 == 0 else ''},{'val' if n > 190 else 'test' if n >= 180 else 'train'}"
+        for n in range(200)
+    ]
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y,z,part", *rows]))
     source = ["dataset=csv", f"dataset.path={tmp_path / 'x.csv'}", "dataset.targets=[y,z]", "dataset.split=column", "model.norm=null"]
     options = [*OPTIONS[3:], *source, "dataset.split_column=part", "trainer.max_epochs=1", "optimizer=sgd", "scheduler=constant"]
@@ -95,3 +98,31 @@ def test_each_fold_trains_on_all_processes(run_cli, tmp_path):
         json.loads((tmp_path / "run" / name / "result.json").read_text())["metrics"]["test/mae/logp"] for name in ("fold_0", "fold_1")
     ]
     assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["test/mae/logp"] == pytest.approx(sum(metrics) / 2)
+
+
+@pytest.mark.slow
+def test_101_molecules_on_two_processes_are_101(run_cli, tmp_path):
+    """None is counted twice to make the processes' shares equal, in metrics, rows or the loss."""
+    rows = [f"{'C' * (n // 20 + 1)}{'O' * (n % 20)},{n % 17 + 1},{'train' if n >= 202 else 'val' if n % 2 else 'test'}" for n in range(303)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,y,part", *rows]))
+    source = ["dataset=csv", "dataset.path=x.csv", "dataset.targets=[y]", "dataset.split=column", "dataset.split_column=part"]
+    options = [
+        *source,
+        *OPTIONS[3:5],
+        "trainer.accelerator=cpu",
+        "trainer.max_epochs=1",
+        "optimizer.lr=1e-12",
+        "logger=csv",
+        "recipe=plain",
+    ]
+    results = []
+    for devices in (1, 2):
+        folder = tmp_path / str(devices)
+        done = run_cli(*options, f"trainer.devices={devices}", f"hydra.run.dir={folder}", "training.monitor=val/spearman")
+        assert done.returncode == 0, done.stderr
+        with open(folder / "predictions_test.csv", newline="") as file:
+            assert sorted(int(row["row"]) for row in csv.DictReader(file)) == [n for n in range(202) if n % 2 == 0]
+        results.append(json.loads((folder / "result.json").read_text()))
+    assert results[1]["metrics"] == pytest.approx(results[0]["metrics"], rel=1e-5)
+    for key in ("best_loss", "best_value"):
+        assert results[1][key] == pytest.approx(results[0][key], rel=1e-5)

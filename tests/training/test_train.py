@@ -112,7 +112,12 @@ def test_accumulated_batches_weigh_as_many_as_they_have_labels(tmp_path, small_c
     rows = [f"{'C' * (n + 1)}O,{n},{n % 7 if n % 4 == 0 else ''},train" for n in range(20)]
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y,z,part", *rows, "CC,1,1,val", "CCC,2,1,test"]))
     source = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y", "z"], "split": "column", "split_column": "part"}
-    step = {"model": {"norm": None}, "optimizer": {"name": "sgd", "lr": 0.1}, "scheduler": {"name": "constant"}, "trainer": {"max_epochs": 1}}
+    step = {
+        "model": {"norm": None},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "scheduler": {"name": "constant"},
+        "trainer": {"max_epochs": 1},
+    }
     weights = []
     for size, batches in ((20, 1), (8, 4)):
         folder = tmp_path / str(size)
