@@ -1,5 +1,6 @@
 """Compose configurations from conf/ and run them, for the tests of its files and of its recipes."""
 
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,9 @@ from molgcn.resources import resource
 from molgcn.training.train import train
 
 CONF = resource("conf")
-PRIMARIES = {path.stem: path.parent for folder in (CONF, Path(__file__).parents[1] / "benchmarks/conf") for path in folder.glob("*.yaml")}
+FOLDERS = (CONF, Path(__file__).parents[1] / "benchmarks/conf")
+PRIMARIES = {path.stem: folder for folder in FOLDERS for path in folder.glob("*.yaml") if "\ndefaults:" in path.read_text()}
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
 
@@ -25,6 +28,12 @@ def values(primary, overrides, hydra=False):
     if hydra:
         return OmegaConf.to_container(config, resolve=False)
     return {key: value for key, value in OmegaConf.to_container(config, resolve=True).items() if key not in ("paths", "sweep")}
+
+
+@cache
+def model_values(name):
+    """Return the keys of model=name; do not change them."""
+    return values("train", [f"model={name}"])["model"]
 
 
 def run(folder, overrides):

@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 import yaml
-from conf_cases import CONF, PRIMARIES, options, values
+from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, options, values
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -26,7 +26,7 @@ from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
 from molgcn_benchmark.config import BenchmarkConfig
 
-FILES = sorted(path for folder in {*PRIMARIES.values()} for path in folder.rglob("*.yaml"))
+FILES = sorted(path for folder in FOLDERS for path in folder.rglob("*.yaml"))
 DATACLASSES = {
     "train": Config,
     "predict": PredictConfig,
@@ -125,9 +125,9 @@ def test_other_data_sets_have_no_recipe(choice):
 )
 def test_every_key_of_the_code_is_in_the_file(group, cls):
     """Otherwise the command line would refuse a key that works as unknown."""
-    for path in (CONF / group).glob("*.yaml"):
-        keys = yaml.safe_load(path.read_text())
-        assert set(keys) == {field.name for field in fields(cls)} - (others_settings(keys["name"]) if group == "model" else set()), path
+    for choice in (choice for choice in options("train") if choice.startswith(f"{group}=")):
+        keys = values("train", [choice])[group]
+        assert set(keys) == {field.name for field in fields(cls)} - (others_settings(keys["name"]) if group == "model" else set()), choice
 
 
 def others_settings(name):
@@ -138,8 +138,7 @@ def others_settings(name):
 def test_the_layers_settings_are_those_of_the_code():
     """Names and defaults are equal, and an option that two layers share has one default."""
     ours = {field.name: field.default for field in fields(LayerSettings)}
-    names = {yaml.safe_load(path.read_text())["name"] for path in (CONF / "model").glob("*.yaml")}
-    theirs = {setting for name in names for setting in get_kind(name).own_settings.items()}
+    theirs = {setting for name in MODELS for setting in get_kind(model_values(name)["name"]).own_settings.items()}
     assert sorted(theirs) == sorted(ours.items())
 
 
@@ -158,10 +157,31 @@ def leaves(node, path=()):
             yield key.start_mark.line, ".".join(name)
 
 
+def commented(path):
+    """Return the keys that have a comment in a file or in one that it inherits."""
+    return keys_of(path)[0].union(*map(commented, inherited(path)))
+
+
+def inherited(path):
+    """Yield the files whose keys a file takes over: those that its defaults name without a group."""
+    (folder,) = [one for one in FOLDERS if path.is_relative_to(one)]
+    for entry in yaml.safe_load(path.read_text()).get("defaults", []):
+        if isinstance(entry, str) and entry != "_self_":
+            name = entry.partition("@")[0]
+            place = name[1:] if name.startswith("/") else path.parent.relative_to(folder) / name
+            yield next(file for one in FOLDERS if (file := one / f"{place}.yaml").is_file())
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONF.parent).as_posix())
-def test_every_key_has_a_comment(path):
+def test_every_key_has_a_comment_in_one_place(path):
+    """An option may say more of a key that it changes."""
+    assert keys_of(path)[1] - commented(path) == set()
+
+
+def keys_of(path):
+    """Return the dotted names of the keys with a comment, and of those without."""
     lines = path.read_text().splitlines()
-    bare = []
+    found, bare = set(), set()
     for line, name in leaves(yaml.compose(path.read_text())):
         above, beside = lines[line - 1].strip() if line else "", lines[line].partition(" # ")[2]
         comment = above[1:].strip() if above.startswith("#") else beside
@@ -169,9 +189,8 @@ def test_every_key_has_a_comment(path):
             continue
         if name.endswith("_target_"):  # names a class; the comment is above its section
             comment = lines[line - 2].strip().lstrip("# ")
-        if len(comment) < 4 or comment.startswith("@package"):
-            bare.append(f"{name} (line {line + 1})")
-    assert not bare
+        (bare if len(comment) < 4 or comment.startswith("@package") else found).add(name)
+    return found, bare
 
 
 # --- help ---

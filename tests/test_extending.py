@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from conf_cases import MODELS, model_values
 from run_cases import assert_same_run
 
 from molgcn.config.run import LayerSettings
@@ -18,7 +18,6 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.options import PLAIN
 from molgcn.nn.registry import ENTRY_POINTS, get_kind
-from molgcn.resources import resource
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 
@@ -139,7 +138,7 @@ def test_the_table_of_networks_and_options_is_the_code_s():
     ]
     start = next(place for place, row in enumerate(rows) if row[0] == "option")
     networks, table = rows[start][1:], {row[0].partition("=")[0]: row[1:] for row in rows[start + 2 :]}
-    assert set(networks) == {yaml.safe_load(path.read_text())["name"] for path in (resource("conf") / "model").glob("*.yaml")}
+    assert set(networks) == {model_values(name)["name"] for name in MODELS}
     assert table == {option: [cell(option, name) for name in networks] for option in table}
     without = {option for name in networks for option in get_kind(name).without}
     assert table.keys() == {"bonds", *without, *LayerSettings.__dataclass_fields__}

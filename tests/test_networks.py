@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
+from conf_cases import MODELS, model_values
 from predictions import rows_of
 from run_cases import assert_same_run, train_and_copy
 
@@ -22,7 +22,6 @@ from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
 from molgcn.nn.build import build_network
 from molgcn.predict import PredictConfig, predict
-from molgcn.resources import resource
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
@@ -30,20 +29,20 @@ from molgcn.training.result import RunResult
 from molgcn.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((resource("conf") / "model").glob("*.yaml"))}
 FAST = ("dmpnn", "gated_gcn", "gine")  # bonds with and without states, one set of matrices for all rounds, batch norm, padding
-EVERY = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in PRESETS]
+EVERY = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS]
 # The backends on which a network is trained; a network trained on one runs on all.
-BACKENDS = dict.fromkeys(PRESETS, ("reference", "pyg")) | {"gcn": ("fused", "pyg", "reference"), "gated_gcn": ("pyg", "reference")}
+BACKENDS = dict.fromkeys(MODELS, ("reference", "pyg")) | {"gcn": ("fused", "pyg", "reference"), "gated_gcn": ("pyg", "reference")}
 SMILES = ["CCO", "CC(=O)N", "C1CC1", "c1ccccc1O", "C", "N#CC"]
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def tiny(name: str) -> dict[str, Any]:
     """Return the keys of a network's YAML, changed to a narrow network with short random walks."""
-    encodings = PRESETS[name]["encodings"]
+    keys = model_values(name)
+    encodings = keys["encodings"]
     walks = {"rwse": min(encodings["rwse"], 3), "rwse_dim": 2, "bond_rw": min(encodings["bond_rw"], 3)}
-    return {**PRESETS[name], "hidden_channels": 8, "num_layers": 2, "encodings": walks}
+    return {**keys, "hidden_channels": 8, "num_layers": 2, "encodings": walks}
 
 
 def configuration(name: str, **changes: Any) -> Config:
@@ -179,11 +178,11 @@ def test_what_is_exported_predicts_the_same(run, evaluator, tmp_path):
     np.testing.assert_allclose(evaluator(path, **inputs)[:, 0], run.predictions(), **CLOSE)
 
 
-@pytest.mark.parametrize(("name", "backend"), [(name, backend) for name in PRESETS for backend in BACKENDS[name]])
+@pytest.mark.parametrize(("name", "backend"), [(name, backend) for name in MODELS for backend in BACKENDS[name]])
 def test_a_plain_loop_learns(name, backend):
     """The loop uses neither Lightning nor Hydra, with batches of this project and of PyG."""
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
-    edge_channels = molecules.num_edge_features if PRESETS[name]["bonds"] else None
+    edge_channels = molecules.num_edge_features if model_values(name)["bonds"] else None
     torch.manual_seed(0)
     model = build_network(parse(ModelConfig, tiny(name)), BackendConfig(backend), molecules.num_features, 1, edge_channels)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from molgcn.config.run import ModelConfig
-from molgcn.data import GraphBatch, MoleculeSet
+from molgcn.data.batch import GraphBatch
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.tiles import fill_tiles
 from molgcn.nn.batch_layout import batch_layout
 

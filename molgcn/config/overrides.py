@@ -135,7 +135,10 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             continue
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
-        hint = _options_with(key, [conf, *presets]) or _nearest(key, known)
+        group = key.split(".")[0]
+        options = _options_of(group, [conf, *presets]) if group in groups else []
+        having = [option for option in options if key in _keys(compose_config([f"{group}={option}"], conf, config_name, presets))]
+        hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else _nearest(key, known)
         raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
 
 
@@ -216,19 +219,15 @@ def _first_choice(override: Override) -> Iterator[str]:
 
 def _check_options(override: Override, folders: Sequence[Path]) -> None:
     group = override.key_or_group
-    options = sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+    options = _options_of(group, folders)
     values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
     for value in values:
         if value is not None and str(value) not in [*options, "null"]:
             raise UserError(f"{group}={value} does not exist.{_nearest(str(value), options)} There are: {', '.join(options)}.")
 
 
-def _options_with(key: str, folders: Sequence[Path]) -> str:
-    """Return a sentence with the options of a key's group that have the key, as model=gat has model.heads; "" where none has."""
-    group, _, name = key.partition(".")
-    paths = [path for folder in folders for path in (folder / group).glob("*.yaml")]
-    options = sorted(path.stem for path in paths if name in _keys(OmegaConf.load(path)))  # type: ignore[arg-type]
-    return f" It is one with {', '.join(f'{group}={option}' for option in options)}." if options else ""
+def _options_of(group: str, folders: Sequence[Path]) -> list[str]:
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
 def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:

@@ -35,7 +35,7 @@ Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """The keys of conf/model that only some layers have; see `LayerKind.settings`.
+    """The keys of conf/model/*.yaml that only some layers have; see `LayerKind.settings`.
 
     A layer that does not have a key leaves it at its default.
     """

@@ -23,7 +23,7 @@ DUPLICATES = ("keep", "first", "mean", "median", "error")
 
 @dataclass
 class DatasetConfig(TargetConfig):
-    """Configuration of the data set and its split. The keys are those of conf/dataset/*.yaml.
+    """Configuration of the data set and its split. The keys are those of conf/dataset.yaml.
 
     The keys about targets are in :class:`TargetConfig`.
 

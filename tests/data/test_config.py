@@ -1,24 +1,7 @@
-from dataclasses import fields
-from pathlib import Path
-
 import pytest
-import yaml
 
-from molgcn.data.config import NAMES, DatasetConfig
+from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-
-CONF = Path(__file__).parents[2] / "conf" / "dataset"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_yaml_is_a_valid_configuration_with_all_keys_commented(name):
-    text = (CONF / f"{name}.yaml").read_text()
-    mapping = yaml.safe_load(text)
-    assert DatasetConfig(**mapping).name == name
-    assert set(mapping) == {field.name for field in fields(DatasetConfig)}
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        assert line.startswith("#") or lines[number - 1].startswith("#"), line
 
 
 @pytest.mark.parametrize(

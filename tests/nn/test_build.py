@@ -1,36 +1,30 @@
 """The networks of conf/model are built, and a configuration's demands on a data set are checked."""
 
 import pytest
-import yaml
+from conf_cases import MODELS, model_values
 
 from molgcn.config.run import BackendConfig, ModelConfig, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.build import build_network, edge_channels_of, resolved_backend
 from molgcn.nn.registry import layer_names
-from molgcn.resources import resource
 
 LAYERS = set(layer_names())  # before other tests register layers
-FILES = sorted((resource("conf") / "model").glob("*.yaml"))
 COUNTS = {"gcn_plus": 260_177, "gin_plus": 477_241, "gated_gcn_plus": 413_355}  # Luo et al., 2025: 21 atom types, 4 bond types
 
 
-def model_of(path) -> ModelConfig:
-    return parse(ModelConfig, yaml.safe_load(path.read_text()), "model")
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_file_makes_its_network(path):
-    model = model_of(path)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_file_makes_its_network(name):
+    model = parse(ModelConfig, model_values(name), "model")
     network = build_network(model, BackendConfig("reference"), 21, 1, 4 if model.bonds else None)
     assert network.conv == model.name
-    assert path.stem in (model.name, *COUNTS)
-    if path.stem in COUNTS:
-        assert sum(parameter.numel() for parameter in network.parameters()) == COUNTS[path.stem]
+    assert name in (model.name, *COUNTS)
+    if name in COUNTS:
+        assert sum(parameter.numel() for parameter in network.parameters()) == COUNTS[name]
 
 
 def test_every_layer_has_a_file():
-    assert {model_of(path).name for path in FILES} == LAYERS
+    assert {model_values(name)["name"] for name in MODELS} == LAYERS
 
 
 def test_an_option_of_another_layer_is_refused():

@@ -1,10 +1,8 @@
 """`model=dmpnn` is Chemprop's network with the defaults of its command; skips where chemprop is not installed."""
 
-from pathlib import Path
-
 import pytest
 import torch
-import yaml
+from conf_cases import model_values
 from torch_geometric.data import Batch
 
 from molgcn.config.run import BackendConfig, ModelConfig, parse
@@ -28,7 +26,7 @@ def test_the_whole_network_gives_the_same(backend):
     graphs.V, graphs.E = graphs.V.double(), graphs.E.double()
     chemprop = MPNN(BondMessagePassing(), NormAggregation(), RegressionFFN(n_tasks=2)).double()
 
-    config = parse(ModelConfig, yaml.safe_load((Path(__file__).parents[2] / "conf/model/dmpnn.yaml").read_text("utf-8")))
+    config = parse(ModelConfig, model_values("dmpnn"))
     ours = build_network(config, BackendConfig(backend), graphs.V.shape[1], 2, graphs.E.shape[1]).double()
     with torch.no_grad():
         for parameter, other in zip(ours.parameters(), chemprop.parameters(), strict=True):  # in the same order
