@@ -7,13 +7,15 @@ import subprocess
 
 import pytest
 import torch
-from compiler import COMPILER
+from compiler import COMPILER, needs_compiler
 
 from molgcn.cuda_runtime.plan import Launch, Place, Plan, recording
 from molgcn.cuda_runtime.structs import Header
 
-launch = pytest.importorskip("molgcn._launch")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+if COMPILER is not None:
+    import molgcn._launch as launch  # built at installation: `pip install -e .`
+
+pytestmark = needs_compiler
 
 ARGUMENTS = Header(
     "native_test_structs.h",

@@ -5,7 +5,7 @@ import pytest
 import torch
 from emulated import gpu_memory
 from guarded import guarded
-from layer_network_cases import NETWORKS, Found, passes, random_call, spec_of, worst_gradient
+from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_gradient
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
@@ -74,6 +74,16 @@ def test_nothing_is_read_beyond_the_batch(emulate, network):
     call = call_of(network, coded=len(network) % 2 == 0)
     graph = BondGraph(*map(guarded, call.graph))
     replayed(call._replace(graph=graph, parameters=[*map(guarded, call.parameters)], statistics=[*map(guarded, call.statistics)]))
+
+
+def test_a_padded_batch_gives_the_bits_of_the_batch_alone(emulate):
+    """Slots are padded, and steps are warmed up on them before they are captured."""
+    call = call_of("gine", coded=False)
+    actual, expected = replayed(padded(call, torch.nan)), replayed(call)
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        found = (actual.outputs | actual.gradients)[name]
+        assert torch.equal(found[: len(tensor)], tensor), name
+        assert not found[len(tensor) :].any(), name
 
 
 def test_parameters_may_be_tied_once_a_plan_is_made(emulate):

@@ -1,0 +1,90 @@
+"""Members that are found once are those that a network has now."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+from molgcn.nn.members import members_of
+
+NAMES = ("layers.0.weight", "layers.1.bias", "norms.0.running_mean", "norms.0")
+
+
+def network() -> nn.Module:
+    made = nn.Module()
+    made.layers, made.norms = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]), nn.ModuleList([nn.BatchNorm1d(3)])
+    return made
+
+
+def found(model: nn.Module) -> list:
+    return members_of(model, ("layers", "norms")).named(model, NAMES)
+
+
+def expected(model: nn.Module) -> list:
+    return [model.layers[0].weight, model.layers[1].bias, model.norms[0].running_mean, model.norms[0]]
+
+
+def check(model: nn.Module) -> None:
+    assert all(one is other for one, other in zip(found(model), expected(model), strict=True))
+
+
+def replace_parameter(model):
+    model.layers[0].weight = nn.Parameter(torch.zeros(3, 3))
+
+
+def replace_buffer(model):
+    model.norms[0].running_mean = torch.ones(3)
+
+
+def replace_module(model):
+    model.layers[0] = nn.Linear(3, 3)
+
+
+def replace_list(model):
+    model.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+
+
+def add_module(model):
+    model.layers[1].register_forward_pre_hook(print)
+    model.layers.append(nn.Linear(3, 3))
+
+
+@pytest.mark.parametrize("change", [replace_parameter, replace_buffer, replace_module, replace_list, add_module])
+def test_what_is_replaced_is_found(change):
+    model = network()
+    check(model)
+    before = members_of(model, ("layers", "norms")).modules
+    change(model)
+    check(model)
+    modules = members_of(model, ("layers", "norms")).modules
+    assert [*map(id, modules)] == [*map(id, (*model.layers.modules(), *model.norms.modules()))]
+    assert (modules is before) == (change in (replace_parameter, replace_buffer))  # a search only where modules have changed
+
+
+def test_weights_that_are_computed_are_found():
+    model = network()
+    check(model)
+    prune.l1_unstructured(model.layers[0], "weight", amount=0.5)
+    assert found(model)[0] is model.layers[0].weight
+    prune.remove(model.layers[0], "weight")
+    check(model)
+    parametrizations.weight_norm(model.layers[0])
+    torch.testing.assert_close(found(model)[0], model.layers[0].weight)
+
+
+def test_a_copy_has_members_of_its_own():
+    model = network()
+    check(model)
+    check(copy.deepcopy(model))
+    check(model)
+
+
+def test_a_missing_member_is_an_error():
+    model = network()
+    model.layers[0].register_parameter("weight", None)
+    model.layers[1].bias = None
+    assert found(model)[:2] == [None, None]
+    with pytest.raises(AttributeError):
+        members_of(model, ("layers", "norms")).named(model, ("layers.0.nothing",))
