@@ -218,7 +218,7 @@ class _Backward(NamedTuple):
 def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
     call = key.call()
     grad_pooled = torch.empty(key.graphs, key.spec.hidden_channels, device=key.device)
-    saved = torch.empty(saved_numbers)  # its address alone counts, and on the CPU it takes no memory: nothing is written
+    saved = torch.empty(saved_numbers, device=key.device)
     with torch.no_grad(), recording() as made:
         *of_inputs, found = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
     holders = Regions([(tensor, Place(index)) for index, tensor in enumerate(made.allocated)])
