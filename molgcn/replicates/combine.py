@@ -16,11 +16,13 @@ from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.compare_models import compare_models
+from molgcn.replicates.overlap import report_overlap
 from molgcn.replicates.predictions import Models, load_models
 from molgcn.replicates.report import write_report
 from molgcn.replicates.summary import Summary
 from molgcn.training.calibrating import fit_calibration
 from molgcn.training.joint_calibration import save_joint_calibration
+from molgcn.training.members import trainings_of
 from molgcn.training.result import RunResult
 
 
@@ -49,6 +51,8 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     }
     summary = Summary(**alike | summed_up, members=members)
     first_process = rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    if first_process and not ensemble and config.dataset.split != "cv" and config.dataset.test_path is None:
+        report_overlap([trainings_of(folder / name)[0] for name in results], summary.parts[-1])
     if first_process and (ensemble or config.training.report):
         models = load_models(config, folder)
         if ensemble:

@@ -200,12 +200,15 @@ def test_targets_of_several_tasks_have_the_metrics_of_their_own(small_config, tm
     assert {"test/roc_auc/active", "test/mae/y"} <= result.deviations.keys()
 
 
-def test_repeats_draw_the_split_anew(small_config, tmp_path):
+def test_repeats_draw_the_split_anew(small_config, tmp_path, caplog):
+    caplog.set_level("INFO")
     result = train_all(small_config(dataset={"repeats": 2}, trainer={"max_epochs": 1}), tmp_path / "run")
     assert list(result.members) == ["repeat_0", "repeat_1"]
     first, second = (split_of(tmp_path / "run" / name) for name in result.members)
     assert first["test"] != second["test"] and len(first["test"]) == len(second["test"]) == 30
     assert {row for rows in first.values() for row in rows} == {row for rows in second.values() for row in rows}  # both share the subset
+    shared = len({*first["test"]} & {*second["test"]}) / 30
+    assert f"The test parts of two repeats share {shared:.0%} of their molecules" in caplog.text
 
 
 def test_each_fold_is_a_run_of_the_group_on_the_dashboard(folds):

@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from split_sets import as_sets
@@ -51,6 +53,14 @@ def test_atom_maps_make_no_scaffolds_of_their_own():
     smiles = [ring.format(number, number + 1) for ring in rings for number in (7, 8, 9)]
     split = scaffold_split(scaffold_groups(smiles), (0.34, 0.33, 0.33))
     assert sorted(split[part].tolist() for part in PARTS) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_seeds_draw_test_parts_that_share_no_more_than_chance(size):
+    """Scaffolds of equal size are in another order with another seed, so that repeats test on other molecules."""
+    tests = [set(scaffold_split(np.repeat(np.arange(300), size), seed=seed)["test"].tolist()) for seed in range(10)]
+    shares = [len(one & other) / len(one) for one, other in combinations(tests, 2)]
+    assert 0.07 < np.mean(shares) < 0.13 and max(shares) < 0.3
 
 
 def test_too_few_scaffolds_are_an_error():
