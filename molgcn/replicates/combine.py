@@ -97,9 +97,12 @@ def _mean(values: Iterable[float | None]) -> float:
 
 
 def _deviation(values: Iterable[float | None]) -> float:
-    """Return the sample standard deviation (n - 1) of the values that are neither None nor NaN; NaN where there are fewer than two."""
+    """Return the sample standard deviation (n - 1) of the values that are neither None nor NaN.
+
+    It is NaN where there are fewer than two or one is infinite, as an interval's width is with too few molecules to calibrate on.
+    """
     known = _known(values)
-    return statistics.stdev(known) if len(known) > 1 else math.nan
+    return statistics.stdev(known) if len(known) > 1 and all(map(math.isfinite, known)) else math.nan
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

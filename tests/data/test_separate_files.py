@@ -94,6 +94,9 @@ def test_copies_in_several_files_are_counted(files, caplog):
     assert "1 of 2 validation and 1 of 3 test molecules have a copy in the training part" in caplog.text
     assert "2 of 3 test molecules have a copy in the validation part" in caplog.text
     assert "dataset.split=random" not in caplog.text
+    caplog.clear()
+    load_dataset(files(val=["CCCCC"], test=["CCS"]))  # rows of the same label, year and batch, which are other molecules
+    assert "copy" not in caplog.text
     merged = load_dataset(files(val=["OCC", "CCCCC"], test=["CCS", "C(C)O", "CCCCC"], duplicates="first"))
     assert rows_of(merged) == {"train": [*range(12)], "val": [13], "test": [14]}
 

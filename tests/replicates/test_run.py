@@ -237,3 +237,17 @@ def test_bounds_are_no_values_to_measure_by(small_config, tmp_path):
     exact = [abs(float(row["y"]) - float(row["y predicted"])) for row in table if not row["y"].startswith("<")]
     assert 0 < len(exact) < len(table)
     assert result.metrics["test/mae/y"] == pytest.approx(np.mean(exact), rel=1e-5)
+
+
+def test_folds_of_all_other_molecules_and_too_few_to_calibrate_on(small_config, tmp_path):
+    """Without a validation part folds still test, and widths that are infinite in every fold have no deviation."""
+    changes = {
+        "dataset": {"split": "cv", "folds": 2, "split_fractions": [1, 0, 0], "subset": 30, "calibration_fraction": 0.2},
+        "training": {"ensemble": 2, "loss": "mve", "calibration": "auto"},
+        "trainer": {"max_epochs": 1},
+    }
+    result = train_all(small_config(**changes), tmp_path / "run")
+    assert result.parts == ["train", "test"] and np.isfinite(result.metrics["test/mae/logp"]) and result.best_loss is None
+    assert np.isinf(result.metrics["test/conformal_width/logp"]) and np.isnan(result.deviations["test/conformal_width/logp"])
+    assert np.isfinite(result.deviations["test/mae/logp"])
+    assert [len(split_of(training)["test"]) for training in trainings_of(tmp_path / "run")] == [15, 15, 15, 15]
