@@ -57,9 +57,8 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
     for part in task.parts:
         if part.num_classes:
             labels = targets[:, [names.index(one) for one in part.names]]
-            expected: list[set[float]] = [{0, 1}] * len(part.names) if part.name == Classification.name else _values(labels)
             trained = _values(labels[data.splits["train"]])
-            _check_classes(part, expected, trained)
+            _check_classes(part, _values(labels), trained)
             for where in ("val", "test"):
                 _warn_of_one_class(part, where, trained, _values(labels[data.splits[where]]))
     return task
@@ -140,18 +139,31 @@ def _count_classes(targets: np.ndarray) -> int:
     return int(min(max(np.nanmax(targets), 1), _MOST_CLASSES - 1)) + 1
 
 
-def _check_classes(task: Task, expected: list[set[float]], trained: list[set[float]]) -> None:
-    """Warn of each target's classes that training lacks; raise UserError where it has a single class of every target."""
+def _check_classes(task: Task, present: list[set[float]], trained: list[set[float]]) -> None:
+    """Warn of each target's classes that training lacks; raise UserError where it has a single class of every target.
+
+    Args:
+        task: a task of classes.
+        present: the classes of each target that any molecule of the set has.
+        trained: those that a training molecule has.
+    """
     if all(len(found) == 1 for found in trained):
         (only,) = trained[0]
         raise UserError(
             f"All labels of '{shown(task.names[0])}' in the training part are {only:g}, from which nothing can be learned. Use another "
             "split, or data with labels of several classes."
         )
-    for name, wanted, found in zip(task.names, expected, trained, strict=True):
-        if lacking := sorted(wanted - found):
-            listed = ", ".join(f"{one:g}" for one in lacking[:10]) + (", ..." if len(lacking) > 10 else "")
-            log.warning("No training molecule has the class %s of '%s': it cannot be learned", listed, shown(name))
+    for name, known, found in zip(task.names, present, trained, strict=True):
+        if lacking := [one for one in range(task.num_classes) if one not in found]:
+            listed = ", ".join(map(str, lacking[:10])) + (", ..." if len(lacking) > 10 else "")
+            nowhere = task.name == Multiclass.name and not known.issuperset(lacking)
+            advice = (
+                ", and ROC-AUC over all classes is undefined. dataset.labels numbers classes without gaps, and "
+                f"{typed_mapping('dataset.tasks', {name: Classification.name})} learns two"
+            )
+            log.warning(
+                "No training molecule has the class %s of '%s': it cannot be learned%s", listed, shown(name), advice if nowhere else ""
+            )
 
 
 def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:

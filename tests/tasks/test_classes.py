@@ -261,3 +261,27 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path, small_config):
     result = train(parse(Config, {**saved, "training": {**saved["training"], "loss": "l1"}}), tmp_path / "run")
     assert (result.task, result.epochs) == ("regression", 2)
     assert load_module(tmp_path / "run").task.name == "regression"
+
+
+def test_targets_with_gaps_and_a_class_that_no_molecule_has(small_config, tmp_path):
+    """Twelve targets of three classes: the second has only 0 and 2, whose ROC-AUC over all classes is left out of the mean."""
+    names = [f"t{place}" for place in range(12)]
+    rows = [
+        [f"{'C' * (row // 2 + 1)}{'ON'[row % 2]}", *((row * (place + 3) // 5) % 3 if (row + place) % 4 else "" for place in range(12))]
+        for row in range(60)
+    ]
+    lines = [",".join(map(str, [smiles, first, {1: 2}.get(second, second), *rest])) for smiles, first, second, *rest in rows]
+    (tmp_path / "x.csv").write_text("\n".join([",".join(["smiles", *names]), *lines]))
+    config = small_config(
+        task="multiclass",
+        dataset={"name": "csv", "path": str(tmp_path / "x.csv"), "targets": names, "subset": None, "split_fractions": [0.5, 0.25, 0.25]},
+        training={"class_weights": "balanced", "monitor": "val/roc_auc"},
+        trainer={"max_epochs": 1},
+    )
+    result = train(config, tmp_path / "run")
+    known = {name: result.metrics[f"test/roc_auc/{name}"] for name in names}
+    assert [name for name, value in known.items() if math.isnan(value)] == ["t1"]
+    assert result.comparison.means["test/roc_auc"] == pytest.approx(np.mean([value for name, value in known.items() if name != "t1"]))
+    assert math.isfinite(result.metrics["test/mcc/t1"]) and math.isfinite(result.best_value)
+    (one,) = predict_smiles(Ensemble.load([tmp_path / "run"]), ["CCO"]).values.reshape(1, 12, 3)
+    np.testing.assert_allclose(one.sum(axis=1), 1)
