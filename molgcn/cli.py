@@ -27,6 +27,7 @@ from yaml import YAMLError
 from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_texts, search_path, values_of
 from molgcn.errors import UserError
 from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
+from molgcn.process.output import output_may_be_lost
 from molgcn.process.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 from molgcn.resources import resource
 
@@ -48,7 +49,8 @@ def main(train: Train | None = None) -> None:
     Args:
         train: the function that trains a run in a folder. None means :func:`molgcn.replicates.run.train_all`, which is slow to import.
     """
-    run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.replicates.run"])
+    with output_may_be_lost():  # hours of training do not end because a terminal or the reader of a pipe has left
+        run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.replicates.run"])
 
 
 def run_app(
@@ -206,6 +208,7 @@ def _prepare(arguments: list[str]) -> list[str]:
     return prepare_resume(arguments)
 
 
+@output_may_be_lost()  # here too, since jobs of a sweep may run in other processes
 def _train_job(train: Train | None, config: DictConfig) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
