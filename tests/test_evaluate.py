@@ -65,13 +65,14 @@ def test_a_checkpoint_away_from_its_run_draws_the_same_split(trained_run, run, t
 
 
 def test_a_checkpoint_of_before_copies_stayed_together_draws_its_own_split(trained_config, tmp_path):
-    """Such a checkpoint lacks `group_duplicates`, and some validation and test molecules had copies in its training part."""
+    """A checkpoint of format 2 lacks `group_duplicates`; some validation and test molecules had copies in its training part."""
     (tmp_path / "x.csv").write_text(
         "smiles,y\n" + "".join(f"{text},{n}\n" for n in range(1, 21) for text in ("C" * n + "O", "O" + "C" * n))
     )
     data = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"], "group_duplicates": False}
     run = train(parse(Config, {**trained_config, "dataset": data, "training": {"report": False}}), tmp_path / "run")
     checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)
+    checkpoint["molgcn"]["format"] = 2
     del checkpoint["molgcn"]["config"]["dataset"]["group_duplicates"], checkpoint["molgcn"]["config"]["dataset"]["duplicates"]
     torch.save(checkpoint, tmp_path / "old.ckpt")
     result = evaluate(config(ckpt=str(tmp_path / "old.ckpt"), output=str(tmp_path / "out")))

@@ -65,7 +65,12 @@ def upgrade(saved: Any, path: Path) -> Any:
         )
     if number not in (2, FORMAT):
         raise UserError(f"{path} says that its format is {str(number)[:50]!r}. Expected 2 or {FORMAT}; the file is damaged.")
-    return {**(_FORMAT_2 if number == 2 else {}), **saved, "format": FORMAT}
+    if number == 2:
+        saved = {**_FORMAT_2, **saved}
+        config = saved.get("config")
+        if isinstance(config, Mapping) and isinstance(config.get("dataset"), Mapping):  # its splits did not keep copies together
+            saved["config"] = {**config, "dataset": {"group_duplicates": False, **config["dataset"]}}
+    return {**saved, "format": FORMAT}
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
