@@ -14,6 +14,7 @@ from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.encodings import held_encoding
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.padding import padded_batch, padded_edge_index
+from molgcn.data.pyg import rows_of_graphs
 from molgcn.data.segments import pointers, segment_index
 from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
@@ -147,7 +148,8 @@ class GraphBatch:
         `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, or `edge_attr` has not one row per bond.
+            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not one row per bond, or `y`
+                or `descriptors` not one per molecule.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)
@@ -175,12 +177,12 @@ class GraphBatch:
             _pointers(torch.bincount(index, minlength=num_graphs)),
             _pointers(torch.bincount(target, minlength=num_nodes)),
             (incoming % max(num_nodes, 1)).int(),
-            torch.zeros(num_graphs, 0, device=device) if targets is None else targets.reshape(num_graphs, -1),
+            torch.zeros(num_graphs, 0, device=device) if targets is None else rows_of_graphs(targets, num_graphs, "`y`"),
             torch.arange(num_graphs, device=device),
             edge_attr=edge_attr,
             rwse=held_encoding(batch, "rwse"),
             bond_rw=None if bond_rw is None else bond_rw[order],
-            descriptors=None if descriptors is None else descriptors.reshape(num_graphs, -1),
+            descriptors=None if descriptors is None else rows_of_graphs(descriptors, num_graphs, "`descriptors`"),
             component=getattr(batch, "component", None),
         )
 

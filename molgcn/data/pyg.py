@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.merge_leaves import refuse_merged
@@ -51,12 +52,30 @@ def _rows(data: Sequence[Any], name: str, of: str, what: str) -> np.ndarray | No
     """Return an attribute of all molecules as rows [M, columns], or None where no molecule has it."""
     if not _all_have(data, name, what):
         return None
-    widths = [getattr(item, name).numel() for item in data]
+    rows = [rows_of_graphs(getattr(item, name), 1, f"`{name}` of Data {number}") for number, item in enumerate(data)]
+    widths = [row.shape[1] for row in rows]
     if len(set(widths)) > 1:
         raise UserError(
             f"The molecules have between {min(widths)} and {max(widths)} {of} in `{name}`. Expected [1, columns], as many columns for all."
         )
-    return torch.stack([getattr(item, name).reshape(-1) for item in data]).numpy()
+    return torch.cat(rows).numpy()
+
+
+def rows_of_graphs(values: Any, num_graphs: int, called: str) -> Tensor:
+    """Return values as one row for each graph, [B, columns].
+
+    Args:
+        values: the values: a number or a list of numbers for each graph, one after another, or rows [B, columns].
+        num_graphs: the number of graphs, B.
+        called: how a message calls the values.
+
+    Raises:
+        UserError: when there is another number of rows, as where each atom has one.
+    """
+    values = torch.as_tensor(values)
+    if values.numel() % max(num_graphs, 1) or (values.dim() > 1 and len(values) != num_graphs):
+        raise UserError(f"{called} has the shape {list(values.shape)} for {num_graphs} graphs. Give each graph one row, [1, columns].")
+    return values.reshape(num_graphs, -1)
 
 
 def _all_have(data: Sequence[Any], name: str, what: str) -> bool:

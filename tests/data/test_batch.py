@@ -164,3 +164,11 @@ def test_another_default_device(packed):
         batch, data = packed.batch(slice(None)), packed.to_pyg()
     assert_equal(batch, packed.batch(slice(None)))
     assert {tensor.device.type for item in data for tensor in item.to_dict().values()} == {"cpu"}
+
+
+@pytest.mark.parametrize("name", ["y", "descriptors"])
+def test_a_row_for_each_atom_is_none_for_each_molecule(name):
+    """Reshaped, the rows of molecules of different sizes would mix."""
+    data = [Data(x=torch.zeros(n, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), **{name: torch.zeros(n, 1)}) for n in (2, 4)]
+    with pytest.raises(UserError, match=rf"`{name}` has the shape \[6, 1\] for 2 graphs"):
+        GraphBatch.from_pyg(Batch.from_data_list(data))

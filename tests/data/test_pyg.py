@@ -44,9 +44,10 @@ def test_duplicate_bonds_pair_by_rank():
     assert packed.neighbors.tolist() == [1, 1, 0, 0, 1, 1] and packed.edge_features()[:, 0].tolist() == [1, 3, 0, 2, 4, 5]
 
 
-def test_targets_of_any_shape_are_one_row():
-    packed = PackedMolecules.from_pyg([item(y=torch.tensor([1.0, 2.0])), item(y=torch.tensor([[3.0], [4.0]]))])
+def test_targets_are_one_row_numbers_or_a_number():
+    packed = PackedMolecules.from_pyg([item(y=torch.tensor([1.0, 2.0])), item(y=torch.tensor([[3.0, 4.0]]))])
     assert packed.targets.tolist() == [[1, 2], [3, 4]] and packed.target_names == ("y0", "y1")
+    assert PackedMolecules.from_pyg([item(y=torch.tensor(1.0)), item(y=2.0)]).targets.tolist() == [[1], [2]]
     assert PackedMolecules.from_pyg([item()]).targets.shape == (1, 0)
 
 
@@ -66,6 +67,7 @@ def test_what_data_holds_is_copied():
         ([item(), item(features=2)], r"Data 1 has x of shape \[2, 2\]; expected \[atoms, 1\]"),
         ([item(y=torch.zeros(1, 1)), item()], "Data 1 has no `y`"),
         ([item(y=torch.zeros(1, 1)), item(y=torch.zeros(1, 2))], "between 1 and 2 targets"),
+        ([item(y=torch.zeros(2, 1))], r"`y` of Data 0 has the shape \[2, 1\] for 1 graphs\. Give each graph one row, \[1, columns\]"),
         ([item(y=torch.full((1, 1), torch.inf))], "Target 0 of molecule 0 is infinite"),
         ([item(edge_attr=torch.zeros(2, 1)), item()], "Data 1 has no `edge_attr`, others have"),
         ([item(edge_attr=torch.zeros(3, 1))], r"Data 0 has edge_attr of shape \[3, 1\]; expected \[bonds, features\] = \[2, 1\]"),
