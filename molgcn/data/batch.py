@@ -148,8 +148,8 @@ class GraphBatch:
         `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not one row per bond, or `y`
-                or `descriptors` not one per molecule.
+            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not one row per bond, or
+                `y` or `descriptors` not one per molecule.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)

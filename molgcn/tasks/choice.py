@@ -131,6 +131,10 @@ def _suggested(names: tuple[str, ...], seen: list[set[float]]) -> str:
                 "as a score, not as a probability. Train it by itself for probabilities.",
                 shown(name),
             )
+        elif len(found) == 2 and all(value.is_integer() for value in found):
+            low, high = (f"{value:g}" for value in sorted(found))
+            numbers = typed_mapping("dataset.labels", {name: {low: 0, high: 1}})
+            log.warning("Target '%s' holds only %s and %s, learned as numbers. If they are classes, use %s.", shown(name), low, high, numbers)
     return "regression"
 
 

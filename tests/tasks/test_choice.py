@@ -38,6 +38,8 @@ def data(*columns):
         ("auto", [THREE], "regression", 0, None),
         ("auto", [ZERO], "regression", 0, None),
         ("auto", [NUMBERS, SOME], "regression", 0, "Target 'y1' holds only 0 and 1, but .* learned as numbers"),
+        ("auto", [2 * HALF - 1], "regression", 0, r"'y0' holds only -1 and 1, .*'dataset\.labels=\{y0: \{\"-1\": 0, \"1\": 1\}\}'"),
+        ("auto", [HALF / 2], "regression", 0, None),
         ("regression", [HALF], "regression", 0, None),
         ("classification", [HALF, ZERO], "classification", 2, "No training molecule has the class 1 of 'y1'"),
         ("multiclass", [THREE, HALF], "multiclass", 3, r"class 2 of 'y1': .* ROC-AUC .*dataset\.tasks=\{y1: classification\}' learns two"),
