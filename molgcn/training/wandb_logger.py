@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -132,8 +133,8 @@ class Wandb(Logger):
         """Close the run; for an offline one, log the `wandb sync` command that uploads it."""
         if self.run is None:
             return
-        folder = self.run.settings.sync_dir
         self._send(lambda: self.run.finish(exit_code=int(failed)))
         self.run = None
         if self.mode == "offline":
-            log.info("W&B was offline. To upload this run: wandb sync %s", folder)
+            # all that the run has left: the part of a resumed run alone would take the place of what is uploaded already
+            log.info("W&B was offline. To upload this run: wandb sync %s", shlex.quote(str(self.folder / "wandb")))

@@ -1,6 +1,8 @@
 import csv
 import logging
-from pathlib import Path
+import shlex
+import subprocess
+import sys
 
 import pytest
 import wandb
@@ -80,12 +82,15 @@ def test_what_a_run_sends(logged_in, wandb_runs, small_config, tmp_path):
 
 def test_a_real_offline_run_ends_with_the_line_that_uploads_it(small_config, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    train(small_config(logger={"name": "wandb"}, trainer={"max_epochs": 1}), tmp_path / "run")
-    (line,) = [record.message for record in caplog.records if "wandb sync" in record.message]
-    folder = Path(line.split("wandb sync ")[1])
-    assert folder.is_relative_to(tmp_path / "run")
-    assert list(folder.glob("*.wandb"))
-    assert wandb.run is None
+    folder = tmp_path / "a run"
+    for epochs, resume in ((1, None), (2, str(folder))):
+        train(small_config(logger={"name": "wandb"}, trainer={"max_epochs": epochs}, resume=resume), folder)
+        assert wandb.run is None
+    line, same = [record.message for record in caplog.records if "wandb sync" in record.message]
+    assert line == same
+    command = [sys.executable, "-m", *shlex.split(line.split("this run: ")[1]), "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Would sync 2 run(s)" in done.stderr  # W&B uploads the parts of a run in the order of their times
 
 
 @pytest.mark.slow
