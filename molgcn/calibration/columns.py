@@ -30,10 +30,11 @@ def prediction_columns(
     """
     by_target: list[list[Column]] = []
     place = 0
-    for names in task.columns:
+    classes = {target for part in task.parts if part.num_classes for target in part.names}
+    for target, names in zip(task.names, task.columns, strict=True):
         columns = []
         for name in names:
-            columns.append(Column(name, predictions[:, place], digits[place]))
+            columns.append(Column(name, predictions[:, place], digits[place], target in classes))
             if deviation is not None and task.holds_values[place]:
                 columns.append(Column(f"{name} std", deviation[:, place]))
             place += 1
@@ -79,7 +80,7 @@ def _of_classes(target: TargetCalibration, output: Classes, label: str, names: S
     if probabilities is not None:
         shown = np.where(known[:, None], probabilities, np.nan)
         for name, values in zip(names, shown.T[-len(names) :], strict=True):  # for two classes only class 1
-            yield Column(name, values)
+            yield Column(name, values, are_probabilities=True)
     if target.conformal is not None:
         sets = [", ".join(compress(output.names, row)) for row in target.conformal.members(output).tolist()]
         cells = [f"{{{text}}}" if there else "" for text, there in zip(sets, known.tolist(), strict=True)]

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
+from sklearn.metrics import roc_auc_score
 
 from molgcn.calibration.columns import prediction_columns
 from molgcn.config.run import Config, parse
@@ -285,3 +286,12 @@ def test_targets_with_gaps_and_a_class_that_no_molecule_has(small_config, tmp_pa
     assert math.isfinite(result.metrics["test/mcc/t1"]) and math.isfinite(result.best_value)
     (one,) = predict_smiles(Ensemble.load([tmp_path / "run"]), ["CCO"]).values.reshape(1, 12, 3)
     np.testing.assert_allclose(one.sum(axis=1), 1)
+
+
+def test_logits_whose_sigmoid_is_one_in_float32_keep_their_order():
+    logits = torch.tensor([22.095, 22.461, 22.115, 22.151, 21.604, 22.943, 23.264, 23.501, 23.728, 23.66, 23.693, 23.467, 23.962])
+    labels = torch.tensor([0.0] + 12 * [1.0])
+    assert (logits.sigmoid() == 1).all()
+    task = build_task("classification", ("y",), ("",), 2)
+    expected = roc_auc_score(labels, logits)
+    assert task.values(task.decode(logits[:, None]), labels[:, None], ["roc_auc"])["roc_auc/y"] == pytest.approx(expected, abs=1e-12)
