@@ -133,8 +133,9 @@ def _suggested(names: tuple[str, ...], seen: list[set[float]]) -> str:
             )
         elif len(found) == 2 and all(value.is_integer() for value in found):
             low, high = (f"{value:g}" for value in sorted(found))
-            numbers = typed_mapping("dataset.labels", {name: {low: 0, high: 1}})
-            log.warning("Target '%s' holds only %s and %s, learned as numbers. If they are classes, use %s.", shown(name), low, high, numbers)
+            classes = typed_mapping("dataset.labels", {name: {low: 0, high: 1}})
+            said = "Target '%s' holds only %s and %s, learned as numbers. If they are classes, use %s."
+            log.warning(said, shown(name), low, high, classes)
     return "regression"
 
 

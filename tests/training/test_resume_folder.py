@@ -81,6 +81,19 @@ def test_a_folder_where_another_process_trains(tmp_path, small_config):
     train(config, tmp_path / "run")
 
 
+def test_a_copy_of_a_run_goes_on_by_itself(tmp_path, small_config):
+    """Lightning's state of checkpoints names files of the folder in which they were written."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    train(small_config(trainer={"max_epochs": 1}), one)
+    shutil.copytree(one, other)
+    before = {path: path.read_bytes() for path in one.rglob("*") if path.is_file()}
+    result = train(small_config(trainer={"max_epochs": 3}, resume=str(other)), other)
+    assert result.epochs == 3
+    assert {path: path.read_bytes() for path in one.rglob("*") if path.is_file()} == before
+    shutil.rmtree(one)
+    assert train(small_config(trainer={"max_epochs": 4}, resume=str(other)), other).epochs == 4
+
+
 def test_resume_mistakes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
+from rdkit import Chem
 from run_cases import train_and_copy
 
 from molgcn.config.run import parse
@@ -48,6 +49,17 @@ def test_the_set_is_another_one_where_something_is_turned_off(features, table, t
         assert flat_hash != seen_hash
         assert len(flat.table) < len(seen.table)
         assert load_molecules(DatasetConfig(**options, stereo=False))[0].features == flat.features  # from the cache
+
+
+def test_predictions_do_not_depend_on_how_smiles_are_written(small_config, table, tmp_path):
+    train(config(small_config, table, tmp_path / "cache", True), tmp_path / "run")
+    model, molecule = Ensemble.load([tmp_path / "run"]), Chem.MolFromSmiles("C[C@H](F)[C@@H](O)/C=C/c1cc[nH]c1[C@@]12CC[C@@H](C1)OC2")
+    written = [Chem.MolToSmiles(molecule), Chem.MolToSmiles(molecule, kekuleSmiles=True), Chem.MolToSmiles(Chem.AddHs(molecule))]
+    written += [Chem.MolToSmiles(molecule, doRandom=True) for _ in range(50)]
+    values = predict_smiles(model, written, num_workers=0).values[:, 0]
+    assert values.tolist() == pytest.approx([values[0]] * len(written), rel=1e-6)
+    (other,) = predict_smiles(model, [written[0].replace("[C@H](F)", "[C@@H](F)")], num_workers=0).values[:, 0]
+    assert abs(other - values[0]) > 1e-4
 
 
 def test_a_run_keeps_it(small_config, table, tmp_path):
