@@ -11,7 +11,7 @@ from molgcn.config.run import ModelConfig
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.nn.options import runs_message_network
 from molgcn.ops.gcn_layers_plan import pairs_small_tiles
@@ -29,7 +29,7 @@ def batch_layout(
     model: ModelConfig,
     backend: str,
     strategy: str,
-    molecules: PackedMolecules,
+    molecules: MoleculeSet,
     typical: np.ndarray,
     device: torch.device,
     precision: str = "32-true",
@@ -71,7 +71,7 @@ def has_batch_norm(model: ModelConfig) -> bool:
     return model.norm == "batch" or in_blocks or model.encodings.rwse > 0 or model.mlp_norm
 
 
-def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
+def merging_pays(molecules: MoleculeSet, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
     """Return whether the model's operator takes merged leaves (:func:`molgcn.data.merge_leaves.merge_leaves`) and is faster with them.
 
     This is so if strategy `tile` runs without dropout on a GPU, the batch has more than one tile per multiprocessor, and merging saves at

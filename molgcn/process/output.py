@@ -13,7 +13,7 @@ from typing import Any
 def output_may_be_lost() -> Iterator[None]:
     """Within this block, drop what standard output and error cannot take, and replace characters that they cannot show."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (None if stream is None else _Lossy(stream) for stream in before)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = (None if stream is None else _Lossy(stream) for stream in before)
     try:
         yield
     finally:
