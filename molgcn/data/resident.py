@@ -188,7 +188,7 @@ class Launch:
         self.grid = -(-capacity.graphs * lanes // THREADS)
         room = {"max_graphs": capacity.graphs, "max_nodes": capacity.nodes, "max_tiles": capacity.tiles}
         numbers = {"slot": number, "num_batches": num_batches, "target_words": slot.target_words.shape[1], "lanes": lanes, **room}
-        places = {f"slot_{name}": getattr(slot, name) for name in slot.names}
+        places = {f"slot_{name}": getattr(slot, name) for name in slot.arrays}
         self._parameters = fill(_HEADER.ctype()(), {**numbers, **arrays, **places})
 
     def batch(self, number: int) -> ctypes.Structure:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.batch_arrays import batch_arrays
+from molgcn.data.batch_arrays import BatchArray, batch_arrays
 from molgcn.data.capacity import Capacity
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import BatchSpan
@@ -29,7 +31,7 @@ class SlotArray(NamedTuple):
     """
 
     name: str
-    axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "count"]
+    axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "row", "count"]
     dtype: torch.dtype = torch.int32
     columns: tuple[int, ...] = ()
 
@@ -42,6 +44,9 @@ ARRAYS = (
     SlotArray("tile_ptr", "tile + 1"),
     SlotArray("counts", "count"),
 )
+"""The arrays that every slot has, beside `x`, `targets` and what its batches hold of :mod:`molgcn.data.batch_arrays`."""
+
+_ALIGNMENT = 256  # bytes, as PyTorch's allocator aligns tensors
 
 
 class Slot:
@@ -53,14 +58,16 @@ class Slot:
     content: rows of earlier batches, zeros, or valid codes.
 
     Args:
-        molecules: the set whose batches the slot holds. It decides which arrays of :mod:`molgcn.data.batch_arrays` the slot has.
+        arrays: the arrays of the slot; :meth:`of` gives it those of a packed set.
         capacity: size of the slot.
+        num_rows: number of rows of an `edge_table` among the arrays.
         device: device of the slot.
         pin_memory: whether a slot on the CPU is page-locked, so that it can be copied to a GPU asynchronously.
 
     Attributes:
-        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
-        names: names of all arrays.
+        arrays: all arrays by their names.
+        features: the :func:`molgcn.data.batch_arrays.batch_arrays` of the set that the slot was made for.
+        buffer: uint8, the memory of all arrays.
         x: float32 [nodes, F], atom features.
         ptr: int32 [graphs + 1], first atom of each molecule.
         rowptr: int32 [nodes + 1], first bond that points at each atom.
@@ -95,25 +102,51 @@ class Slot:
     descriptors: Tensor | None = None
     component: Tensor | None = None
 
-    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[SlotArray],
+        capacity: Capacity,
+        num_rows: int = 0,
+        device: str | torch.device = "cpu",
+        pin_memory: bool = False,
+    ) -> None:
         places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges, "tile": capacity.tiles, "count": 4}
-        places |= {f"{axis} + 1": count + 1 for axis, count in places.items()}
-        self.features = batch_arrays(molecules)
-        arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in self.features]
-        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.labels.dtype.type], molecules.labels.shape[1:]))
-        arrays += ARRAYS
-        for array in arrays:
-            shape = (places[array.axis], *array.columns)
-            setattr(self, array.name, torch.zeros(shape, dtype=array.dtype, device=device, pin_memory=pin_memory))
-        self.names = tuple(array.name for array in arrays)
-        self.edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=device)
+        places |= {f"{axis} + 1": count + 1 for axis, count in places.items()} | {"row": num_rows}
+        self.arrays = {array.name: array for array in arrays}
+        self.features: list[BatchArray] = []
+        shapes = [(places[array.axis], *array.columns) for array in arrays]
+        sizes = [math.prod(shape) * array.dtype.itemsize for array, shape in zip(arrays, shapes, strict=True)]
+        starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]
+        self.buffer = torch.zeros(starts[-1], dtype=torch.uint8, device=device, pin_memory=pin_memory)
+        for array, shape, size, start in zip(arrays, shapes, sizes, starts, strict=False):
+            tensor = self.buffer[start : start + size].view(array.dtype).view(shape)
+            setattr(self, array.name, tensor.data)  # not a view to autograd, which would take a change of one array for one of all
         self.capacity = capacity
         self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "leaves_merged")}
+        self._padded: dict[int, GraphBatch] = {}
+
+    @classmethod
+    def of(cls, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> Slot:
+        """Return a slot for the batches of a set.
+
+        Args:
+            molecules: the set. It decides which arrays of :mod:`molgcn.data.batch_arrays` the slot has.
+            capacity: size of the slot.
+            device: device of the slot.
+            pin_memory: whether a slot on the CPU is page-locked.
+        """
+        features = batch_arrays(molecules)
+        arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in features]
+        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.labels.dtype.type], molecules.labels.shape[1:]))
+        slot = cls([*arrays, *ARRAYS], capacity, device=device, pin_memory=pin_memory)
+        slot.features = features
+        slot.edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=device)
+        return slot
 
     @classmethod
     def pair(cls, molecules: MoleculeSet, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Return two slots for batches of the set, made with the same keyword arguments."""
-        return cls(molecules, capacity, **options), cls(molecules, capacity, **options)
+        return cls.of(molecules, capacity, **options), cls.of(molecules, capacity, **options)
 
     @property
     def target_words(self) -> Tensor:
@@ -121,36 +154,45 @@ class Slot:
         return self.targets.view(torch.int32)
 
     def tensors(self) -> Iterator[Tensor]:
-        return (getattr(self, name) for name in self.names)
+        return (getattr(self, name) for name in self.arrays)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(tensor.nbytes for tensor in self.tensors())
 
-    @cached_property
+    @property
     def padded(self) -> GraphBatch:
         """The slot as one batch of full, constant shape, which captured steps read."""
-        return PaddedBatch(self)
+        return self.padded_to(self.capacity.graphs)
+
+    def padded_to(self, num_graphs: int) -> GraphBatch:
+        """Return the slot as one batch of constant shape for batches of this many molecules. It is the same object at every call."""
+        if num_graphs not in self._padded:
+            self._padded[num_graphs] = PaddedBatch(self, num_graphs)
+        return self._padded[num_graphs]
 
 
 _TYPES: dict[type, torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64, np.int32: torch.int32}
 
 
 class PaddedBatch(GraphBatch):
-    """A slot as one batch of full, constant shape, whose values change with the slot.
+    """A slot as one batch of constant shape, whose values change with the slot.
 
     Molecules without atoms are at its end. For its unused atoms and bonds see :mod:`molgcn.data.padding`.
 
     Args:
         slot: the slot.
+        num_graphs: number of molecules.
     """
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, num_graphs: int) -> None:
         self._edge_rows = slot.edge_attr  # not the slot itself, which would be a reference cycle
-        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "descriptors", "component")
+        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "component")
         options = slot.hints | {name: getattr(slot, name) for name in names}
-        super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
+        options["descriptors"] = None if slot.descriptors is None else slot.descriptors[:num_graphs]
+        targets, indices = slot.targets[:num_graphs], slot.indices[:num_graphs]
+        super().__init__(slot.x, slot.ptr[: num_graphs + 1], slot.rowptr, slot.col, targets, indices, **options)
         self.counts = slot.counts
 
     @property
@@ -203,13 +245,29 @@ class SlotBatch(GraphBatch):
         feed: the feed, if a CUDA graph may fill its slots, else None.
     """
 
+    span: BatchSpan
+    _slot: Slot | None
+    _feed: GraphFeed | None
+    _replaced: bool
+
     def __init__(self, slot: Slot, span: BatchSpan, feed: GraphFeed | None = None) -> None:
-        self._slot: Slot | None = slot
-        self.span = span
-        self._feed = feed
-        vars(self).update(slot.hints)
+        vars(self).update(slot.hints, span=span, _slot=slot, _feed=feed, _replaced=False)
         if slot.edge_attr is not None:
-            self.edge_attr = slot.edge_attr[: span.num_edges]
+            vars(self)["edge_attr"] = slot.edge_attr[: span.num_edges]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field, and note that the slot does not hold what the batch has; fields that are found on first use do not come here."""
+        vars(self)[name] = value
+        vars(self)["_replaced"] |= not name.startswith("_")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether fields were replaced, the copy of the targets was changed, or features want a gradient: the slot is not this batch."""
+        fields = vars(self)
+        x: Tensor | None = fields.get("x")
+        targets: Tensor | None = fields.get("targets")
+        shifted = targets is not None and not targets.is_inference() and targets._version > 0
+        return self._replaced or shifted or (x is not None and x.requires_grad)
 
     def expire(self) -> None:
         """Drop the views, since the slot is about to be refilled."""
@@ -239,9 +297,9 @@ class SlotBatch(GraphBatch):
         return self._slot
 
     @property
-    def padded(self) -> GraphBatch:  # type: ignore[override]
-        """The slot as one batch of full, constant shape, see :attr:`Slot.padded`."""
-        return self.slot.padded
+    def padded(self) -> GraphBatch | None:  # type: ignore[override]
+        """The slot as one batch of full, constant shape, see :attr:`Slot.padded`; None where the batch :attr:`is_changed`."""
+        return None if self.is_changed else self.slot.padded
 
     def enqueue_next(self) -> None:
         """Fill the other slot with the batch after this one, on the current stream, so that a CUDA graph can capture it.

@@ -42,7 +42,7 @@ def test_slots_pieces_and_sets_on_a_device_follow(kind):
     molecules, expected = kind
     names, capacity = [name for name, *_ in expected], Capacity.of(molecules, 7)
     gathered = {name for names in NAMES.values() for name in names}
-    slot = Slot(molecules, capacity)
-    assert gathered.intersection(slot.names) == {*names}
+    slot = Slot.of(molecules, capacity)
+    assert gathered.intersection(slot.arrays) == {*names}
     for arrays in (Piece(molecules, capacity).arrays(), DeviceMolecules(molecules, "cpu").arrays()):
         assert gathered.intersection(arrays) == {*names}

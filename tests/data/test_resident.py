@@ -140,7 +140,7 @@ def batches_of_two_epochs(molecules, batch_size, capacity):
 
 def assert_same(slot, expected):
     """Assert that slots are equal in every place of every array, also in empty ones."""
-    for name in slot.names:
+    for name in slot.arrays:
         assert torch.equal(getattr(slot, name).nan_to_num(nan=-77), getattr(expected, name).nan_to_num(nan=-77)), name
 
 

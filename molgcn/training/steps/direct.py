@@ -101,8 +101,8 @@ class DirectStep:
         return FusedUpdate.why_not(self.optimizer)
 
     def _state(self) -> list[Any]:
-        module = self.module
-        return [*self.watch.state(module.statistics), module.loss.options]
+        tensors, options = self.module.relied_on()
+        return [*self.watch.state(tensors), options]
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
@@ -119,7 +119,7 @@ class DirectStep:
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module
-        arrays = batch.slot if isinstance(batch, SlotBatch) else batch  # views of a slot take as long as the loss
+        arrays = batch.slot if isinstance(batch, SlotBatch) and not batch.is_changed else batch  # views of a slot take as long as the loss
         x = arrays.x if self._embed is None else batch.x.mm(self._embed[0].t())
         dropout = module.model.dropout
         seed = int(dropout_seed(x.device, dropout)) if dropout > 0 else 0
