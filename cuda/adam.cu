@@ -17,6 +17,8 @@ __device__ __forceinline__ double block_sum(double x, double* sums) {
     return total;
 }
 
+__device__ __forceinline__ double beta1_of(const Group& group) { return group.beta1_address == nullptr ? group.beta1 : *group.beta1_address; }
+
 // The corrections of the moving averages of a tensor's gradient and of its square.
 __device__ __forceinline__ double* corrections_of(const Parameters& p, const Entry& it) { return p.corrections + 2 * (&it - p.tensors); }
 
@@ -29,7 +31,8 @@ extern "C" __global__ void __launch_bounds__(threads) adam_begin(const __grid_co
     if (first == 0) {
         const Group& group = p.groups[it.group];
         const float step = *it.step + 1.0f;
-        corrections[0] = 1.0 - pow(group.beta1, static_cast<double>(step)), corrections[1] = 1.0 - pow(group.beta2, static_cast<double>(step));
+        corrections[0] = 1.0 - pow(beta1_of(group), static_cast<double>(step));
+        corrections[1] = 1.0 - pow(group.beta2, static_cast<double>(step));
         *it.step = step;
     }
     wait_for_previous();
@@ -47,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(threads) adam_begin(const __grid_co
 }
 
 struct Factors {
-    float clip, rate, step_size, root_correction;
+    float clip, rate, step_size, root_correction, new_share;
 };
 
 extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_constant__ Parameters p) {
@@ -76,13 +79,14 @@ extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_c
         shared.step_size = static_cast<float>(shared.rate / corrections_of(p, it)[0]);
         const float factor = p.max_norm / (static_cast<float>(sqrt(squares)) + 1e-6f);
         shared.clip = p.max_norm > 0.0f && !(factor >= 1.0f) ? factor : 1.0f;  // NaN stays
-    } else if (threadIdx.x == 32) {  // another warp, at the same time
+    } else if (threadIdx.x == 32) {  // other warps, at the same time
         shared.root_correction = static_cast<float>(sqrt(corrections_of(p, it)[1]));
+    } else if (threadIdx.x == 64) {
+        shared.new_share = static_cast<float>(1.0 - beta1_of(group));
     }
     __syncthreads();
     const Factors factors = shared;
-    const float new_share = static_cast<float>(1.0 - group.beta1), old_share = static_cast<float>(group.beta2);
-    const float new_square = static_cast<float>(1.0 - group.beta2);
+    const float old_share = static_cast<float>(group.beta2), new_square = static_cast<float>(1.0 - group.beta2);
 #pragma unroll
     for (int k = 0; k < each; k++) {
         const int i = first + k * threads;
@@ -92,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(threads) adam_update(const __grid_c
             parameter -= factors.rate * group.weight_decay * parameter;
         else
             gradient = fmaf(group.weight_decay, parameter, gradient);
-        const float mean = fmaf(new_share, gradient - means[k], means[k]);
+        const float mean = fmaf(factors.new_share, gradient - means[k], means[k]);
         const float square = fmaf(old_share, squares_of[k], new_square * gradient * gradient);
         it.mean[i] = mean, it.square[i] = square;
         it.parameter[i] = parameter - factors.step_size * mean / (sqrtf(square) / factors.root_correction + group.eps);

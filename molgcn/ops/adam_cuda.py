@@ -28,6 +28,7 @@ _HEADER = Header(
     ],
     Group=[
         ("const float*", "rate_address"),  # null: `rate` is the learning rate
+        ("const double*", "beta1_address"),  # null: `beta1` is the value
         ("double", "beta1 beta2"),
         ("float", "rate eps weight_decay"),
         ("int", "decoupled"),
@@ -68,8 +69,8 @@ def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], m
 
     Args:
         groups: Options and parameters of each of at most `MOST_GROUPS` groups, with at least one and at most `MOST_TENSORS` parameters in
-            all. Options are those of `torch.optim.Adam`: "lr" (a number, or a float32 scalar on the device), "betas", "eps",
-            "weight_decay" and "decoupled_weight_decay".
+            all. Options are those of `torch.optim.Adam`: "lr" (a number, or a float32 scalar on the device), "betas" (the first a number,
+            or a float64 scalar on the device), "eps", "weight_decay" and "decoupled_weight_decay".
         max_norm: The largest norm c of all gradients together; None for no clipping.
     """
     count = sum(len(parameters) for _, parameters in groups)
@@ -96,5 +97,9 @@ def _set_options(group: Any, options: Mapping[str, Any]) -> None:
         group.rate_address = rate.data_ptr()
     else:
         group.rate = rate
-    group.beta1, group.beta2 = options["betas"]
+    beta1, group.beta2 = options["betas"]
+    if isinstance(beta1, Tensor):
+        group.beta1_address = beta1.data_ptr()
+    else:
+        group.beta1 = beta1
     group.eps, group.weight_decay, group.decoupled = options["eps"], options["weight_decay"], options["decoupled_weight_decay"]

@@ -39,11 +39,16 @@ class ClippedAdam(Adam):
             with torch.enable_grad():
                 loss = closure()
         groups = [(group, self._with_gradients(group)) for group in self.param_groups]
-        if _fits(groups):
+        if _fits([tensor for _, parameters in groups for one in parameters for tensor in one], len(groups), len(Parameter._fields)):
             adam_step(groups, self.max_norm)
         else:
             self._step_by_torch(groups)
         return loss
+
+    @property
+    def takes_tensors(self) -> bool:
+        """Whether "lr" and the first of "betas" may be scalars on the device: if this project's kernels take the step."""
+        return _fits([parameter for group in self.param_groups for parameter in group["params"]], len(self.param_groups))
 
     def _with_gradients(self, group: dict[str, Any]) -> list[Parameter]:
         """Return the parameters of a group that have gradients, with their state, which is made on first use."""
@@ -62,10 +67,15 @@ class ClippedAdam(Adam):
             adam(values, gradients, means, squares, [], steps, fused=True, amsgrad=False, beta1=beta1, beta2=beta2, **options)
 
 
-def _fits(groups: list[tuple[dict[str, Any], list[Parameter]]]) -> bool:
-    """Return whether the kernels take a step of these groups."""
-    tensors = [tensor for _, parameters in groups for one in parameters for tensor in one]
-    if not 0 < len(tensors) <= len(Parameter._fields) * MOST_TENSORS or len(groups) > MOST_GROUPS:
+def _fits(tensors: list[Tensor], num_groups: int, of_each: int = 1) -> bool:
+    """Return whether the kernels take a step with these tensors.
+
+    Args:
+        tensors: the parameters, or what belongs to them.
+        num_groups: number of groups of parameters.
+        of_each: number of tensors that belong to a parameter.
+    """
+    if not 0 < len(tensors) <= of_each * MOST_TENSORS or num_groups > MOST_GROUPS:
         return False
     device = tensors[0].device
     return device.type == "cuda" and all(

@@ -50,7 +50,8 @@ def test_equals_torch_in_float64(copies, max_norm, decoupled, device, request):
     ours = [states_of(values[half::2], device) for half in range(2)]
     theirs = [[nn.Parameter(value.double()) for value in values[half::2]] for half in range(2)]
     optimizer = torch.optim.Adam([{"params": part, **options} for part, options in zip(theirs, groups, strict=True)], foreach=False)
-    on_device = [groups[0], groups[1] | {"lr": torch.tensor(3e-3, device=device)}]
+    first = torch.tensor(0.9, dtype=torch.float64, device=device)
+    on_device = [groups[0], groups[1] | {"lr": torch.tensor(3e-3, device=device), "betas": (first, 0.999)}]
     for number in range(3):
         for mine, reference in zip(ours[0] + ours[1], theirs[0] + theirs[1], strict=True):
             gradient = torch.randn(reference.shape) * 10.0**-number

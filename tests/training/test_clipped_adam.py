@@ -50,8 +50,8 @@ def test_parameters_without_gradients_stay(device):
 
 
 @pytest.mark.gpu
-def test_captured_step_reads_the_rate_anew():
-    """A replay is bit for bit the step that a number as the rate gives."""
+def test_captured_step_reads_rate_and_momentum_anew():
+    """A replay is bit for bit the step that numbers give."""
     torch.manual_seed(0)
     captured, plain = (nn.Parameter(torch.ones(3000, device="cuda")) for _ in range(2))
     optimizers = [ClippedAdam([parameter], 1.0, decoupled_weight_decay=True, lr=0.1) for parameter in (captured, plain)]
@@ -59,14 +59,15 @@ def test_captured_step_reads_the_rate_anew():
     plain.grad = captured.grad.clone()
     for optimizer in optimizers:
         optimizer.step()
-    rate = torch.tensor(0.1, device="cuda")
-    optimizers[0].param_groups[0].update(lr=rate, capturable=True)
+    rate, momentum = torch.tensor(0.1, device="cuda"), torch.tensor(0.9, device="cuda", dtype=torch.float64)
+    optimizers[0].param_groups[0].update(lr=rate, betas=(momentum, 0.999), capturable=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         optimizers[0].step()
-    for value in (0.1, 0.02):
+    for value, first in ((0.1, 0.9), (0.02, 0.9), (0.02, 0.85)):
         rate.fill_(value)
-        optimizers[1].param_groups[0]["lr"] = float(rate)
+        momentum.fill_(first)
+        optimizers[1].param_groups[0].update(lr=float(rate), betas=(first, 0.999))
         graph.replay()
         optimizers[1].step()
     assert torch.equal(captured, plain)
