@@ -1,12 +1,16 @@
 """molgcn trains graph networks on molecules."""
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from molgcn.model import load as load
+    from molgcn.training.own_loop.capture import capture as capture
 
-__all__ = ["load"]
+__all__ = ["capture", "load"]
+
+_HOMES = {"capture": "molgcn.training.own_loop.capture", "load": "molgcn.model"}
 
 # PyTorch's OpenMP reads this when it is loaded. By default its threads spin for milliseconds at every barrier, which takes time from
 # other busy threads. With this setting they sleep after some 70 us. docs/decisions/cpu_operator.md has the figures.
@@ -15,9 +19,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and Lightning, which takes seconds, only when `load` is asked for."""
-    if name == "load":
-        from molgcn.model import load
-
-        return load
+    """Import torch, and for `load` Lightning, which takes seconds, only when one of the functions is asked for."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,6 +57,8 @@ class MoleculeModule(TaskModule):
         - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`
     """
 
+    rates_on_device = True  # all optimisers of a run take learning rates there
+
     def __init__(
         self,
         config: Config,
@@ -187,6 +189,15 @@ class MoleculeModule(TaskModule):
         """Return the batch; on a GPU its slot in its full, padded shape, so that plain and captured steps compute the same sums."""
         padded = getattr(batch, "padded", None)
         return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name != "pyg" else batch
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether an optimiser step may take the gradients of several batches."""
+        return self.config.training.accumulate_batches > 1
+
+    def relied_on(self) -> tuple[Sequence[Tensor], Any]:
+        """Return the tensors that a training step reads beside the network's, and the options that it takes as constant."""
+        return self.statistics, self.loss.options
 
     def add_gradients(self, batch: Any) -> None:
         """Run forward, loss and backward, and add the gradients of a batch to those of the parameters."""

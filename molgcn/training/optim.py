@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
@@ -123,7 +124,8 @@ def float32_rates(optimizer: Any) -> Iterator[None]:
     """Round learning rates to float32 for a plain step on a GPU, so that it equals a captured one, which reads them as float32."""
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
-        group["lr"] = float(np.float32(group["lr"]))
+        if not isinstance(group["lr"], Tensor):
+            group["lr"] = float(np.float32(group["lr"]))
     try:
         yield
     finally:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch.optim import Optimizer
+import torch
+from torch import Tensor
+
+from molgcn.data.batch import GraphBatch
 
 if TYPE_CHECKING:
-    from molgcn.training.module import MoleculeModule
+    from molgcn.nn.molecule_net import MoleculeNet
+    from molgcn.training.ema import ExponentialMovingAverage
     from molgcn.training.steps.watch import Watch
 
 
 class TrainingStep(Protocol):
     """Takes training steps that are prepared once and that Lightning does not see, with the results of plain steps bit for bit.
-
-    Args:
-        module: the module that is trained. :meth:`why_not` returns None for it.
-        optimizer: the PyTorch optimiser, without Lightning's wrapper.
 
     Attributes:
         num_kernels: kernels that a step launches on a GPU; None until it is known, and on a CPU.
@@ -26,20 +27,6 @@ class TrainingStep(Protocol):
     num_kernels: int | None
     watch: Watch
 
-    def __init__(self, module: MoleculeModule, optimizer: Optimizer) -> None: ...
-
-    @staticmethod
-    def why_not(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
-        """Return why steps cannot be taken in this way in this run, in words; None where they can.
-
-        What may change within a run is checked at every step instead.
-
-        Args:
-            module: the module, attached to its trainer, with its optimisers configured.
-            optimizer: the PyTorch optimiser, without Lightning's wrapper.
-            batch: a training batch.
-        """
-
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:
         """Take the step, or return False where it is to be taken plainly.
 
@@ -48,3 +35,37 @@ class TrainingStep(Protocol):
             first: whether it is the first of the batches whose gradients go into one optimiser step.
             last: whether it is the last of them.
         """
+
+
+class Work(Protocol):
+    """What a training step computes, in a run or in a loop of a user's own.
+
+    Attributes:
+        model: the network that is trained.
+        ema: the moving average of its weights, or None.
+        device: the device of its weights.
+        accumulates: whether an optimiser step may take the gradients of several batches.
+        rates_on_device: whether the optimiser takes its learning rate as a tensor on the device.
+    """
+
+    model: MoleculeNet
+    ema: ExponentialMovingAverage | None
+    rates_on_device: bool
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def accumulates(self) -> bool: ...
+
+    def static_form(self, batch: Any) -> GraphBatch:
+        """Return a batch in a form of constant shape, the same object for all batches that a graph can take."""
+
+    def add_gradients(self, batch: Any) -> Any:
+        """Run forward, loss and backward for a batch in its static form, and add its gradients to those of the parameters."""
+
+    def update_weights(self, optimizer: Any) -> None:
+        """Clip the gradients, take one step of the optimiser and of the moving average, and drop the gradients."""
+
+    def relied_on(self) -> tuple[Sequence[Tensor], Any]:
+        """Return the tensors that a step reads beside the network's, and what else it takes as constant, such as options of the loss."""

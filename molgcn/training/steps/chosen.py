@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from lightning import Trainer
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.training.clipped_adam import ClippedAdam
+from molgcn.training.steps import captured
 from molgcn.training.steps.base import TrainingStep
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.plain import take_plain_step
@@ -65,7 +69,7 @@ def _choose(module: MoleculeModule, batch: Any) -> TrainingStep | None:
     if wanted is False:
         return None
     optimizer = module.optimizers().optimizer  # type: ignore[union-attr]
-    reason = CapturedStep.why_not(module, optimizer, batch)
+    reason = _why_not_captured(module, optimizer, batch)
     if reason is None:
         return CapturedStep(module, optimizer)
     if module.trainer.is_global_zero and (wanted is True or module.device.type == "cuda"):
@@ -77,6 +81,25 @@ def _choose(module: MoleculeModule, batch: Any) -> TrainingStep | None:
         if reason is None:
             return DirectStep(module, optimizer)
         log.debug("Training steps are not direct: %s.", reason)
+    return None
+
+
+def _why_not_captured(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
+    """Return why this run's steps cannot be captured, in words; None where they can."""
+    if (reason := captured.why_not(module.model)) is not None:
+        return reason
+    if getattr(batch, "padded", None) is None:
+        return "shapes differ from batch to batch with this loader; use loader=packed"
+    if module.trainer.world_size > 1:
+        return "several devices exchange gradients within a step; use trainer.devices=1"
+    schedule, in_kernels = module.lr_schedulers(), isinstance(optimizer, ClippedAdam) and optimizer.takes_tensors
+    if isinstance(schedule, OneCycleLR) and schedule.cycle_momentum and not in_kernels:
+        return (
+            "scheduler=onecycle changes the momentum at every step, which only optimizer=adam and adamw read on the GPU; use one of "
+            "them, or scheduler=cosine with scheduler.warmup_epochs"
+        )
+    if (name := module.listener()) is not None:
+        return f"{name} is to be called within each step, a replay calls nobody"
     return None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -12,10 +14,13 @@ from torch.optim import optimizer as optimizers_of_torch
 from torch.utils.hooks import RemovableHandle
 
 from molgcn.nn.hooks import has_hooks
+from molgcn.training.steps.registrations import registrations
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
+_LEARNS, _MODE = attrgetter("requires_grad"), itemgetter("training")
+_OPTIONS = ("dropout", "pool", "residual", "last_activation", "strategy", "recompute")
 WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
 
 
@@ -47,7 +52,7 @@ class Watch:
     """Tells what may have changed in a model between two steps, within a few microseconds.
 
     Args:
-        model: the model, whose layers are listed once; :meth:`is_of` says whether they still are the model's.
+        model: the model, whose layers are listed once; :meth:`is_of` and :meth:`is_still_of` say whether they still are the model's.
         optimizer: the optimiser of its weights; None for a model that is only evaluated.
     """
 
@@ -57,15 +62,27 @@ class Watch:
         self.parameters = list(model.parameters())
         self._modules = list(model.modules())
         self._norms = [module for module in self._modules if isinstance(module, nn.BatchNorm1d | nn.LayerNorm)]
-        self._tensors = [*self.parameters, *model.buffers()]
+        self._buffers = list(model.buffers())
+        # Moving a model gives it new buffers, which nobody is told; views show them.
+        held = (module._buffers.values() for module in self._modules if module._buffers)
+        self._held: list[Iterable[Any]] = [buffers for buffers in held if all(one is not None for one in buffers)]
+        self._fields = [module.__dict__ for module in self._modules]
+        self._registrations = registrations()
         self._handles = -1
         self._hooked = False
 
     def is_of(self, model: MoleculeNet) -> bool:
         """Return whether the layers and weights are still those of a model; this takes longer than the other checks."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
-        mine = [*self._modules, *self._tensors]
+        mine = [*self._modules, *self.parameters, *self._buffers]
         return len(mine) == len(parts) and all(one is other for one, other in zip(mine, parts, strict=True))
+
+    def is_still_of(self, model: MoleculeNet) -> bool:
+        """Return what :meth:`is_of` does, at once where no module of the process was given anything since the last call."""
+        if self._registrations == (now := registrations()):
+            return model is self.model
+        self._registrations = now if (whole := self.is_of(model)) else -1
+        return whole
 
     def has_hooks(self) -> bool:
         """Return whether there are hooks on layers, weights or the optimiser."""
@@ -87,11 +104,11 @@ class Watch:
         """
         model = self.model
         norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in self._norms]
-        options = model.dropout, model.pool, model.residual, model.last_activation, tuple(model.settings.items())
+        options = [getattr(model, name) for name in _OPTIONS], tuple(model.settings.items())
         return [
-            [tensor.data_ptr() for tensor in (*self._tensors, *others)],
-            [parameter.requires_grad for parameter in self.parameters],
-            [part.training for part in self._modules],
+            list(map(Tensor.data_ptr, chain(self.parameters, *self._held, others))),
+            list(map(_LEARNS, self.parameters)),
+            list(map(_MODE, self._fields)),
             norms,
             options,
         ]

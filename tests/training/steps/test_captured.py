@@ -16,7 +16,6 @@ from run_cases import assert_same_run, log_of, train_and_copy
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.nn import batch_layout
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.steps import captured
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
@@ -38,6 +37,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "validation_within_epoch": {"trainer": {"val_check_interval": 3}, "model": {"dropout": 0.1}},
     "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}, "trainer": {"max_epochs": 5}},
     "bf16": {"trainer": {"precision": "bf16-mixed"}},
+    "onecycle": {"scheduler": {"name": "onecycle"}, "training": {"gradient_clip_norm": 0.5}},
+    "onecycle_adamw": {"scheduler": {"name": "onecycle"}, "optimizer": {"name": "adamw", "weight_decay": 0.1}, "model": {"dropout": 0.2}},
     "exponential": {"scheduler": {"name": "exponential", "warmup_epochs": 1.5, "start_lr": 1e-4, "min_lr": 1e-4}},
     **{loss: {"training": {"loss": loss}, "model": {"dropout": 0.2}} for loss in ("mve", "evidential", "quantile")},
     "staged": {"dataset": {"resident": False}},
@@ -203,10 +204,11 @@ def test_validation_is_replayed_from_the_weights_of_the_moment(tmp_path, small_c
 
 
 @pytest.mark.gpu
-def test_one_cycle_takes_the_plain_step_and_says_why(tmp_path, small_config, monkeypatch, caplog):
+def test_one_cycle_of_sgd_takes_the_plain_step_and_says_why(tmp_path, small_config, monkeypatch, caplog):
     replays = count_steps(monkeypatch, CapturedStep)
+    sgd = {"name": "sgd", "lr": 0.01, "momentum": 0.9}
     with caplog.at_level(logging.WARNING):
-        train(on_gpu(small_config, {"scheduler": {"name": "onecycle"}}, True), tmp_path)
+        train(on_gpu(small_config, {"scheduler": {"name": "onecycle"}, "optimizer": sgd}, True), tmp_path)
     assert replays == []
     assert "not captured as a CUDA graph: scheduler=onecycle" in caplog.text
 
@@ -250,14 +252,3 @@ def test_a_cpu_has_no_graphs(wanted, tmp_path, small_config, caplog):
     with caplog.at_level(logging.WARNING):
         train(config, tmp_path)
     assert ("not captured as a CUDA graph: it needs a GPU" in caplog.text) == (wanted is True)
-
-
-def test_rates_on_the_device_are_put_back():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.Adam([parameter], lr=0.1)
-    rate = torch.tensor(0.1)
-    with captured._rates_on_device(optimizer, [rate]):
-        assert optimizer.param_groups[0]["lr"] is rate
-        assert optimizer.param_groups[0]["capturable"] is True
-    assert optimizer.param_groups[0]["lr"] == 0.1
-    assert optimizer.param_groups[0]["capturable"] is False

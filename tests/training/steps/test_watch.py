@@ -138,6 +138,27 @@ def test_what_is_frozen_stands_still(accumulate_batches, tmp_path, way):
     assert torch.equal(first, second) and not torch.equal(second, third)
 
 
+def double_features(batch: Any) -> None:
+    batch.x = 2 * batch.x
+
+
+def shift_targets(batch: Any) -> None:
+    batch.targets.sub_(0.5)
+
+
+@pytest.mark.parametrize("change", [double_features, shift_targets])
+def test_batches_that_a_callback_changes(change, tmp_path, way):
+    def every_third(trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx % 3 == 2:
+            change(batch)
+
+    for captured in (False, "auto"):
+        train(way.config(captured), tmp_path / str(captured), [LambdaCallback(on_train_batch_start=every_third)])
+    train(way.config(), tmp_path / "unchanged")
+    assert any(way.taken)
+    assert log_of(tmp_path / "auto") == log_of(tmp_path / "False") != log_of(tmp_path / "unchanged")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", ["gpu"], indirect=True)
 @pytest.mark.parametrize("place", [3, 4, 5])
@@ -247,9 +268,10 @@ def test_a_module_can_be_copied_within_a_run(tmp_path, way):
 @pytest.mark.gpu
 def test_a_captured_forward_sees_what_changes():
     from molgcn.data import PackedMolecules
+    from molgcn.data.fitting_slots import FittingSlots
 
-    batch = PackedMolecules.from_smiles(["CCO", "c1ccccc1"], num_workers=0).batch([0, 1], device="cuda")
-    batch.tile_ptr  # noqa: B018  # made on the host, which a graph cannot
+    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1"], num_workers=0)
+    batch = FittingSlots(torch.device("cuda", 0))(molecules.batch([0, 1])).slot.padded
     model = GCN(11, 32, 4, 1, backend="fused").cuda().eval()
     forward = CapturedForward(model)
     with torch.no_grad():
@@ -293,11 +315,11 @@ def test_a_watch_knows_its_model():
     model = GCN(6, 8, 3, 1, backend="pyg")
     watch = Watch(model)
     before = watch.state()
-    assert watch.is_of(model) and watch.state() == before
+    assert watch.is_of(model) and watch.is_still_of(model) and watch.state() == before
     model.load_state_dict(copy.deepcopy(model.state_dict()))
     assert watch.state() == before
     model.eval()
     assert watch.state() != before
     model.head = nn.Linear(8, 1)
-    assert not watch.is_of(model)
-    assert not watch.is_of(GCN(6, 8, 3, 1, backend="pyg"))
+    assert not watch.is_of(model) and not watch.is_still_of(model)
+    assert not watch.is_of(other := GCN(6, 8, 3, 1, backend="pyg")) and not watch.is_still_of(other)
