@@ -30,6 +30,7 @@ NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "GIN 16 x 124": ("gin", 16, 124, BATCH),
     "SAGE 16 x 100": ("sage", 16, 100, BATCH),
     "GINE 5 x 300": ("gine", 5, 300, BATCH),
+    "GCN 28 x 32": ("gcn", 28, 32, {}),
     "GCN 12 x 128": ("gcn", 12, 128, {}),
     "GCN 6 x 256": ("gcn", 6, 256, {}),
     **{f"{conv} 12 x 64, layer norm": (conv, 12, 64, LAYER) for conv in ("gin", "gine", "gcn_edge", "sage")},
