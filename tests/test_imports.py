@@ -77,6 +77,7 @@ def statements(node: ast.AST, within_functions: bool) -> Iterator[ast.Import | a
             yield from statements(child, within_functions)
 
 
+@cache
 def imported(module: str, within_functions: bool) -> set[str]:
     """Return the modules of this package that a module imports."""
     names: set[str] = set()
@@ -105,11 +106,13 @@ def circle(names: Iterable[str], within_functions: bool) -> list[str]:
     return []
 
 
-def imported_by(code: str, *packages: str) -> set[str]:
-    """Return those of the packages that a new process has imported after the code."""
-    program = f"import sys\n{code}\nprint(*{{{', '.join(map(repr, packages))}}} & {{*sys.modules}})"
+@cache
+def imported_by(*steps: str) -> list[set[str]]:
+    """Return what a new process has imported after each of the steps, which are Python code."""
+    after_each = "\nprint(*sys.modules)\n"
+    program = f"import sys\n{after_each.join([*steps, ''])}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return [{*line.split()} for line in done.stdout.splitlines()]
 
 
 def test_no_module_imports_itself_by_way_of_others():
@@ -146,24 +149,26 @@ def test_documented_names_are_where_they_are_documented():
     assert MoleculeRegressor is MoleculeModule  # its earlier name
 
 
-@pytest.mark.parametrize(
-    "module", ["molgcn.config.run", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare", "molgcn.search.sweep"]
-)
-def test_what_starts_often_imports_no_torch(module):
+def test_what_starts_often_imports_no_torch():
     """This concerns a command that only checks its arguments or starts other jobs, and worker processes that read molecules."""
-    assert imported_by(f"import {module}", "torch", "lightning", "matplotlib", "pandas") == set()
+    modules = ["molgcn.config.run", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare", "molgcn.search.sweep"]
+    after = imported_by(*(f"import {module}" for module in modules))
+    slow = {"torch", "lightning", "matplotlib", "pandas"}
+    assert {module: found & slow for module, found in zip(modules, after, strict=True) if found & slow} == {}
 
 
-@pytest.mark.parametrize(
-    ("code", "packages"),
-    [
-        ("import molgcn", ["torch", "numpy", "lightning", "hydra"]),
-        pytest.param(FUSED, ["torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"], marks=needs_extension),
-        (TRAINING, ["torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"]),
-        ("import molgcn.screening.pipeline", ["torch_geometric", "rdkit.Chem.Draw"]),  # the latter needs X11
-    ],
-    ids=["molgcn", "fused operators", "training", "prediction"],
-)
-def test_only_what_is_used_is_imported(code, packages):
+CAN_FUSE = not needs_extension.args[0]
+# Each step goes on from the one before, so that the first that imports a package in vain is the one to blame.
+STEPS = {
+    "molgcn": ("import molgcn", {"torch", "numpy", "lightning", "hydra"}),
+    "fused operators": (FUSED if CAN_FUSE else "", {"torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"}),
+    "training": (TRAINING, {"torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"}),
+    "prediction": ("import molgcn.screening.pipeline", {"torch_geometric", "rdkit.Chem.Draw"}),  # the latter needs X11
+}
+
+
+@pytest.mark.parametrize("step", [pytest.param(name, marks=needs_extension if name == "fused operators" else ()) for name in STEPS])
+def test_only_what_is_used_is_imported(step):
     """Each of these packages takes a tenth of a second or more to import; torch._dynamo, torch.compile's, takes one."""
-    assert imported_by(code, *packages) == set()
+    after = imported_by(*(code for code, _ in STEPS.values()))[list(STEPS).index(step)]
+    assert after & STEPS[step][1] == set()
