@@ -28,6 +28,7 @@ FAST = [
     "model.num_layers=2",
     "trainer.max_epochs=1",
     "logger=csv",
+    "training.report=false",
 ]
 
 
@@ -90,9 +91,9 @@ MISTAKES = {
     "bad range": (["training.ema_decay=2"], "training.ema_decay"),
     "no write permission": (["hydra.run.dir=good.csv/run"], "hydra.run.dir"),
     "nothing to resume": (["resume=last"], "finds no run"),
-    "no checkpoint": (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt"),
+    "no checkpoint": (["ckpt_path=nowhere.ckpt", FAST[0]], "nowhere.ckpt"),
     "not key=value": (["dataset"], "key=value"),
-    "too large for any memory": (["model.hidden_channels=20000000"], "Memory is full"),
+    "too large for any memory": (["model.hidden_channels=20000000", FAST[0]], "Memory is full"),
     "no seed": (["dataset.split_seed=-1"], "dataset.split_seed=-1"),
     "half an epoch": (["trainer.max_epochs=1.5"], "trainer.max_epochs=1.5 is not valid: expected a whole number"),
     "a number for a time": (["+trainer.max_time=5"], "as in '00:01:30:00'"),
@@ -221,7 +222,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path):
 
 def test_a_terminated_run_ends_with_143(tmp_path):
     """A script must not mistake it for a finished run."""
-    command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv", "training.report=false"]
+    command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", *FAST[5:]]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         for line in process.stdout:
