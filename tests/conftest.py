@@ -232,3 +232,17 @@ def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.Temp
     result = train(parse(Config, trained_config), folder)
     result.save([])
     return result
+
+
+@pytest.fixture(scope="module")
+def empty_figures(trained_run) -> Iterator[Callable[..., None]]:
+    """Save empty figures where figures are not tested, since drawing takes most of a small run, and yield what draws them.
+
+    The run that all tests share comes first, since its figures are drawn.
+    """
+    from matplotlib.figure import Figure
+
+    draw = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, *args, **options: draw(Figure((1, 1)), *args, **options))
+        yield draw

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from rdkit import Chem
 
 from molgcn.comparison.forest import forest_predictions
@@ -15,6 +16,8 @@ from molgcn.evaluate import EvaluateConfig, evaluate, main, spell_out_dataset
 from molgcn.metrics.comparison import without_nan
 from molgcn.resources import resource
 from molgcn.training.train import train
+
+pytestmark = pytest.mark.usefixtures("empty_figures")
 
 
 def config(**values):
@@ -33,7 +36,8 @@ def run(trained_run, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
-def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
+def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend, empty_figures, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", empty_figures)
     result = evaluate(config(ckpt=str(run), backend={"name": backend}, dataset={"batch_size": 7}))
     assert result.metrics.keys() == trained_run.metrics.keys()
     for key, value in trained_run.metrics.items():

@@ -28,7 +28,7 @@ from molgcn.training.restore import load_module
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
 FAST = ("dmpnn", "gated_gcn", "gine")  # bonds with and without states, one set of matrices for all rounds, batch norm, padding
 EVERY = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS]
 # The backends on which a network is trained; a network trained on one runs on all.

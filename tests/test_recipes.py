@@ -9,6 +9,7 @@ from conf_cases import BUILTIN, CONF, TINY, options, run
 
 from molgcn.training.restore import load_module
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 GROUPS = ("optimizer", "scheduler", "loader", "backend", "callbacks")
 ATOMISATION = ("u0_atom", "u298_atom", "h298_atom", "g298_atom")
 QM9_TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv", *ATOMISATION)

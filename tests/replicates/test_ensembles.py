@@ -19,6 +19,8 @@ from molgcn.replicates.run import train_all
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.members import trainings_of
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 
 @pytest.fixture(scope="module")
 def models(small_config, tmp_path_factory):

@@ -21,6 +21,7 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.members import trainings_of
 from molgcn.training.resume import saved_config
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 CV = {"split": "cv", "folds": 3}
 
 

@@ -33,6 +33,7 @@ from molgcn.training.restore import load_module
 from molgcn.training.resume import saved_config
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 COLUMNS = {
     "classification": [["a probability"], ["b probability"]],
     "multiclass": [[f"{name} probability {number}" for number in range(3)] for name in "ab"],

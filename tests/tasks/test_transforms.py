@@ -26,6 +26,8 @@ from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.transforms import Transforms
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 
 def task_of(*transforms):
     names = [f"y{number}" for number in range(len(transforms))]

@@ -29,6 +29,7 @@ from molgcn.training.compatible import check_same_keys
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
 
 
