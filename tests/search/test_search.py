@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from studies import SPACE, study_in, table, trained
 
 from molgcn.config.run import Config, parse
@@ -15,6 +16,7 @@ from molgcn.files.json_file import read_json
 from molgcn.process.signals import terminate
 from molgcn.search.search import SearchConfig, prepare_search, search
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
 TRAIN = Path(__file__).parents[2] / "train.py"
 FAST = [
     "dataset.subset=200",
@@ -23,10 +25,12 @@ FAST = [
     "model.residual=false",
     "trainer.max_epochs=2",
     "logger=csv",
+    "training.report=false",
 ]
 
 
-def test_a_search_and_its_continuation(tmp_path, compose, capsys):
+def test_a_search_and_its_continuation(tmp_path, compose, capsys, empty_figures, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", empty_figures)
     best = search(SearchConfig(n_trials=2, params=SPACE, pruning=False), compose, tmp_path)
     assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE"] * 2
     assert best == study_in(tmp_path).best_value
