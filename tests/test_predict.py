@@ -1,7 +1,9 @@
 """Predicting a table of molecules gives the right rows, columns and formats, and errors for mistakes."""
 
+import bz2
 import csv
 import gzip
+import lzma
 import shutil
 
 import numpy as np
@@ -153,6 +155,10 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
         (b"\n\nM  END\n$$$$\n" + b"C\n" * 3000, {"format": "sdf", "max_record_mb": 0.002}, "new.csv, row 1 .*line 5: the record is longer"),
         (b"smiles\nC\n", {"max_record_mb": 0}, "max_record_mb=0 is not valid"),
         (b"\x89PNG\r\n\x1a\n\xff\xfe", {}, "new.csv is not UTF-8 text"),
+        (b"PK\x03\x04\x14\x00\x06\x00", {}, r"new.csv is an Excel workbook \(.xlsx\) .* Save the sheet as 'CSV UTF-8'"),
+        (b"PAR1\x15\x04\x15\x20\x00\x00", {}, r"new.csv is a Parquet file\. Convert it"),
+        (bz2.compress(b"smiles\nC\n"), {}, "new.csv is compressed by bzip2"),
+        (lzma.compress(b"smiles\nC\n"), {}, "new.csv is compressed by xz"),
         (b"smiles\nC\n\xb5\n", {}, "not UTF-8 text.*iconv"),
         (gzip.compress(b"smiles\n" + b"C\n" * 99, mtime=0)[:-12], {}, "new.csv is damaged or cut off"),
         (b"\x1f\x8bnot gzip at all", {}, "new.csv is damaged or cut off"),

@@ -20,6 +20,14 @@ from molgcn.errors import UserError
 RECORD_MB = 16.0
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_OTHER_FORMATS = {  # what files begin with that are no text
+    b"PK\x03\x04": "an Excel workbook (.xlsx) or a zip archive. Save the sheet as 'CSV UTF-8', or unpack the archive",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook (.xls). Save the sheet as 'CSV UTF-8'",
+    b"PAR1": "a Parquet file. Convert it, as pandas.read_parquet('in.parquet').to_csv('out.csv', index=False) does",
+    b"BZh": "compressed by bzip2. Unpack it with bunzip2, or compress it with gzip",
+    b"\xfd7zXZ": "compressed by xz. Unpack it with unxz, or compress it with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd. Unpack it with unzstd, or compress it with gzip",
+}
 
 
 class Lines(Iterator[str]):
@@ -122,7 +130,7 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
         name: name of the text, for messages. Default: the path.
 
     Raises:
-        UserError: when the file cannot be opened. :class:`Lines` raises more while lines are read.
+        UserError: when the file cannot be opened, or begins as no text does. :class:`Lines` raises more while lines are read.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:
@@ -137,7 +145,11 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
     assert isinstance(raw, io.BufferedReader)
     with raw:
         size = os.fstat(raw.fileno()).st_size if path is not None and raw.seekable() else None
-        binary = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
+        begin = raw.peek(8)
+        for other, what in _OTHER_FORMATS.items():
+            if begin.startswith(other):
+                raise UserError(f"{name} is {what}.")
+        binary = gzip.GzipFile(fileobj=raw) if begin[:2] == _GZIP else raw
         file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
         yield Text(name, Lines(file, name, int(max_record_mb * 1e6), option), raw, size)
 
