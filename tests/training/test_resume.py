@@ -15,7 +15,7 @@ import pytest
 import torch
 from lightning import Callback, Trainer
 from rich.console import Console
-from run_cases import assert_same_run, train_and_copy
+from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -175,6 +175,18 @@ def test_a_resumed_run_has_the_patience_that_it_is_given(tmp_path, small_config)
 
     assert epochs(1) == 2
     assert [epochs(patience, resume=str(tmp_path)) for patience in (1, 3)] == [2, 4]
+
+
+def test_patience_counts_on_over_several_resumptions(tmp_path, small_config):
+    """The best value and the validations since are those of the whole run, not of its latest part."""
+    changes = {"callbacks": {"early_stopping_patience": 2}, "optimizer": {"lr": 0.05}, "scheduler": {"name": "constant"}}
+    epochs = train(small_config(**changes, trainer={"max_epochs": 30}), tmp_path / "whole").epochs
+    assert 3 < epochs < 30
+    for number in (*range(1, epochs), 30):
+        resume = str(tmp_path / "parts") if number > 1 else None
+        found = train(small_config(**changes, trainer={"max_epochs": number}, resume=resume), tmp_path / "parts")
+    assert found.epochs == epochs
+    assert log_of(tmp_path / "parts") == log_of(tmp_path / "whole")
 
 
 @pytest.mark.slow
