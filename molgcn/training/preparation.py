@@ -48,13 +48,14 @@ def check_options(config: Config) -> Config:
         UserError: If options do not go together. The message names them.
     """
     check_validates(config)
+    config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
             "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
             "statistics. Leave it out, or use model.norm=layer, which needs none."
         )
-    return check_freeze(config)
+    return config
 
 
 def start_or_resume(config: Config, folder: Path, last: Path) -> tuple[Config, dict[str, Any] | None]:
