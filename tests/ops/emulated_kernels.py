@@ -49,7 +49,7 @@ class EmulatedKernel:
         folders = [HEADERS, resource("cuda"), with_declared_headers(Path(_scratch.name))]
         program, macros = PROGRAM.format(source=source, name=name), [f"-D{macro}={value}" for macro, value in sorted(defines.items())]
         options = ["-DMOLGCN_EMULATOR=1", *macros, "-shared", *(["-g", "-fsanitize=thread", "-nodefaultlibs"] if find_races else [])]
-        places = [*([] if find_races else ["-include", str(_header().with_suffix(""))]), *(f"-I{folder}" for folder in folders)]
+        places = [*([] if find_races else ["-include", str(_header())]), *(f"-I{folder}" for folder in folders)]
         self._path = _compiled(f"{Path(source).stem}.so", program, folders, options, [*places, str(runtime)])
         self._kernel = ctypes.CDLL(str(self._path)).run
 
@@ -73,7 +73,11 @@ class EmulatedKernel:
 
 @functools.cache
 def _header() -> Path:
-    return _compiled("emulator.h.gch", '#include "emulator.h"', [HEADERS], [], [f"-I{HEADERS}"])
+    """Return a header that includes emulator.h and lies beside its precompiled form, which compilers take where they can."""
+    program = '#include "emulator.h"\n'
+    header = _compiled("emulator.h.gch", program, [HEADERS], [], [f"-I{HEADERS}"]).with_suffix("")
+    header.write_text(program)
+    return header
 
 
 @functools.cache
@@ -121,7 +125,7 @@ def _folder() -> Path:
     for path in KEPT.iterdir():
         if path.suffix != ".lock":
             with _lock(path):
-                if time.time() - path.stat().st_mtime > DAYS * 24 * 60 * 60:
+                if path.exists() and time.time() - path.stat().st_mtime > DAYS * 24 * 60 * 60:
                     path.unlink()
     return KEPT
 
