@@ -45,7 +45,10 @@ def test_plans():
     assert not list(chains(changed(inputs, training=False), Gpu(132, H100, True)))
 
 
-@pytest.mark.parametrize(("arch", "hidden"), [("sm_90", 172), pytest.param("sm_100", 172, marks=pytest.mark.slow), ("sm_120", 32)])
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in (("sm_100", 172), ("sm_120", 32))]
+
+
+@pytest.mark.parametrize(("arch", "hidden"), [("sm_90", 172), *SLOW])
 def test_compiles(arch, hidden):
     macros = {"HIDDEN": hidden, "PRECISION": 0, "DROPOUT": 1, "SELF_LOOPS": 1, "POOL": 2, "MAX_LAYERS": 32, "TILES": 3, "CLUSTER": 8}
     for name in ("gcn_chain_forward.cu", "gcn_chain_backward.cu"):

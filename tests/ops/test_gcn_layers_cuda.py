@@ -5,7 +5,7 @@ What only a GPU shows is in test_gcn_layers_gpu.py.
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from architectures import ARCHITECTURES, architectures
 from emulated import Compiler, run_emulated
 from stack_cases import A100, H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_tile_cuda import SIZES
@@ -158,7 +158,7 @@ def test_gradients_of_weights_copy_rows_as_far_ahead_as_shared_memory_allows():
 SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_layer_backward", "gcn_layer_weights")
 
 
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+@pytest.mark.parametrize("arch", architectures("sm_90"))
 def test_compiles_for_every_architecture(arch):
     """Options, widths and x's gradient alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import EVERY_ARCHITECTURE
+from architectures import by_turns
 from emulated import gpu_memory, run_emulated
 from gcn_molecules_cases import OPTIONS, SIZES, make
 from stack_cases import H100, RTX, changed, check_independence, converted, random_batch, random_inputs, worst
@@ -152,8 +152,7 @@ def test_plans():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-@pytest.mark.parametrize(("hidden", "norm"), [(128, "layer"), (256, None)])
+@pytest.mark.parametrize(("arch", "hidden", "norm"), by_turns([(128, "layer"), (256, None)]))
 def test_compiles(arch, hidden, norm):
     inputs = make(hidden, 2, norm=norm, dropout=0.3, training=True, sizes=[23] * 800)
     division = blocks(inputs, Gpu(132, H100))

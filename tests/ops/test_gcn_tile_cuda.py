@@ -6,7 +6,7 @@ How tiles are laid out is in test_gcn_tile_layout.py, what only a GPU shows in t
 import emulated
 import pytest
 import torch
-from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from architectures import ARCHITECTURES, by_turns
 from emulated import check
 from stack_cases import (
     H100,
@@ -253,8 +253,7 @@ def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
     assert any(source.endswith("backward.cu") for source, _ in emulate.prefetched)
 
 
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-@pytest.mark.parametrize("source", ["gcn_tile_forward", "gcn_tile_backward"])
+@pytest.mark.parametrize(("arch", "source"), by_turns([("gcn_tile_forward",), ("gcn_tile_backward",)]))
 def test_compiles_for_every_architecture(source, arch):
     """Options and widths alternate over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)

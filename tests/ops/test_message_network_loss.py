@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from architectures import ARCHITECTURES, by_turns
 from emulated import Compiler, gpu_memory
 from gpu_cases import on_gpu
 from merged_leaves_cases import inputs_of, summed
@@ -268,8 +268,7 @@ def test_what_it_fuses_loss():
             )
 
 
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-@pytest.mark.parametrize("source", ["gcn_tile_forward", "gcn_tile_backward"])
+@pytest.mark.parametrize(("arch", "source"), by_turns([("gcn_tile_forward",), ("gcn_tile_backward",)]))
 def test_compiles_for_every_architecture(source, arch, emulate_loss):
     number = ARCHITECTURES.index(arch)
     precision, hidden, pool = ("float32", "tf32", "bf16")[number % 3], (32, 64, 20)[number // 2], ("mean", "max")[number % 2]

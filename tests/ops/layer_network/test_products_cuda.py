@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from architectures import ARCHITECTURES, architectures
 from emulated import Compiler, gpu_memory
 from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100, RTX
@@ -103,7 +103,7 @@ def test_products_with_little_shared_memory(emulate):
     launch_all(call)
 
 
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+@pytest.mark.parametrize("arch", architectures("sm_80"))
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
     hidden, precision = (20, 70, 20, 32, 300, 172)[number], ("float32", "tf32", "bf16")[number % 3]

@@ -1,5 +1,7 @@
 """Kernels on rows under emulation agree with PyTorch over whole forward and backward passes of networks."""
 
+from itertools import islice, product
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
@@ -209,9 +211,9 @@ SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_n
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_every_file_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch, "rows_")):
-        for network in ("gin", "gine", "gcn_edge", "sage", "sage, max"):
-            for sizes in ([5, 3], [9000]):
-                emulated(random_call(spec_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
+        cases = product(([5, 3], [9000]), ("gin", "gine", "gcn_edge", "sage", "sage, max"))
+        for sizes, network in islice(cases, ARCHITECTURES.index(arch) % 2, None, 2):
+            emulated(random_call(spec_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
     assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
 
 

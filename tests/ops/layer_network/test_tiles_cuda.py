@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from architectures import ARCHITECTURES, architectures
 from emulated import Compiler, gpu_memory
 from layer_network_cases import Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
 from plain_steps import PlainSteps
@@ -180,7 +180,7 @@ def test_what_tiles_cannot_compute(network, options, reason):
     assert "float32" in str(why_not(random_call(spec_of("gin, layer norm, sum"))))
 
 
-@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+@pytest.mark.parametrize("arch", architectures("sm_90"))
 def test_compiles_for_every_architecture(arch):
     network = ("gine", "gin, layer norm, sum")[ARCHITECTURES.index(arch) % 2]
     with launching_by(compiler := Compiler(arch, ("tile_", "part_"))):
