@@ -57,6 +57,7 @@ def fitting(conv: str, options: dict) -> dict:
 
 CASES = [(conv, name) for conv in layer_names() for name in OPTIONS]
 RICH = [(conv, "gnn+") for conv in layer_names()]  # has most of the options
+ONCE = RICH + [("gine", name) for name in OPTIONS if name != "gnn+"]
 
 
 def network(conv: str, options: dict, backend: str = "reference", num_layers: int = 3, **more) -> MoleculeNet:

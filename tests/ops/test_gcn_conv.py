@@ -8,6 +8,7 @@ import torch
 from compiler import needs_extension
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pairs import parametrize_pairs
 
 from molgcn.errors import UserError
 from molgcn.ops import ConvInputs, conv_graph, gcn_conv, gcn_conv_reference
@@ -60,10 +61,9 @@ def double(inputs):
     return ConvInputs(*(value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs))
 
 
-@pytest.mark.parametrize(("in_channels", "out_channels"), WIDTHS)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_float64_and_float32(in_channels, out_channels, weighted, normalize, instruction_set):
+@parametrize_pairs("widths, weighted, normalize", WIDTHS, [False, True], [False, True])
+def test_float64_and_float32(widths, weighted, normalize, instruction_set):
+    in_channels, out_channels = widths
     for number, (loops, reverse) in enumerate([(False, False), (True, False), (True, True)]):
         options = {"weighted": weighted, "normalize": normalize, "add_self_loops": loops, "reverse": reverse, "loop_weight": 1.0 + number}
         inputs = random_inputs(90, 300, in_channels, out_channels, seed=number, bias=number > 0, **options)

@@ -1,12 +1,11 @@
 """The C++ layer network agrees with its steps in plain PyTorch in float64, on molecules and on other graphs."""
 
-from itertools import product
-
 import pytest
 import torch
 from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import parametrize_pairs
 from plain_steps import PlainSteps
 
 from molgcn.errors import UserError
@@ -125,14 +124,14 @@ def worst(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) ->
     return max(((actual[name].double() - one).norm() / max(one.norm().item(), floor)).item() for name, one in expected.items())
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("options", NETWORKS)
-@pytest.mark.parametrize("message", MESSAGES)
-def test_float64(message, options, training):
+@parametrize_pairs(
+    "message, options, training, coded, widths", MESSAGES, NETWORKS, [True, False], [True, False], [(6, 10), (10, 16)], slow=True
+)
+def test_float64(message, options, training, coded, widths):
     """Rows of 16 columns are whole vectors, which tiles use where they are; others are copied."""
-    for coded, (in_channels, hidden) in product((True, False), ((6, 10), (10, 16))):
-        call = call_of(network(message, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
-        assert worst(results(call), results(call, plain=True)) < 1e-12
+    in_channels, hidden = widths
+    call = call_of(network(message, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
+    assert worst(results(call), results(call, plain=True)) < 1e-12
 
 
 @pytest.mark.parametrize("options", ["plain", "layer", "blocks"])
@@ -169,9 +168,7 @@ def test_any_graph(molecules, message, options, coded):
         assert all(not one.any() for one in actual.values())
 
 
-@pytest.mark.parametrize("width", [10, 16])
-@pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("message", ["gine", "gin norm", "sage max"])
+@parametrize_pairs("message, coded, width", ["gine", "gin norm", "sage max"], [True, False], [10, 16])
 def test_the_number_of_threads_does_not_count(message, coded, width):
     """Results have the same bits with any number of threads."""
     spec = network(message, "blocks", hidden=width)
@@ -188,9 +185,7 @@ def test_the_number_of_threads_does_not_count(message, coded, width):
         assert all(torch.equal(other[name], one) for other in found[1:]), name
 
 
-@pytest.mark.parametrize("width", [10, 16])
-@pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("message", MESSAGES)
+@parametrize_pairs("message, coded, width", MESSAGES, [True, False], [10, 16])
 def test_padding_does_not_count(message, coded, width):
     call = call_of(network(message, "blocks", in_channels=width, hidden=width), coded=coded)
     x, bonds, ptr, rowptr, col, code, _ = call.graph
@@ -258,8 +253,7 @@ def test_nothing_is_kept_without_gradients():
     assert torch.equal(statistics, expected["statistics"])
 
 
-@pytest.mark.parametrize("options", ["layer", "blocks"])
-@pytest.mark.parametrize("message", ["gin norm", "gine", "gcn_edge", "sage max"])
+@pytest.mark.parametrize(("message", "options"), [("gin norm", "blocks"), ("gine", "layer"), ("sage max", "blocks")])
 def test_opcheck(message, options):
     call = changed(call_of(network(message, options)), torch.Tensor.requires_grad_)
     torch.library.opcheck(torch.ops.molgcn.layer_network.default, call.arguments)
