@@ -119,7 +119,7 @@ ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have an equal one
         ({}, "auto", CUDA, 4096, True),
         ({"norm": "layer", "residual": True, "hidden_channels": 96, "pool": "max"}, "auto", CUDA, 4096, True),
         ({"hidden_channels": 128}, "tile", CUDA, 4096, True),
-        ({"hidden_channels": 128}, "auto", CUDA, 4096, False),  # `vertex`
+        ({"hidden_channels": 128}, "auto", CUDA, 4096, False),  # `layer`
         ({"norm": "batch"}, "auto", CUDA, 4096, False),
         ({}, "layer", CUDA, 4096, False),
         ({"dropout": 0.1}, "auto", CUDA, 4096, False),

@@ -181,7 +181,7 @@ def test_a_machine_without_extension_and_gpu():
     chosen, no_extension, strategy = subprocess.check_output([sys.executable, "-c", program], text=True, env=environment).splitlines()
     assert chosen == "pyg"
     assert "pip install -e ." in no_extension
-    assert "backend.strategy=stack belongs to backend=fused" in strategy
+    assert "backend.strategy=tile belongs to backend=fused" in strategy
 
 
 def test_auto_is_fused():

@@ -23,7 +23,7 @@ def check(inputs, dtype=torch.float64, bound=1e-11):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_in_float64(emulate, options):
-    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, strategy="vertex", **options))
+    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, strategy="layer", **options))
 
 
 def test_float32(emulate):
@@ -40,7 +40,7 @@ def test_what_is_wide_or_double_takes_this_way():
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 def test_padded_batches(emulate, pool):
     """Padding for molecules, atoms and bonds gives zero outputs and has no effect on statistics and gradients."""
-    options = {"norm": "batch", "training": True, "residual": True, "last_activation": True, "pool": pool, "strategy": "vertex"}
+    options = {"norm": "batch", "training": True, "residual": True, "last_activation": True, "pool": pool, "strategy": "layer"}
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, **options)
     grad = torch.sin(torch.arange(16.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 16)
     grad[len(SIZES) :] = torch.nan
@@ -62,7 +62,7 @@ def test_padded_batches(emulate, pool):
 
 def test_a_bias_before_batch_statistics_has_no_gradient(emulate):
     """The gradient is exactly zero, since Adam would turn rounding into whole steps."""
-    options = {"norm": "batch", "training": True, "pool": "sum", "strategy": "vertex"}
+    options = {"norm": "batch", "training": True, "pool": "sum", "strategy": "layer"}
     gradients = run_emulated(random_inputs(random_batch(SIZES, 11), 16, 3, **options), dtype=torch.float64).gradients
     assert not gradients["convs.0.bias"].any()
     assert not gradients["convs.1.bias"].any()
@@ -82,7 +82,7 @@ def test_autocast_is_read_as_precision_alone(emulate, dtype):
 def test_runs_where_determinism_is_asked_for(emulate):
     torch.use_deterministic_algorithms(True)
     try:
-        run_emulated(random_inputs(random_batch([5], 3), 8, 2, strategy="vertex"), dtype=torch.float64)
+        run_emulated(random_inputs(random_batch([5], 3), 8, 2, strategy="layer"), dtype=torch.float64)
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -1,4 +1,4 @@
-"""Strategy `vertex` is right on a GPU: against float64 and PyG, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
+"""Strategy `layer` is right on a GPU: against float64 and PyG, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
 
 import itertools
 
@@ -157,7 +157,7 @@ def test_float32_range():
 
 
 @pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
-def test_vertex_gives_the_same_bits_on_every_run(options):
+def test_layer_gives_the_same_bits_on_every_run(options):
     inputs = changed(on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32), strategy="layer")
     first = run(message_network, inputs, gradient_of(inputs))
     for _ in range(20):

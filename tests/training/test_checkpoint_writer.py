@@ -12,6 +12,7 @@ from torch import nn
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
+from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy, write
 from molgcn.training.train import train
@@ -94,11 +95,11 @@ def test_training_goes_on_while_files_are_written_in_order(tmp_path):
     writer = CheckpointWriter(disk.write)
     for name in ("best", "last"):
         value += 1
-        writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / name)  # returns though nothing can be written yet
+        writer.write({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / name)  # returns though nothing can be written yet
     value += 1
     assert disk.written == []
     threading.Timer(0.05, disk.go.set).start()
-    writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / "best")  # waits until one of the two is on disk
+    writer.write({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / "best")  # waits until one of the two is on disk
     assert disk.written[0] == "best"
     writer.wait()
     assert disk.written == ["best", "last", "best"]
@@ -106,7 +107,7 @@ def test_training_goes_on_while_files_are_written_in_order(tmp_path):
     assert len(threads()) == 1
     writer.close()
     assert threads() == []
-    writer.write({"molgcn": {}}, tmp_path / "after")
+    writer.write({"molgcn": {"format": FORMAT}}, tmp_path / "after")
     writer.close()
     assert load_checkpoint(tmp_path / "after")["molgcn"]
     assert sorted(os.listdir(tmp_path / "run")) == ["best", "last"]
@@ -114,7 +115,7 @@ def test_training_goes_on_while_files_are_written_in_order(tmp_path):
 
 def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
     writer = CheckpointWriter()
-    writer.write({"molgcn": {}, **everything("cpu")}, tmp_path / "a")
+    writer.write({"molgcn": {"format": FORMAT}, **everything("cpu")}, tmp_path / "a")
     writer.close()
     for tensor in tensors(load_checkpoint(tmp_path / "a")):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
@@ -129,10 +130,10 @@ def write_more(writer, path):
 @pytest.mark.parametrize("end", [lambda writer, _: writer.wait(), lambda writer, _: writer.close(), write_more])
 def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp_path, full_disk, end):
     path, writer = tmp_path / "last.ckpt", CheckpointWriter()
-    writer.write({"molgcn": {}, "value": 1}, path)
+    writer.write({"molgcn": {"format": FORMAT}, "value": 1}, path)
     writer.wait()
     with full_disk(50_000):
-        writer.write({"molgcn": {}, "value": torch.zeros(100_000)}, path)
+        writer.write({"molgcn": {"format": FORMAT}, "value": torch.zeros(100_000)}, path)
         with pytest.raises(UserError, match=r"last\.ckpt could not be written: File too large"):
             end(writer, tmp_path / "another")
     writer.close()  # it is told once
@@ -143,10 +144,10 @@ def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
 def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path, full_disk):
     """PyTorch's own writer raises a RuntimeError at a limit on the size of files."""
-    large, path = {"molgcn": {}, "value": torch.zeros(100_000)}, tmp_path / "a run" / "checkpoints" / name
+    large, path = {"molgcn": {"format": FORMAT}, "value": torch.zeros(100_000)}, tmp_path / "a run" / "checkpoints" / name
     for continues in (False, True):
         if continues:
-            write({"molgcn": {}}, path.with_name("last.ckpt"))
+            write({"molgcn": {"format": FORMAT}}, path.with_name("last.ckpt"))
         with full_disk(50_000), pytest.raises(UserError, match=f"{name} could not be written: File too large") as error:
             write(large, path)
         assert (f"'resume={tmp_path}/a run' continues from the earlier last.ckpt" in str(error.value)) is continues
