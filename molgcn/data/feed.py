@@ -14,7 +14,8 @@ from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import Slot, SlotBatch
+from molgcn.data.slot_batch import SlotBatch
+from molgcn.data.slots import Slot
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import Slot, SlotBatch
+from molgcn.data.slot_batch import SlotBatch
+from molgcn.data.slots import Slot
 
 
 class CPUFeed:

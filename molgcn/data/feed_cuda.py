@@ -14,7 +14,8 @@ from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.piece import Piece
 from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros, tables
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import GraphFeed, Slot, SlotBatch
+from molgcn.data.slot_batch import GraphFeed, SlotBatch
+from molgcn.data.slots import Slot
 
 
 class CUDAFeed(ABC):

@@ -102,7 +102,7 @@ class MoleculeLoader(ABC):
 class PackedLoader(MoleculeLoader):
     """Gathers batches from the packed arrays into two slots of fixed size, one filled while the other is computed on.
 
-    A batch is a view of its slot and valid until the next batch is asked for (:class:`molgcn.data.slots.SlotBatch`). `batch.clone()`
+    A batch is a view of its slot and valid until the next batch is asked for (:class:`molgcn.data.slot_batch.SlotBatch`). `batch.clone()`
     keeps it. `batch.padded` is the slot at its full, constant shape. On a GPU, work on a batch must be on the stream that was current when
     the batch was asked for.
 

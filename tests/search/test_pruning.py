@@ -71,7 +71,7 @@ def test_of_several_trainings_the_mean_counts():
 
 
 def test_a_validation_that_does_not_define_the_objective_does_not_count():
-    """Of the trainings of a trial, the first has a validation part of one class."""
+    """The first training of the trial has a validation part of one class."""
     trial = optuna.create_study(direction="maximize").ask()
     callback = Pruning(trial, Monitor.of("val/roc_auc", Classification(("toxic",), ("",))))
     trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.fitting_slots import FittingSlots, Sizes
-from molgcn.data.slots import SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.errors import UserError
 from molgcn.ops.precision import allowed_precision
 from molgcn.training.own_loop.loss import is_network

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.slots import SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.errors import UserError
 from molgcn.nn.molecule_net import MoleculeNet
 from molgcn.nn.padding import first_rows

@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.slots import SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.errors import UserError
 from molgcn.ops.precision import without_autocast
 from molgcn.training.ema import ExponentialMovingAverage

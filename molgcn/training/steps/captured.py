@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.slots import SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.ops.gcn_tile_discard import capturing_both_ways
 from molgcn.training.steps import graphs
 from molgcn.training.steps.base import Work

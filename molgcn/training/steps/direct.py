@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.slots import SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_network import BoundNetwork
 from molgcn.ops.philox import dropout_seed

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
+import molgcn
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.nn import MoleculeNet
 
@@ -99,3 +100,37 @@ def assert_same_weights(one: nn.Module, other: nn.Module, rtol: float = 1e-3, at
 def assert_same_losses(ours: Iterable[Tensor], theirs: Iterable[Tensor], rtol: float = 1e-3) -> None:
     """Assert that losses agree up to rounding."""
     torch.testing.assert_close(torch.stack(list(ours)), torch.stack(list(theirs)), rtol=rtol, atol=1e-6)
+
+
+PACKED = molecules()
+
+
+def adam(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), fused=True, **{"lr": 3e-3, "eps": 1e-2, **options})
+
+
+def compare(
+    device: str,
+    batches: list[Any],
+    loss: Any = "mse",
+    plain: Callable[[Tensor, Tensor], Tensor] = mean_square,
+    make: Callable[..., torch.optim.Optimizer] = adam,
+    every: int = 1,
+    between: Callable[[nn.Module, torch.optim.Optimizer, int], Any] = lambda *_: None,
+    model: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[nn.Module, Any]:
+    """Train twins for two epochs by captured and by plain steps, assert that they learn the same, and return the first and its step."""
+    mine, theirs = twins(PACKED, device, **(model or {}))
+    ours, other = make(mine), make(theirs)
+    step = molgcn.capture(mine, ours, loss=loss, accumulate_batches=every, **options)
+    reference = PlainLoop(theirs, other, plain, options.get("gradient_clip_norm"), every)
+    losses: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for number, batch in enumerate(batches * 2):
+        between(mine, ours, number)
+        between(theirs, other, number)
+        losses[0].append(step(batch))
+        losses[1].append(reference(batch))
+    assert_same_losses(*losses)
+    assert_same_weights(mine, theirs)
+    return mine, step
