@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from predictions import config, expected
+from waiting import wait_until
 
 from molgcn.errors import UserError
 from molgcn.predict import main, predict
@@ -79,9 +79,7 @@ def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # jobs in a shell's background ignore it
     )
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob(".p.csv.*")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: list(tmp_path.glob(".p.csv-*")))
     stopped.send_signal(signal.SIGINT)
     assert stopped.wait(120) == 130
     said = stopped.stderr.read()

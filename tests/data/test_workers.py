@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from molgcn.data import workers
 from molgcn.errors import UserError
@@ -63,12 +64,14 @@ def work(folder):
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     parent = multiprocessing.get_context("spawn").Process(target=work, args=(tmp_path,))
     parent.start()
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     children = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
     parent.kill()
-    assert len(children) == 2 and not psutil.wait_procs(children, timeout=10)[1]
+    assert not psutil.wait_procs(children, timeout=10)[1]
+
+
+def semaphores(maps):
+    return {Path(name) for name in re.findall(r"/dev/shm/sem\.\S+", maps.read_text())}
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files on Linux only")
@@ -76,12 +79,8 @@ def test_semaphores_end_with_a_parent_that_was_killed():
     """Python's resource tracker removes them, unless it is killed too."""
     program = "import time; from molgcn.data.workers import map_stream; list(map_stream(time.sleep, [(60, None)], 1))"
     with subprocess.Popen([sys.executable, "-c", program]) as parent:
-        made: set[Path] = set()
-        deadline = time.monotonic() + 60
-        while len(made) < 5 and time.monotonic() < deadline:
-            made = {Path(name) for name in re.findall(r"/dev/shm/sem\.\S+", Path(f"/proc/{parent.pid}/maps").read_text())}
-            time.sleep(0.05)
+        maps = Path(f"/proc/{parent.pid}/maps")
+        wait_until(lambda: len(semaphores(maps)) == 5)
+        made = semaphores(maps)
         parent.kill()
-    while any(path.exists() for path in made) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(made) == 5 and not any(path.exists() for path in made)
+    wait_until(lambda: not any(path.exists() for path in made))

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import matplotlib.image
@@ -15,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from omegaconf import OmegaConf
+from waiting import wait_until
 
 from molgcn.errors import UserError
 from molgcn.search.sweep import SweepRun, SweepTable, point, show_sweep, table_rows
@@ -122,9 +122,7 @@ def test_jobs_side_by_side_that_are_killed(tmp_path, number, to_a_job, code):
     endless = ["trainer.max_epochs=1000000", "trainer.accelerator=cpu", "launcher=joblib", "seed=0,1,2", "hydra.sweep.dir=sweep"]
     command = [sys.executable, str(Path(__file__).parents[2] / "train.py"), "--multirun", *small, *endless]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
-        deadline = time.monotonic() + 120
-        while len(list(tmp_path.glob("sweep/*/metrics.csv"))) < 2 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: len(list(tmp_path.glob("sweep/*/metrics.csv"))) >= 2)
         jobs = [process for process in psutil.Process(sweep.pid).children() if "LokyProcess" in " ".join(process.cmdline())]
         assert len(jobs) == 2
         (jobs[0] if to_a_job else sweep).send_signal(number)

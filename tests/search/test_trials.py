@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 from studies import SPACE, study_in, table, trained
+from waiting import wait_until
 
 from molgcn.search.search import SearchConfig
 from molgcn.search.search import search as search_and_train
@@ -93,17 +93,12 @@ def test_a_process_that_is_stopped_goes_on_and_one_that_is_killed_is_noticed(tmp
             [*command, f"sweep.n_trials={trials}"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def wait_for(path):
-        deadline = time.monotonic() + 120
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-
     killed = begin(1)
-    wait_for(tmp_path / "study" / "0" / "checkpoints" / "last.ckpt")
+    wait_until((tmp_path / "study" / "0" / "checkpoints" / "last.ckpt").exists)
     killed.kill()
     killed.communicate()
     stopped = begin(2)
-    wait_for(tmp_path / "study" / "1" / "checkpoints" / "last.ckpt")
+    wait_until((tmp_path / "study" / "1" / "checkpoints" / "last.ckpt").exists)
     stopped.send_signal(signal.SIGSTOP)
     joined = begin(1)
     said, _ = joined.communicate(timeout=200)

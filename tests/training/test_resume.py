@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from lightning import Callback, Trainer
 from rich.console import Console
 from run_cases import assert_same_run, log_of, train_and_copy
+from waiting import wait_until
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -145,6 +147,12 @@ KILLED = [
 ]
 
 
+def grown(metrics, seen, process):
+    """Whether a run has written a checkpoint and more metrics than before, or has ended."""
+    last = metrics.parent / "checkpoints" / "last.ckpt"
+    return process.poll() is not None or (last.exists() and metrics.stat().st_size != seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 6])
 def test_sigkill(kills, tmp_path):
@@ -155,11 +163,7 @@ def test_sigkill(kills, tmp_path):
     process = start(folder, *KILLED)
     for number in range(kills):
         seen = metrics.stat().st_size if metrics.exists() else 0
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            if (folder / "checkpoints" / "last.ckpt").exists() and metrics.stat().st_size != seen:
-                break
-            time.sleep(0.005)
+        wait_until(partial(grown, metrics, seen, process))
         time.sleep(0.013 * number)  # another moment each time
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -200,9 +204,7 @@ def test_an_interrupt_ends_with_130_and_a_run_to_go_on_with(tmp_path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # jobs in a shell's background ignore it
     )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)
