@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
-from molgcn.data.fingerprints import BITS, morgan_generator
+from molgcn.data.fingerprints import BITS, RADIUS, morgan_generator
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 
 MACCS_KEYS = 166
+COUNT_BITS = 1024  # of the fingerprints of counts
+ERG_BITS = 315  # 21 pairs of pharmacophores at 15 distances
 _PHYSCHEM = {"SlogP_VSA": 12, "SMR_VSA": 10, "PEOE_VSA": 14, "MQNs": 42}  # columns of RDKit's functions of these names and "_"
 _LEFT_OUT = ("Ipc",)  # exceeds float32 for large molecules; AvgIpc, its value per atom, stays
 
@@ -56,6 +58,32 @@ def _compute_morgan(mol: Any) -> np.ndarray:
     return morgan_generator().GetFingerprintAsNumPy(mol).astype(np.float64)
 
 
+@cache
+def _morgan_counts() -> Any:
+    from rdkit.Chem import rdFingerprintGenerator
+
+    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=COUNT_BITS)
+
+
+def _compute_morgan_counts(mol: Any) -> np.ndarray:
+    return _morgan_counts().GetCountFingerprintAsNumPy(mol).astype(np.float64)
+
+
+def _compute_avalon_counts(mol: Any) -> np.ndarray:
+    from rdkit.Avalon.pyAvalonTools import GetAvalonCountFP
+
+    counts = np.zeros(COUNT_BITS)
+    for bit, count in GetAvalonCountFP(mol, nBits=COUNT_BITS).GetNonzeroElements().items():
+        counts[bit] = count
+    return counts
+
+
+def _compute_erg(mol: Any) -> np.ndarray:
+    from rdkit.Chem.rdReducedGraphs import GetErGFingerprint
+
+    return GetErGFingerprint(mol)
+
+
 def _compute_maccs(mol: Any) -> np.ndarray:
     from rdkit.Chem import rdMolDescriptors
 
@@ -86,6 +114,9 @@ GENERATORS = {
     "rdkit2d": Generator(lambda: tuple(_rdkit2d()), _compute_rdkit2d),
     "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(BITS)), _compute_morgan),
     "maccs": Generator(lambda: tuple(f"maccs_{key}" for key in range(1, MACCS_KEYS + 1)), _compute_maccs),
+    "morgan_counts": Generator(lambda: tuple(f"morgan_counts_{bit}" for bit in range(COUNT_BITS)), _compute_morgan_counts),
+    "avalon_counts": Generator(lambda: tuple(f"avalon_counts_{bit}" for bit in range(COUNT_BITS)), _compute_avalon_counts),
+    "erg": Generator(lambda: tuple(f"erg_{bit}" for bit in range(ERG_BITS)), _compute_erg),
 }
 
 

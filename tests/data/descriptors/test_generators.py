@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 from rdkit import Chem
+from rdkit.Avalon.pyAvalonTools import GetAvalonCountFP
 from rdkit.Chem import Descriptors, MACCSkeys, rdFingerprintGenerator
+from rdkit.Chem.rdReducedGraphs import GetErGFingerprint
 
 from molgcn.data.descriptors.generators import GENERATORS, calculator, generated_names
 from molgcn.data.featurize import featurize_items
@@ -20,6 +22,17 @@ def test_they_are_rdkits():
     bits = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048).GetFingerprint(mol).GetOnBits()
     assert [bit for bit in range(2048) if by_name[f"morgan_{bit}"]] == [*bits]
     assert [key for key in range(1, 167) if by_name[f"maccs_{key}"]] == [*MACCSkeys.GenMACCSKeys(mol).GetOnBits()]
+
+
+def test_fingerprints_of_counts_are_rdkits():
+    smiles, names = "CC(=O)Oc1ccccc1C(=O)O", ["morgan_counts", "avalon_counts", "erg"]
+    morgan, avalon, erg = np.split(calculator(names)(smiles), [1024, 2048])
+    mol = Chem.MolFromSmiles(smiles)
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
+    np.testing.assert_array_equal(morgan, generator.GetCountFingerprintAsNumPy(mol))
+    assert dict(zip(np.flatnonzero(avalon), avalon[avalon > 0], strict=True)) == GetAvalonCountFP(mol, nBits=1024).GetNonzeroElements()
+    np.testing.assert_array_equal(erg, GetErGFingerprint(mol))
+    assert morgan.max() > 1 and avalon.max() > 1 and erg.max() > 1
 
 
 @pytest.mark.parametrize("features", ["qm9", "general", "zinc"])
