@@ -12,9 +12,9 @@ from molgcn.calibration.columns import prediction_columns
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.label_columns import measured
 from molgcn.evaluation.data import EvaluationData
-from molgcn.screening.ensemble import Ensemble, combined
+from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.predictions_csv import write_predictions
-from molgcn.training.inference import predict_molecules
+from molgcn.training.inference import combined, predict_molecules
 
 
 def measure_parts(

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.calibration.assessment import assess
-from molgcn.config.run import Config
-from molgcn.data.label_columns import measured
+from molgcn.config.run import Config, parse
+from molgcn.data.datamodule import load_molecules_once
+from molgcn.data.load import LoadedDataset
+from molgcn.data.splits.parts import IN_WORDS
+from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.saved import load_split
+from molgcn.files.yaml_file import read_yaml
 from molgcn.metrics.comparison import Comparison
-from molgcn.replicates.compare_models import compare_models
-from molgcn.replicates.overlap import report_overlap
-from molgcn.replicates.predictions import Models, load_models
-from molgcn.replicates.report import write_report
 from molgcn.replicates.summary import Summary
-from molgcn.training.calibrating import fit_calibration
+from molgcn.report.subject import Trainings
+from molgcn.training.calibrating import calibrated, measured_uncertainties
+from molgcn.training.compatible import check_data
+from molgcn.training.inference import Models
 from molgcn.training.joint_calibration import save_joint_calibration
+from molgcn.training.measure_run import compare_models
 from molgcn.training.members import trainings_of
+from molgcn.training.restore import best_checkpoint, load_module
 from molgcn.training.result import RunResult
+from molgcn.training.run_report import write_run_report
+
+log = logging.getLogger(__name__)
 
 
 def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ensemble: bool) -> Summary:
@@ -54,40 +64,106 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     if first_process and not ensemble and config.dataset.split != "cv" and config.dataset.test_path is None:
         report_overlap([trainings_of(folder / name)[0] for name in results], summary.parts[-1])
     if first_process and (ensemble or config.training.report):
-        models = load_models(config, folder)
+        checkpoints = [best_checkpoint(training) or training for training in trainings_of(folder)]
+        models = load_models(config, folder, checkpoints)
         if ensemble:
-            models = _calibrated(models, config)
-            save_joint_calibration(folder, models.calibration, models.checkpoints)
-            metrics = _measured(models, summary, config.dataset.batch_size)
-            calibrated = "" if models.calibration is None else models.calibration.described
-            comparison = compare_models(models, summary.parts[-1], metrics, config, one_split=True)
-            summary = replace(summary, metrics=metrics, calibrated=calibrated, comparison=comparison)
+            models = calibrated(models, config.training)
+            save_joint_calibration(folder, models.calibration, checkpoints)
+            summary = _of_ensemble(summary, models, config)
         if config.training.report:
-            write_report(summary, models, config)
+            _write_report(summary, models, config)
     return summary
 
 
-def _calibrated(models: Models, config: Config) -> Models:
-    """Return models of one split with the calibration of their mean prediction that the configuration asks for."""
+def load_models(config: Config, folder: Path, checkpoints: Sequence[Path]) -> Models:
+    """Load all models of a run of several trainings, each with the split that its training saved.
 
-    def predicted(part: str) -> tuple[np.ndarray, np.ndarray]:
-        found, predictions = models.average(part, config.dataset.batch_size)
-        return predictions, measured(models.molecules[found]).targets
+    Args:
+        config: the run's configuration, whose backend and accelerator predict.
+        folder: the run's folder.
+        checkpoints: the checkpoint file of each training.
 
-    return replace(models, calibration=fit_calibration(config.training, models.task, models.splits[0], predicted))
+    Raises:
+        UserError: If a file is damaged, or the data has changed since.
+    """
+    trainings = trainings_of(folder)
+    device = "cpu" if config.trainer.get("accelerator") == "cpu" else "auto"
+    molecules, source, data_hash = load_molecules_once(parse(Config, read_yaml(trainings[0] / "config.yaml", dict)).dataset)
+    for training in trainings:
+        check_data(data_hash, training)
+    by_content: dict[bytes, LoadedDataset] = {}  # models of one split share its parts
+    data = []
+    for file in (training / "splits.json" for training in trainings):
+        rows, content = load_split(file), file.read_bytes()
+        if content not in by_content:
+            split = rows_to_split(rows, molecules, str(file), source.title)
+            by_content[content] = LoadedDataset(molecules, split, source.title, data_hash)
+        data.append(by_content[content])
+    modules = [load_module(checkpoint, config.backend, device) for checkpoint in checkpoints]
+    return Models(modules, data)
 
 
-def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, float]:
-    """Return the metrics of the models' mean prediction on every part that the members were measured on."""
+def report_overlap(folders: Sequence[Path], part: str) -> None:
+    """Log the mean share of a repeat's part that another repeat's part has too, and warn of parts that are the same.
+
+    Where a few large scaffolds or groups always train, draws of a split resemble each other, and so do their errors.
+
+    Args:
+        folders: the folders of one training of each repeat.
+        part: the name of the part.
+    """
+    rows = [load_split(folder / "splits.json")[part] for folder in folders]
+    shares = [len(np.intersect1d(one, other)) / max(min(len(one), len(other)), 1) for one, other in combinations(rows, 2)]
+    name, mean = IN_WORDS[part], f"{np.mean(shares):.0%}"
+    if (same := len(rows) - len({tuple(sorted(one.tolist())) for one in rows})) > 0:
+        log.warning(
+            "%d of the %d repeats have the %s part of another one (two share %s on average), so that the deviation over them says little. "
+            "Use other dataset.split_fractions, or dataset.split=cv, which tests on each molecule once",
+            *(same, len(rows), name, mean),
+        )
+    else:
+        log.info("The %s parts of two repeats share %s of their molecules on average", name, mean)
+
+
+def _of_ensemble(summary: Summary, models: Models, config: Config) -> Summary:
+    """Return the results of an ensemble: the metrics of the models' mean prediction on every part that the members were measured on."""
     metrics: dict[str, float] = {}
     for part in summary.parts:
-        found, predictions = models.average(part, batch_size)
-        targets = measured(models.molecules[found]).targets
-        values = models.task.measure(predictions, targets)
+        predicted = models.predicted(part)
+        metrics |= {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.targets).items()}
         if part != "train":  # uncertainties do not describe the errors there, which are smaller than elsewhere
-            values |= assess(models.task, models.calibration, predictions, targets)
-        metrics |= {f"{part}/{key}": value for key, value in values.items()}
-    return metrics
+            metrics |= measured_uncertainties(models, part)
+    described = "" if models.calibration is None else models.calibration.described
+    return replace(summary, metrics=metrics, calibrated=described, comparison=compare_models(models, summary.parts[-1], metrics, config))
+
+
+def _write_report(summary: Summary, models: Models, config: Config) -> None:
+    """Write the report of a run of several trainings about the last part that there is.
+
+    A molecule's prediction combines those of the models whose split has the molecule in that part. With cross-validation, this is one model
+    for each repeat, and every molecule of the set has a prediction. With an ensemble, it is all models.
+    """
+    part = summary.parts[-1]
+    if summary.deviations:
+        predicted = models.predicted(part)
+        parts = {part: predicted.molecules}
+        metrics = {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.targets).items()}
+        comparison = compare_models(models, part, metrics, config, one_split=False)
+        explained = (
+            "Each training on its own parts, their mean and their standard deviation (n - 1). The rest of this page is about what the "
+            "models of all trainings predict of molecules that they have not seen."
+        )
+    else:
+        parts = {one: models.data[0].part(one) for one in summary.parts}
+        metrics, comparison, count = summary.metrics, summary.comparison, len(models.modules)
+        explained = f"Each model by itself, and the mean prediction of the {count}. The rest of this page is about the mean prediction."
+    trainings = Trainings(
+        headers={name: summary.headers(name) for name in summary.names},
+        rows={name: summary.rows(name) for name in summary.names},
+        totals={name: summary.totals(name) for name in summary.names},
+        explained=explained,
+    )
+    write_run_report(models, summary.folder, parts, metrics, comparison, trainings=trainings)
 
 
 def _mean(values: Iterable[float | None]) -> float:

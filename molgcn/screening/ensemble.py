@@ -16,7 +16,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
-from molgcn.tasks.base import Task
+from molgcn.training.inference import common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.module import MoleculeModule
 from molgcn.training.restore import find_checkpoints, load_module, require_features
@@ -139,21 +139,6 @@ class Ensemble:
         batch = molecules.batch(slice(None), device=device)
         with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
             return torch.stack([member(batch) for member in self.members for _ in range(max(self.dropout_samples, 1))]).cpu().numpy()
-
-
-def common_digits(members: Sequence[MoleculeModule]) -> list[int]:
-    """Return the significant digits of each of the P columns of predictions that suffice for every member."""
-    return [max(digits) for digits in zip(*(member.target_digits for member in members), strict=True)]
-
-
-def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Combine the predictions [N, M, P] of N passes.
-
-    Returns:
-        The combined predictions [M, P], and the sample standard deviation (with N - 1) of each column [M, P]. The latter is None for a
-        single pass.
-    """
-    return task.combine(passes), passes.std(axis=0, ddof=1) if len(passes) > 1 else None
 
 
 def components_of(module: MoleculeModule) -> list[str]:

@@ -19,8 +19,9 @@ from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.files.column import Column
 from molgcn.screening.beside import columns_of
 from molgcn.screening.chunk import Chunk
-from molgcn.screening.ensemble import Ensemble, combined
+from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.prepare import Prepared, prepare
+from molgcn.training.inference import combined
 
 CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"

@@ -1,14 +1,24 @@
-"""Predict packed molecules without a Trainer."""
+"""Predict packed molecules by one model, or by several together, without a Trainer."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from molgcn.calibration.calibration import Calibration
+from molgcn.data.label_columns import measured
 from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
-from molgcn.training.module import MoleculeModule
+from molgcn.tasks.base import Task
+
+if TYPE_CHECKING:
+    from molgcn.data.load import LoadedDataset
+    from molgcn.training.module import MoleculeModule
 
 
 @torch.no_grad()
@@ -31,3 +41,93 @@ def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_
         indices = batch.indices.numpy()
         predictions[indices] = module(module.ready(batch)).cpu().numpy()
     return predictions
+
+
+def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Combine the predictions [N, M, P] of N passes.
+
+    Returns:
+        The combined predictions [M, P], and the sample standard deviation (with N - 1) of each column [M, P]. The latter is None for a
+        single pass.
+    """
+    return (task.combine(passes), passes.std(axis=0, ddof=1)) if len(passes) > 1 else (passes[0], None)
+
+
+def common_digits(members: Sequence[MoleculeModule]) -> list[int]:
+    """Return the significant digits of each of the P columns of predictions that suffice for every member."""
+    return [max(digits) for digits in zip(*(member.target_digits for member in members), strict=True)]
+
+
+@dataclass(frozen=True)
+class PartPredictions:
+    """What models predict of the M molecules of a part.
+
+    Attributes:
+        molecules: the molecules.
+        values: float64 [M, P], the predictions.
+        deviation: float64 [M, P], the standard deviations over models, NaN where a single model predicts a molecule. None where no molecule
+            has several models.
+    """
+
+    molecules: PackedMolecules
+    values: np.ndarray
+    deviation: np.ndarray | None
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The true values [M, T], NaN where there is none or only a bound."""
+        return measured(self.molecules).targets
+
+
+@dataclass(frozen=True)
+class Models:
+    """The model of a training, or those of a run of several, which predict together.
+
+    Attributes:
+        modules: the N trained modules.
+        data: the molecules of each module's run with their split; all hold the same set of molecules.
+        calibration: the calibration of what all models predict together, or None.
+    """
+
+    modules: Sequence[MoleculeModule]
+    data: Sequence[LoadedDataset]
+    calibration: Calibration | None = None
+    _predicted: dict[str, PartPredictions] = field(default_factory=dict, repr=False)
+
+    @property
+    def task(self) -> Task:
+        """The task that all models share."""
+        return self.modules[0].task
+
+    def predicted(self, part: str) -> PartPredictions:
+        """Predict each molecule of a part by the models whose split has it there. The first call computes, later ones remember.
+
+        Args:
+            part: "train", "val", "test" or "calibration".
+
+        Returns:
+            The predictions, in the order of the set.
+        """
+        if part not in self._predicted:
+            self._predicted[part] = self._predict(part)
+        return self._predicted[part]
+
+    def _predict(self, part: str) -> PartPredictions:
+        found = np.unique(np.concatenate([one.splits[part] for one in self.data]))
+        known = np.zeros((len(self.modules), len(found)), bool)
+        passes = np.full((*known.shape, self.task.num_predictions), np.nan)
+        for number, (module, one) in enumerate(zip(self.modules, self.data, strict=True)):
+            places = np.searchsorted(found, one.splits[part])
+            passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size)
+            known[number, places] = True
+        values, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
+        by_models, group = np.unique(known, axis=1, return_inverse=True)
+        for number, models in enumerate(by_models.T):
+            chosen = np.flatnonzero(group.reshape(-1) == number)
+            values[chosen], spread = combined(self.task, passes[np.ix_(models, chosen)])
+            if spread is not None:
+                deviation[chosen] = spread
+        first = self.data[0]
+        molecules = first.part(part) if len(found) == len(first.splits[part]) else first.molecules[found]
+        several = known.sum(axis=0).max(initial=0) > 1
+        return PartPredictions(molecules, values, deviation if several else None)

@@ -1,18 +1,24 @@
-"""Measure a trained network on the parts of its data."""
+"""Measure what a run has trained on the parts of its data, and compare that with baselines, intervals and thresholds."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from lightning import Trainer
 
+from molgcn.comparison.baselines import baselines_of
+from molgcn.comparison.compare import chosen_thresholds, compare
+from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
+from molgcn.training.calibrating import measured_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.compare_run import compare_run
+from molgcn.training.inference import Models
 from molgcn.training.module import MoleculeModule
 from molgcn.training.result import RunResult
 from molgcn.training.throughput import Throughput
@@ -20,8 +26,8 @@ from molgcn.training.throughput import Throughput
 
 def measure_run(
     trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
-) -> tuple[RunResult, np.ndarray]:
-    """Measure every part with a run's best weights, and compare the last part with baselines.
+) -> RunResult:
+    """Measure every part with a run's best weights.
 
     Args:
         trainer: The Trainer after training.
@@ -30,9 +36,6 @@ def measure_run(
         checkpoint: The callback that knows the best epoch.
         throughput: The callback that knows the rates of the epochs.
         folder: The run's folder.
-
-    Returns:
-        The results, and the predictions [M, P] of the last part, which are empty on other processes than the first.
     """
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
@@ -40,16 +43,52 @@ def measure_run(
     for part in data.dataset.parts:
         trainer.test(module, data.evaluation_loader(part), verbose=False)
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
-    comparison, predictions = (
-        compare_run(module, data, metrics, data.dataset.parts[-1]) if trainer.is_global_zero else (Comparison(), np.empty(0))
+    validated, task = checkpoint.best_epoch is not None, module.task
+    return RunResult(
+        folder,
+        best_loss=checkpoint.best_loss if validated else None,
+        best_epoch=checkpoint.best_epoch + 1 if checkpoint.best_epoch is not None else None,
+        epochs=trainer.fit_loop.epoch_progress.current.started,  # type: ignore[attr-defined]  # with an epoch that was cut short
+        metrics=metrics,
+        names=tuple(module.target_names),
+        units=tuple(module.target_units),
+        molecules_per_second=statistics.median(throughput.rates) if throughput.rates else None,
+        task=task.name,
+        tasks={name: part.name for part in task.parts for name in part.names},
+        monitor=module.monitor.key,
+        maximize=module.monitor.maximize,
+        best_value=checkpoint.best_value,
     )
-    rate = statistics.median(throughput.rates) if throughput.rates else None
-    names, units = tuple(module.target_names), tuple(module.target_units)
-    epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
-    chosen = module.monitor.key, module.monitor.maximize, checkpoint.best_value
-    # counts an epoch that was cut short, too
-    epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    task = module.task
-    tasks = {name: part.name for part in task.parts for name in part.names}
-    result = RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, *chosen, comparison=comparison)
-    return result, predictions
+
+
+def with_uncertainties(result: RunResult, models: Models) -> RunResult:
+    """Return the results of a training with measures of the uncertainties that its model predicts on validation and test."""
+    metrics = dict(result.metrics)
+    for part in ("val", "test"):
+        if len(models.data[0].splits[part]):
+            metrics |= measured_uncertainties(models, part)
+    return replace(result, metrics=metrics, calibrated="" if models.calibration is None else models.calibration.described)
+
+
+def compare_models(models: Models, part: str, metrics: Mapping[str, float], config: Config, one_split: bool = True) -> Comparison:
+    """Compare the metrics of what models predict together with baselines, and add intervals and metrics at chosen thresholds.
+
+    Args:
+        models: the run's models.
+        part: the part whose metrics are compared.
+        metrics: the metrics, by "<part>/<metric>/<target>".
+        config: the run's configuration.
+        one_split: whether the models share one split. Without it no molecules are training or validation for all models, so that there
+            are no baselines and no thresholds.
+    """
+    task, data, wanted = models.task, models.data[0], config.training.baseline
+    predicted = models.predicted(part)
+    baselines, thresholds = {}, {}
+    if one_split:
+        known = data.part("train") if wanted == "rf" else None
+        asked = measured(predicted.molecules)
+        baselines = baselines_of(wanted, task, models.modules[0].statistics, part, asked, known, config.seed)
+        if len(data.splits.get("val", ())):
+            validation = models.predicted("val")
+            thresholds = chosen_thresholds(task, validation.values, validation.targets)
+    return compare(task, metrics, part, predicted.values, predicted.targets, config.training.bootstrap, config.seed, baselines, thresholds)

@@ -1,59 +1,152 @@
-"""Write the report of a training run when it ends."""
+"""Write the report of a run of one training or several, and assemble what any report is about."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from lightning.pytorch.loggers import Logger
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.calibration.columns import prediction_columns
-from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.calibration.section import uncertainty_of
+from molgcn.comparison.compare import class_counts
+from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
+from molgcn.data.packed import PackedMolecules
+from molgcn.metrics.comparison import Comparison
+from molgcn.report.facts import facts
 from molgcn.report.plots import plot_learning_curve
+from molgcn.report.subject import Subject, Trainings
 from molgcn.tasks.predictions_csv import write_predictions
+from molgcn.training.inference import Models, common_digits
 from molgcn.training.module import MoleculeModule
-from molgcn.training.report_subject import assemble_subject
+from molgcn.training.provenance import versions
 from molgcn.training.result import RunResult
 from molgcn.training.wandb_logger import Wandb
 
 
-def write_run_report(
-    result: RunResult, predictions: np.ndarray, module: MoleculeModule, data: MoleculeDataModule, loggers: Sequence[Logger]
-) -> None:
-    """Write page, pictures and predictions of a run's last part into its folder, and send the pictures to W&B.
+def report_training(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
+    """Write the report of a single training with its learning curve, and send the pictures to W&B.
 
     Args:
-        result: the run's results.
-        predictions: [M, P], the predictions of the last part's molecules.
-        module: the trained module, with the run's configuration.
-        data: the run's data module.
+        result: the training's results.
+        models: the trained model.
+        config: the run's configuration.
         loggers: the run's loggers.
     """
-    parts, folder = data.dataset.parts, result.folder
-    molecules = data.part(parts[-1])
-    task = module.task
-    columns = prediction_columns(task, predictions, None, module.calibration, module.target_digits)
-    write_predictions(folder / f"predictions_{parts[-1]}.csv", task, molecules, *columns)
-    curve, label = folder / "learning_curve.png", task.loss_label(module.config.training)
+    folder, data = result.folder, models.data[0]
+    curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
     plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
-    pictures = task.pictures(measured(molecules).targets, predictions, folder)
-    subject = assemble_subject(
-        module,
-        name=folder.resolve().name,
-        source=data.dataset.title,
-        data_hash=data.dataset.data_hash,
-        where=folder,
-        parts={part: data.part(part) for part in parts},
-        part=parts[-1],
-        predictions=predictions,
-        metrics=result.metrics,
-        comparison=result.comparison,
-        calibration=module.calibration,
-        pictures={"learning curve": folder / "learning_curve.png"},
-    )
-    task.write_report(folder / "report.html", subject)
+    parts = {part: data.part(part) for part in data.parts}
+    pictures = write_run_report(models, folder, parts, result.metrics, result.comparison, {"learning curve": curve})
     for logger in loggers:
         if isinstance(logger, Wandb):
             logger.log_images({**pictures, "learning_curve": curve})
             logger.log_summary(result.metrics)
+
+
+def write_run_report(
+    models: Models,
+    folder: Path,
+    parts: Mapping[str, PackedMolecules],
+    metrics: Mapping[str, float],
+    comparison: Comparison,
+    pictures: Mapping[str, Path] | None = None,
+    trainings: Trainings | None = None,
+) -> dict[str, Path]:
+    """Write predictions, pictures and page about the last part of a run into its folder.
+
+    Args:
+        models: the run's models.
+        folder: the run's folder.
+        parts: the molecules of each part that has metrics.
+        metrics: the metrics by "<part>/<metric>/<target>".
+        comparison: the intervals, baselines, means and thresholds beside the metrics.
+        pictures: further PNG files to show, by caption.
+        trainings: the trainings of a run of several, or None.
+
+    Returns:
+        The task's own pictures, by name.
+    """
+    task, data, part = models.task, models.data[0], [*parts][-1]
+    predicted = models.predicted(part)
+    digits = common_digits(models.modules)
+    columns = prediction_columns(task, predicted.values, predicted.deviation, models.calibration, digits)
+    write_predictions(folder / f"predictions_{part}.csv", task, predicted.molecules, *columns)
+    own_pictures = task.pictures(predicted.targets, predicted.values, folder)
+    subject = assemble_subject(
+        models.modules[0],
+        name=folder.resolve().name,
+        source=data.title,
+        data_hash=data.data_hash,
+        where=folder,
+        parts=parts,
+        part=part,
+        predictions=predicted.values,
+        metrics=metrics,
+        comparison=comparison,
+        calibration=models.calibration,
+        pictures=pictures,
+        trainings=trainings,
+    )
+    task.write_report(folder / "report.html", subject)
+    return own_pictures
+
+
+def assemble_subject(
+    module: MoleculeModule,
+    *,
+    name: str,
+    source: str,
+    data_hash: str,
+    where: Path,
+    parts: Mapping[str, PackedMolecules],
+    part: str,
+    predictions: np.ndarray,
+    metrics: Mapping[str, float],
+    comparison: Comparison,
+    calibration: Calibration | None,
+    pictures: Mapping[str, Path] | None = None,
+    trained_on: Mapping[str, int] | None = None,
+    trainings: Trainings | None = None,
+) -> Subject:
+    """Assemble what a report is about.
+
+    Args:
+        module: The module, or one of several that predict together, for the facts about the model.
+        name: The name of the run or checkpoint.
+        source: The name of the molecules' source.
+        data_hash: The hash of the data.
+        where: The checkpoint or the run's folder.
+        parts: The molecules of each part that has metrics.
+        part: The part that the page shows in detail.
+        predictions: The predictions [M, P] for that part's molecules.
+        metrics: The metrics by "<part>/<metric>/<target>".
+        comparison: The intervals, baselines, means and thresholds beside the metrics.
+        calibration: The calibration of the predictions, or None.
+        pictures: Further PNG files to show, by caption.
+        trained_on: By part, the number of molecules that the model was trained on although the part is not its training part.
+        trainings: The trainings of a run of several, or None.
+    """
+    task = module.task
+    exact = {one: measured(molecules) for one, molecules in parts.items()}
+    return Subject(
+        title=f"{name} on {source}",
+        facts=facts(module, source, data_hash, str(where), versions()),
+        metrics=metrics,
+        sizes={one: len(molecules) for one, molecules in parts.items()},
+        labels={one: molecules.num_labels for one, molecules in exact.items()},
+        class_counts={one: class_counts(task, molecules.targets) for one, molecules in exact.items()},
+        part=part,
+        molecules=exact[part],
+        predictions=predictions,
+        names=task.names,
+        units=task.units,
+        pictures=pictures or {},
+        trained_on=trained_on or {},
+        comparison=comparison,
+        trainings=trainings,
+        uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, exact[part].targets),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,20 @@ from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
 from molgcn.process.signals import Terminated
 from molgcn.training.build import build_data, build_module, load_weights
-from molgcn.training.calibrating import calibrate, with_uncertainties
+from molgcn.training.calibrating import calibrated, store_calibration
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.domain_index import save_index
+from molgcn.training.inference import Models
 from molgcn.training.inputs import inputs_written
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import loggers_of_run
-from molgcn.training.measure_run import measure_run
+from molgcn.training.measure_run import compare_models, measure_run, with_uncertainties
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.module import MoleculeModule
 from molgcn.training.preparation import check_options, prepare_process, start_or_resume
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
-from molgcn.training.run_report import write_run_report
+from molgcn.training.run_report import report_training
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trainer import build_trainer
@@ -100,14 +102,17 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         trainer = build_trainer(options, callbacks, loggers, folder)
 
         _fit(trainer, module, data, checkpoint.last_path, resumed)
-        result, predictions = measure_run(trainer, module, data, checkpoint, throughput, folder)
+        result = measure_run(trainer, module, data, checkpoint, throughput, folder)
         if trainer.is_global_zero:
             checkpoints = [checkpoint.best_path, checkpoint.last_path]
-            calibrate(module, data.dataset, checkpoints)
-            result = with_uncertainties(result, module, data.dataset)
+            models = calibrated(Models([module], [data.dataset]), config.training)
+            if models.calibration is not None:
+                store_calibration(models.calibration, module, checkpoints)
+            comparison = compare_models(models, data.dataset.parts[-1], result.metrics, config)
+            result = replace(with_uncertainties(result, models), comparison=comparison)
             save_index(config, data.part("train"), folder, checkpoints)
             if config.training.report:
-                write_run_report(result, predictions, module, data, loggers)
+                report_training(result, models, config, loggers)
     return result
 
 

@@ -14,10 +14,11 @@ from molgcn.config.run import parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import predict_smiles
-from molgcn.replicates.predictions import load_models
+from molgcn.replicates.combine import load_models
 from molgcn.replicates.run import train_all
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.members import trainings_of
+from molgcn.training.restore import find_checkpoints
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
 
@@ -70,13 +71,12 @@ def calibrated(small_config, tmp_path_factory):
 def test_the_mean_of_an_ensemble_has_a_calibration_of_its_own(calibrated, tmp_path):
     """The threshold is the ceil(0.9 (n + 1))-th smallest error of the mean over n calibration molecules."""
     config, folder, result = calibrated
-    models = load_models(config, folder)
-    found, predictions = models.average("calibration", 32)
-    errors = np.sort(np.abs(predictions - models.molecules.targets[found])[:, 0])
+    predicted = load_models(config, folder, find_checkpoints(folder)).predicted("calibration")
+    errors = np.sort(np.abs(predicted.values - predicted.targets)[:, 0])
     expected = errors[int(np.ceil(0.9 * (len(errors) + 1))) - 1]
     ensemble = Ensemble.load([folder])
     (target,) = ensemble.calibration.targets
-    assert (target.conformal.threshold, target.molecules) == (pytest.approx(expected, rel=1e-5), len(found))
+    assert (target.conformal.threshold, target.molecules) == (pytest.approx(expected, rel=1e-5), len(errors))
     assert target.conformal.threshold not in {one.calibration.targets[0].conformal.threshold for one in ensemble.members}
     given = predict_smiles(ensemble, ["CCO"])
     np.testing.assert_allclose(given.beside["logp conformal upper"], given.values[:, 0] + target.conformal.threshold, rtol=1e-12)

@@ -15,10 +15,11 @@ from run_cases import assert_same_run, rows_of, split_of
 from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
-from molgcn.replicates.predictions import load_models
+from molgcn.replicates.combine import load_models
 from molgcn.replicates.run import train_all
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.members import trainings_of
+from molgcn.training.restore import find_checkpoints
 from molgcn.training.resume import saved_config
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
@@ -176,12 +177,12 @@ def test_folds_of_ensembles(small_config, tmp_path):
     config = small_config(dataset={**CV, "folds": 2}, training={"ensemble": 2}, trainer={"max_epochs": 1})
     result = train_all(config, tmp_path / "run")
     assert [training.parent.name for training in trainings_of(tmp_path / "run")] == ["fold_0", "fold_0", "fold_1", "fold_1"]
-    models = load_models(config, tmp_path / "run")
-    found, predictions = models.average("test", 32)
-    assert found.tolist() == list(range(300))
-    errors = np.abs(predictions - models.molecules.targets)[:, 0]
-    for split, metrics in zip(models.splits[::2], result.members.values(), strict=True):
-        assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
+    models = load_models(config, tmp_path / "run", find_checkpoints(tmp_path / "run"))
+    predicted = models.predicted("test")
+    assert len(predicted.molecules) == 300
+    errors = np.abs(predicted.values - predicted.targets)[:, 0]
+    for data, metrics in zip(models.data[::2], result.members.values(), strict=True):
+        assert errors[data.splits["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
 
 
 @pytest.mark.slow
@@ -220,12 +221,12 @@ def test_each_fold_is_a_run_of_the_group_on_the_dashboard(folds):
 
 def test_all_models_predict_what_they_have_not_seen(folds):
     config, folder, result = folds
-    models = load_models(config, folder)
-    found, predictions = models.average("test", 32)
-    assert found.tolist() == list(range(300))
-    errors = np.abs(predictions - models.molecules.targets)[:, 0]
-    for split, metrics in zip(models.splits, result.members.values(), strict=True):
-        assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
+    models = load_models(config, folder, find_checkpoints(folder))
+    predicted = models.predicted("test")
+    assert len(predicted.molecules) == 300
+    errors = np.abs(predicted.values - predicted.targets)[:, 0]
+    for data, metrics in zip(models.data, result.members.values(), strict=True):
+        assert errors[data.splits["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
 
 
 def test_bounds_are_no_values_to_measure_by(small_config, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from molgcn.data.splits.saved import save_split
-from molgcn.replicates.overlap import report_overlap
+from molgcn.replicates.combine import report_overlap
 
 
 @pytest.mark.parametrize(
