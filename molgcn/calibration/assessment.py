@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
-from molgcn.calibration.confidence import calibration_error
-from molgcn.calibration.deviations import deviation_metrics
+from molgcn.calibration.measures import calibration_error, deviation_metrics
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.errors import shown
 from molgcn.metrics import error_text
@@ -45,8 +44,8 @@ def assess(task: Task, calibration: Calibration | None, predictions: np.ndarray,
         targets: [M, T], the true values, NaN where missing.
 
     Returns:
-        Values by "<metric>/<target>", NaN where undefined. The metrics are those of :data:`MEASURES`. A metric of calibrated uncertainties
-        is named "calibrated_<metric>". The dict is empty where there are no uncertainties.
+        The metrics of :data:`MEASURES` by "<metric>/<target>", NaN where undefined, and those of calibrated uncertainties by
+        "calibrated_<metric>/<target>". The dict is empty where there are no uncertainties.
     """
     fitted = [None] * len(task.names) if calibration is None else calibration.targets
     values: dict[str, float] = {}

@@ -10,11 +10,9 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from molgcn.calibration.conformal import Conformal, Sets, score_of
-from molgcn.calibration.isotonic import Isotonic
+from molgcn.calibration.curves import Isotonic, Platt, ZScaling
 from molgcn.calibration.methods import can_learn
-from molgcn.calibration.outputs import Classes, Numbers, Output, num_classes, outputs_of
-from molgcn.calibration.platt import Platt
-from molgcn.calibration.zscaling import ZScaling
+from molgcn.calibration.outputs import Classes, Numbers, Output, outputs_of
 from molgcn.tasks.base import Task
 
 Part = Literal["calibration", "val"]
@@ -76,17 +74,12 @@ class TargetCalibration:
 
     def fits(self, output: Output) -> bool:
         """Return whether the calibration is for predictions of this kind."""
-        classes = num_classes(output)
-        curves = [len(one) for one in (*_curves(self.platt), *_curves(self.isotonic))]
+        classes = output.probabilities.shape[1] if isinstance(output, Classes) else 0
         return (
             (self.zscaling is None or (isinstance(output, Numbers) and output.std is not None))
-            and all(length == (1 if classes == 2 else classes) for length in curves)
+            and all(method is None or method.fits(classes) for method in (self.platt, self.isotonic))
             and (self.conformal is None or self.conformal.score in {score_of(output, sets) for sets in ("plain", "adaptive")})
         )
-
-
-def _curves(method: Platt | Isotonic | None) -> list[list[Any]]:
-    return [] if method is None else [*vars(method).values()]
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,3 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
         Numbers(values[:, place], None if std is None else std[:, place], None if interval is None else interval[:, place])
         for place in range(len(task.names))
     ]
-
-
-def num_classes(output: Output) -> int:
-    """Return the number C of classes, or 0 for a target that is a number."""
-    return 0 if isinstance(output, Numbers) else output.probabilities.shape[1]

@@ -13,7 +13,6 @@ from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import IN_WORDS
 from molgcn.metrics.comparison import Comparison
-from molgcn.report.uncertainty import Uncertainty
 
 WORST = 12  # molecules that a page draws per target
 
@@ -37,6 +36,25 @@ class Trainings:
     rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
     totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
     explained: str
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """The values of the section about uncertainties.
+
+    Attributes:
+        about: what the uncertainties were calibrated on; "" where they are not calibrated.
+        approximate: whether the weights were chosen on the molecules that calibration used.
+        missed: the share of molecules that intervals or sets may miss, or None where there are none.
+        measures: by target and title, each measure before and after calibration; NaN where it was not measured.
+        pictures: by target, the `data:` URL of its picture.
+    """
+
+    about: str
+    approximate: bool
+    missed: float | None
+    measures: dict[str, dict[str, tuple[float, float]]]
+    pictures: dict[str, str]
 
 
 @dataclass(frozen=True)

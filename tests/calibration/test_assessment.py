@@ -10,9 +10,8 @@ from rich.console import Console
 from molgcn.calibration.assessment import assess, measures_of, print_assessment
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.conformal import Conformal
-from molgcn.calibration.deviations import deviation_metrics
-from molgcn.calibration.platt import Platt
-from molgcn.calibration.zscaling import ZScaling
+from molgcn.calibration.curves import Platt, ZScaling
+from molgcn.calibration.measures import deviation_metrics
 from molgcn.metrics.classes import class_metrics
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.registry import build_task

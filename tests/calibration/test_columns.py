@@ -5,8 +5,7 @@ import numpy as np
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.columns import calibrated_columns
 from molgcn.calibration.conformal import Conformal
-from molgcn.calibration.platt import Platt
-from molgcn.calibration.zscaling import ZScaling
+from molgcn.calibration.curves import Platt, ZScaling
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.registry import build_task

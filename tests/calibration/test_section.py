@@ -5,8 +5,8 @@ import numpy as np
 from molgcn.calibration.assessment import assess
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.conformal import Conformal
+from molgcn.calibration.curves import ZScaling
 from molgcn.calibration.section import uncertainty_of
-from molgcn.calibration.zscaling import ZScaling
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression

@@ -1,4 +1,4 @@
-"""Measures of predicted standard deviations equal values by hand, by numerical integration and by scipy."""
+"""Measures of uncertainties equal values by hand, by numerical integration and by scipy."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import trapezoid
 from scipy.stats import norm, spearmanr
 
-from molgcn.calibration.deviations import deviation_metrics, ence, miscalibration_area, nll, rank_correlation
+from molgcn.calibration.measures import calibration_error, deviation_metrics, ence, miscalibration_area, nll, rank_correlation
 
 LEVELS = np.linspace(0, 1, 20_001)
 QUANTILES = norm.ppf((1 + LEVELS) / 2)
@@ -59,3 +59,21 @@ def test_the_rank_correlation_is_scipy_s():
 
 def test_nothing_is_undefined():
     assert all(math.isnan(value) for value in deviation_metrics(np.empty(0), np.empty(0)).values())
+
+
+def test_calibration_error_by_hand():
+    """Bin (0.6, 0.7] has confidences 0.65 and 0.7 and one hit, bin (0.9, 1] has 1.0 and no hit."""
+    probabilities = np.array([[0.65, 0.35], [0.3, 0.7], [1.0, 0.0]])
+    expected = (2 * abs(1 / 2 - 0.675) + 1 * abs(0 - 1.0)) / 3
+    assert calibration_error(np.array([0, 0, 1]), probabilities) == pytest.approx(expected)
+
+
+def test_honest_probabilities_have_little():
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet([1, 1, 1], 20_000)
+    labels = (rng.random((20_000, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
+    assert calibration_error(labels, probabilities) < 0.015
+
+
+def test_without_labels_it_is_undefined():
+    assert math.isnan(calibration_error(np.empty(0, int), np.empty((0, 2))))
