@@ -14,7 +14,7 @@ from molgcn.explain.names import DescriptorGroups, Names
 from molgcn.explain.shares import small_share
 from molgcn.files.whole_file import whole
 from molgcn.report.charts import embedded
-from molgcn.report.rendering import number
+from molgcn.report.rendering import render
 
 PAGE = 100  # rows that the page shows
 LARGEST = 5  # descriptors that are shown by name
@@ -76,15 +76,11 @@ def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, names: 
         scale: the contribution of an atom that has the full colour.
         shares: the share of the explained predictions by where it comes from.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("molgcn.explain", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"number": number}
     pictures = [[embedded(picture, _KINDS[config.image]) for picture in card.pictures] for card in cards]
     bars = [bars_of(card.found, names.descriptors) for card in cards]
-    page = environment.get_template("page.html.jinja").render(
+    page = render(
+        "page.html.jinja",
+        "molgcn.explain",
         cards=list(zip(cards, pictures, bars, strict=True)),
         config=config,
         explained=names.explained,

@@ -9,21 +9,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.files.whole_file import whole
-from molgcn.metrics import metric_title
 from molgcn.metrics.comparison import BASELINES
-from molgcn.metrics.regression import METRICS
 from molgcn.report import charts
-from molgcn.report.analysis import Errors
-from molgcn.report.drawings import draw
 from molgcn.report.rendering import render
-from molgcn.report.sections import OF_NUMBERS
-from molgcn.report.sections.overview import overview
-from molgcn.report.subject import PARTS, Draw, Subject
-from molgcn.report.views import NumberView
-
-_TITLES = {"r2": "R\u00b2"}
+from molgcn.report.subject import PARTS, Subject
 
 
 @dataclass(frozen=True)
@@ -54,32 +44,6 @@ class TargetGroup:
     measured: str
     overview: Markup
     parts: Sequence[TargetPart]
-
-
-def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
-    """Write the HTML report about targets that are numbers.
-
-    Args:
-        path: the file to write.
-        subject: what the report is about.
-        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
-    """
-    write_page(path, subject, [number_group(subject, draw)])
-
-
-def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
-    """Return the part of the page about targets that are numbers.
-
-    Args:
-        subject: what the report is about.
-        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
-    """
-    smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
-    scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
-    columns = zip(subject.names, subject.units, targets, subject.predictions.T, strict=True)
-    views = [NumberView(subject, Errors.of(*column), scaffolds, draw) for column in columns]
-    parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in OF_NUMBERS]) for view in views]
-    return TargetGroup("errors", overview(subject, {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}), parts)
 
 
 def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> None:

@@ -10,9 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def render(template: str, **values: Any) -> Markup:
-    """Return the HTML of a template with values filled in. `template` is its path below `molgcn/report`."""
-    return Markup(_environment().get_template(template).render(values))  # the environment escapes
+def render(template: str, package: str = "molgcn.report", **values: Any) -> Markup:
+    """Return the HTML of a template with values filled in. `template` is its path below the package."""
+    return Markup(_environment(package).get_template(template).render(values))  # the environment escapes
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -21,9 +21,9 @@ def number(value: float, digits: int = 4) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
     return environment

@@ -146,6 +146,6 @@ class ClassTask(Task):
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
         """Return the group of all targets: metrics, curves, counts of labels, and drawings of the worst molecules."""
-        from molgcn.report.class_page import class_group
+        from molgcn.report.classes import class_group
 
         return [class_group(subject, self.by_target(subject.predictions), self.class_titles)]

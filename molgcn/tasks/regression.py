@@ -209,6 +209,6 @@ class Regression(Task):
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
         """Return the group of all targets: errors, parity plots, errors by size and scaffold, and drawings of the worst molecules."""
-        from molgcn.report.page import number_group
+        from molgcn.report.numbers import number_group
 
         return [number_group(replace(subject, predictions=self.points(subject.predictions)))]

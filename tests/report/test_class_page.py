@@ -12,8 +12,8 @@ from matplotlib.image import imread
 from molgcn.data import PackedMolecules
 from molgcn.metrics.classes import METRICS, confusion, count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
-from molgcn.report.class_page import class_group
 from molgcn.report.class_plots import plot_classes
+from molgcn.report.classes import class_group
 from molgcn.report.page import write_page
 from molgcn.report.subject import Subject
 

@@ -9,7 +9,8 @@ import pytest
 
 from molgcn.data import PackedMolecules
 from molgcn.metrics.comparison import Comparison, Interval
-from molgcn.report.page import write_report
+from molgcn.report.numbers import number_group
+from molgcn.report.page import write_page
 from molgcn.report.rendering import number
 from molgcn.report.subject import Subject
 
@@ -41,6 +42,10 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] != "style":
             self.text.append(data)
+
+
+def write_report(path, about, **options):
+    write_page(path, about, [number_group(about, **options)])
 
 
 def subject(smiles=SMILES, names=("logp",), units=("A^2",), **changes):

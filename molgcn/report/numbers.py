@@ -1,0 +1,120 @@
+"""The part of the report about targets that are numbers: one section per function, in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from molgcn.data.featurizers import get_featurizer
+from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.metrics import metric_title
+from molgcn.metrics.regression import METRICS
+from molgcn.report import charts
+from molgcn.report.analysis import LEAST, NO_RING, Errors, Group
+from molgcn.report.drawings import draw
+from molgcn.report.overview import overview
+from molgcn.report.page import TargetGroup, TargetPart
+from molgcn.report.rendering import number, render
+from molgcn.report.subject import WORST, Draw, Subject
+
+_TITLES = {"r2": "R\u00b2"}
+_SCAFFOLDS = 12  # shown
+
+
+@dataclass(frozen=True)
+class NumberView:
+    """What a section shows: a target whose values are numbers.
+
+    Attributes:
+        subject: what the page is about.
+        errors: the errors of the n molecules whose true value is known and whose prediction is finite.
+        scaffolds: the scaffolds of the M molecules, or None.
+        draw: returns the drawing of a SMILES as a `data:` URL.
+    """
+
+    subject: Subject
+    errors: Errors
+    scaffolds: Sequence[str] | None
+    draw: Draw
+
+
+def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
+    """Return the part of the page about targets that are numbers.
+
+    Args:
+        subject: what the report is about.
+        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
+    """
+    smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
+    scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
+    columns = zip(subject.names, subject.units, targets, subject.predictions.T, strict=True)
+    views = [NumberView(subject, Errors.of(*column), scaffolds, draw) for column in columns]
+    parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in SECTIONS]) for view in views]
+    return TargetGroup("errors", overview(subject, {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}), parts)
+
+
+def _summary(view: NumberView) -> Markup:
+    """Return the errors in large print beside the error of always predicting the mean, or a sentence why there are none."""
+    errors = view.errors
+    missing = len(view.subject.molecules) - len(errors.index) - errors.unpredicted
+    return render("sections/number_summary.html.jinja", errors=errors, unit=errors.unit, missing=missing)
+
+
+def _parity(view: NumberView) -> Markup:
+    """Return a parity plot and a histogram of the errors."""
+    if not len(view.errors.index):
+        return Markup("")
+    pictures = {
+        "predicted against true values": charts.parity(view.errors),
+        "distribution of the errors": charts.histogram(view.errors),
+    }
+    return render("sections/pictures.html.jinja", pictures=pictures)
+
+
+def _by_size(view: NumberView) -> Markup:
+    """Return a picture of the mean absolute error of each range of sizes."""
+    molecules = view.subject.molecules
+    groups = view.errors.by_size(molecules.num_nodes_per_graph)
+    if not groups:
+        return Markup("")
+    what = "atoms in the molecule"
+    if molecules.features is not None:
+        what = f"{what}, with hydrogens" if get_featurizer(molecules.features).hydrogens == "explicit" else f"heavy {what}"
+    return render("sections/by_size.html.jinja", picture=charts.by_size(groups, view.errors, what))
+
+
+def _by_scaffold(view: NumberView) -> Markup:
+    """Return the cards of the most common Bemis-Murcko scaffolds, and the error of the molecules with rare ones."""
+    groups, rare = ([], None) if view.scaffolds is None else view.errors.by_scaffold(view.scaffolds)
+    if not groups and rare is None:
+        return Markup("")
+
+    def card(group: Group) -> dict[str, Any]:
+        ring = group.name != NO_RING
+        share = min(group.mae / (2 * view.errors.mae or 1.0), 1.0)
+        return {"group": group, "picture": view.draw(group.name) if ring else None, "ring": ring, "share": share}
+
+    cards = [card(group) for group in groups[:_SCAFFOLDS]]
+    return render("sections/by_scaffold.html.jinja", cards=cards, num_groups=len(groups), rare=rare, unit=view.errors.unit, least=LEAST)
+
+
+def _worst(view: NumberView) -> Markup:
+    """Return the cards of the molecules with the largest errors."""
+    errors, unit = view.errors, view.errors.unit
+
+    def card(place: int) -> dict[str, Any]:
+        true, predicted, error = (float(values[place]) for values in (errors.true, errors.predicted, errors.error))
+        return view.subject.drawn(int(errors.index[place]), view.draw) | {
+            "lines": {"true": number(true, errors.digits), "predicted": number(predicted, errors.digits)},
+            "main": "error",
+            "value": ("+" if error > 0 else "") + f"{number(error)} {unit}".rstrip(),
+        }
+
+    cards = [card(place) for place in errors.worst(WORST).tolist()]
+    return render("sections/molecules.html.jinja", cards=cards, explained="") if cards else Markup("")
+
+
+SECTIONS: tuple[Callable[[NumberView], Markup], ...] = (_summary, _parity, _by_size, _by_scaffold, _worst)
