@@ -11,10 +11,8 @@ from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.plugins import TorchCheckpointIO
 
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import BEST, LAST, CheckpointWriter, Write
+from molgcn.training.checkpoint_writer import BEST, LAST
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.monitor import LOSS
 from molgcn.training.ranks import of_all_ranks, of_this_rank
@@ -24,51 +22,6 @@ from molgcn.training.training_loss import check_weights
 
 log = logging.getLogger(__name__)
 _MIN_SECONDS = 10.0  # least time between two epochs' checkpoints, which cost as much as tens of captured steps
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints in the background, each file as a whole or not at all, and reads plain tensors and values only.
-
-    Args:
-        write_file: writes one checkpoint to its path; see :class:`CheckpointWriter`.
-    """
-
-    def __init__(self, write_file: Write | None = None) -> None:
-        super().__init__()
-        self._writer = CheckpointWriter(write_file)
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Replace `path` by the checkpoint as it is now, or leave the old file as it is.
-
-        The file is written in the background; see :meth:`wait`.
-
-        Raises:
-            UserError: If an earlier checkpoint could not be written.
-        """
-        self._writer.write(checkpoint, Path(path))
-
-    def wait(self) -> None:
-        """Wait until every checkpoint is on disk.
-
-        Raises:
-            UserError: If a checkpoint could not be written.
-        """
-        self._writer.wait()
-
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        """Wait until every checkpoint is on disk, then read one; see :func:`load_checkpoint`."""
-        self.wait()
-        return load_checkpoint(Path(path))
-
-    def teardown(self) -> None:
-        """Wait until every checkpoint is on disk, and end the writing thread.
-
-        Lightning calls this when a fit ends, is interrupted or fails.
-
-        Raises:
-            UserError: If a checkpoint could not be written.
-        """
-        self._writer.close()
 
 
 class RunCheckpoint(Checkpoint):

@@ -23,7 +23,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from molgcn.config.run import Config
 from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
-from molgcn.training.checkpoint import AtomicCheckpointIO
+from molgcn.training.checkpoint_io import AtomicCheckpointIO
 
 log = logging.getLogger(__name__)
 

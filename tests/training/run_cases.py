@@ -15,7 +15,7 @@ from lightning import Callback, Trainer
 from molgcn.config.run import Config
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.checkpoint import AtomicCheckpointIO
+from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import LAST
 from molgcn.training.result import RunResult

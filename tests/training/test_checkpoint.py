@@ -10,8 +10,9 @@ from run_cases import CheckpointsBy, KeepCopies
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.errors import UserError
 from molgcn.training.build import build_module
-from molgcn.training.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import FORMAT
+from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.metrics_csv import MetricsCSV

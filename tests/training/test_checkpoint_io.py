@@ -11,10 +11,10 @@ from run_cases import CheckpointsBy
 from torch import nn
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint import AtomicCheckpointIO
 from molgcn.training.checkpoint_format import FORMAT
+from molgcn.training.checkpoint_io import AtomicCheckpointIO, host_copy
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy, write
+from molgcn.training.checkpoint_writer import write
 from molgcn.training.train import train
 
 
@@ -92,31 +92,31 @@ def test_a_copy_waits_for_the_steps_before_it_and_not_for_those_behind():
 
 def test_training_goes_on_while_files_are_written_in_order(tmp_path):
     disk, value = SlowDisk(), torch.zeros(3)
-    writer = CheckpointWriter(disk.write)
+    writer = AtomicCheckpointIO(disk.write)
     for name in ("best", "last"):
         value += 1
-        writer.write({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / name)  # returns though nothing can be written yet
+        writer.save_checkpoint({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / name)  # nothing can be written yet
     value += 1
     assert disk.written == []
     threading.Timer(0.05, disk.go.set).start()
-    writer.write({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / "best")  # waits until one of the two is on disk
+    writer.save_checkpoint({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / "run" / "best")  # waits for one of the two
     assert disk.written[0] == "best"
     writer.wait()
     assert disk.written == ["best", "last", "best"]
     assert [load_checkpoint(tmp_path / "run" / name)["value"].tolist() for name in ("best", "last")] == [[3.0] * 3, [2.0] * 3]
     assert len(threads()) == 1
-    writer.close()
+    writer.teardown()
     assert threads() == []
-    writer.write({"molgcn": {"format": FORMAT}}, tmp_path / "after")
-    writer.close()
+    writer.save_checkpoint({"molgcn": {"format": FORMAT}}, tmp_path / "after")
+    writer.teardown()
     assert load_checkpoint(tmp_path / "after")["molgcn"]
     assert sorted(os.listdir(tmp_path / "run")) == ["best", "last"]
 
 
 def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
-    writer = CheckpointWriter()
-    writer.write({"molgcn": {"format": FORMAT}, **everything("cpu")}, tmp_path / "a")
-    writer.close()
+    writer = AtomicCheckpointIO()
+    writer.save_checkpoint({"molgcn": {"format": FORMAT}, **everything("cpu")}, tmp_path / "a")
+    writer.teardown()
     for tensor in tensors(load_checkpoint(tmp_path / "a")):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
@@ -124,19 +124,19 @@ def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
 def write_more(writer, path):
     """Write until the first checkpoint has to be on disk."""
     for _ in range(2):
-        writer.write({}, path)
+        writer.save_checkpoint({}, path)
 
 
-@pytest.mark.parametrize("end", [lambda writer, _: writer.wait(), lambda writer, _: writer.close(), write_more])
+@pytest.mark.parametrize("end", [lambda writer, _: writer.wait(), lambda writer, _: writer.teardown(), write_more])
 def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp_path, full_disk, end):
-    path, writer = tmp_path / "last.ckpt", CheckpointWriter()
-    writer.write({"molgcn": {"format": FORMAT}, "value": 1}, path)
+    path, writer = tmp_path / "last.ckpt", AtomicCheckpointIO()
+    writer.save_checkpoint({"molgcn": {"format": FORMAT}, "value": 1}, path)
     writer.wait()
     with full_disk(50_000):
-        writer.write({"molgcn": {"format": FORMAT}, "value": torch.zeros(100_000)}, path)
+        writer.save_checkpoint({"molgcn": {"format": FORMAT}, "value": torch.zeros(100_000)}, path)
         with pytest.raises(UserError, match=r"last\.ckpt could not be written: File too large"):
             end(writer, tmp_path / "another")
-    writer.close()  # it is told once
+    writer.teardown()  # it is told once
     assert load_checkpoint(path)["value"] == 1
     assert {*os.listdir(tmp_path)} - {"another"} == {"last.ckpt"}
 
@@ -157,9 +157,9 @@ def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path, full_disk):
 
 def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path):
     before, during = sys.getswitchinterval(), []
-    writer = CheckpointWriter(lambda *_: during.append(sys.getswitchinterval()))
-    writer.write({}, tmp_path / "a")
-    writer.close()
+    writer = AtomicCheckpointIO(lambda *_: during.append(sys.getswitchinterval()))
+    writer.save_checkpoint({}, tmp_path / "a")
+    writer.teardown()
     assert during[0] < before / 10
     assert sys.getswitchinterval() == before
 
