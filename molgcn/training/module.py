@@ -26,7 +26,6 @@ from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
-from molgcn.training.loss_sum import LossSum
 from molgcn.training.mean_gradients import MeanGradients
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
@@ -34,7 +33,7 @@ from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
 from molgcn.training.task_module import TaskModule
-from molgcn.training.training_loss import TrainingLoss, check_loss
+from molgcn.training.training_loss import TrainingLoss, check_loss, mean_of_terms
 
 
 class MoleculeModule(TaskModule):
@@ -235,9 +234,7 @@ class MoleculeModule(TaskModule):
     def on_validation_epoch_end(self) -> None:
         """Log `val/loss`, the metrics and the monitored value, and give the latter to a plateau schedule."""
         prediction, target = self._evaluated()
-        loss = LossSum()
-        loss.update(self.loss(prediction, *self.for_loss(target))[1])
-        value = loss.compute_and_reset(self.trainer.strategy)
+        value = mean_of_terms(self.loss(prediction, *self.for_loss(target))[1], self.trainer.strategy)
         metrics = {"val/loss": value} | {
             f"val/{key}": error for key, error in self._errors(prediction, target, self.monitor.measured).items()
         }

@@ -12,43 +12,61 @@ from torch.nn.utils import get_total_norm
 
 from molgcn.errors import UserError
 from molgcn.ops.loss_sum import add_loss
-from molgcn.training.loss_sum import LossSum
 
 if TYPE_CHECKING:
     from molgcn.training.module import MoleculeModule
 
 
-class TrainingLoss(LossSum):
+class TrainingLoss:
     """Sums the training loss, and counts the batches before the first whose loss is not finite, without waiting for the device.
 
     Args:
         fused: use this project's kernel on a GPU, which is one launch per batch.
 
     Attributes:
+        sums: float64 [2], the sum of the loss's terms and their number, always in the same tensor; None before the first batch.
         rates: the learning rates of the last batch before the sums were set and of each batch since.
     """
 
     def __init__(self, fused: bool = False) -> None:
-        super().__init__()
         self.fused = fused
+        self.sums: Tensor | None = None
         self.rates = [math.nan]
+        self._loaded = (0.0, 0.0)
         self._finite: Tensor | int = 0
-        self._total: Tensor | None = None
+        self._total: Tensor | None = None  # the first of the sums
 
     def update(self, sums: Tensor) -> None:
         """Add a batch's sum and number of terms, float64 [2], and count the batch while the sum over all batches is finite."""
-        if self._total is None:
-            self._total = self._made(sums.device)[0]
+        if self.sums is None or self._total is None:
+            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=sums.device)
+            self._total = self.sums[0]
             self._finite = torch.zeros((), dtype=torch.int64, device=sums.device) if sums.is_cuda else 0
         if sums.is_cuda and self.fused:
-            add_loss(sums, self._made(sums.device), self._finite)  # type: ignore[arg-type]
+            add_loss(sums, self.sums, self._finite)  # type: ignore[arg-type]
             return
-        super().update(sums)
+        self.sums.add_(sums)
         self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # no loss falls to minus infinity
+
+    def compute_and_reset(self, strategy: Any) -> float:
+        """Return the mean over everything added on every rank since the last call, and start anew; see :func:`mean_of_terms`."""
+        loaded = torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device)
+        mean = mean_of_terms(loaded if self.sums is None else self.sums, strategy)
+        self.load(None)
+        return mean
+
+    def state(self) -> tuple[float, float]:
+        """Return the sum and the number of terms as Python numbers."""
+        if self.sums is None:
+            return self._loaded
+        total, count = self.sums.tolist()
+        return total, count
 
     def load(self, state: tuple[float, float] | None) -> None:
         """Restore what :meth:`state` returned, which is finite; None starts anew."""
-        super().load(state)
+        self._loaded = state or (0.0, 0.0)
+        if self.sums is not None:
+            self.sums.copy_(torch.tensor(self._loaded, dtype=torch.double))
         del self.rates[:-1]
         self._finite *= 0
 
@@ -64,6 +82,17 @@ class TrainingLoss(LossSum):
         if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
             return None
         return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
+
+
+def mean_of_terms(sums: Tensor, strategy: Any) -> float:
+    """Return the mean of the terms of all ranks, NaN where there are none; every rank has to call this.
+
+    Args:
+        sums: float64 [2], the sum of this rank's terms and their number.
+        strategy: Lightning's strategy, which adds up the sums of all ranks.
+    """
+    total, count = strategy.reduce(sums.clone(), reduce_op="sum").tolist()
+    return total / count if count else math.nan
 
 
 def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
