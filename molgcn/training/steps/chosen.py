@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lightning import Trainer
@@ -13,10 +14,10 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.training.clipped_adam import ClippedAdam
+from molgcn.training.optim import float32_rates
 from molgcn.training.steps import captured
 from molgcn.training.steps.base import TrainingStep
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
-from molgcn.training.steps.plain import take_plain_step
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
@@ -46,7 +47,7 @@ class ChosenSteps:
         if self._undecided:
             self.prepared, self._undecided = _choose(module, batch), False
         if self.prepared is None or not self.prepared(batch, not self._accumulated, last):
-            take_plain_step(module, batch, last)
+            _take_plainly(module, batch, last)
         elif last:
             _count_optimizer_step(module.trainer)
         self._accumulated = not last
@@ -101,6 +102,15 @@ def _why_not_captured(module: MoleculeModule, optimizer: Optimizer, batch: Any) 
     if (name := module.listener()) is not None:
         return f"{name} is to be called within each step, a replay calls nobody"
     return None
+
+
+def _take_plainly(module: MoleculeModule, batch: Any, last: bool) -> None:
+    """Add a batch's gradients and, after the last batch of an accumulation, take an optimiser step that Lightning sees."""
+    module.add_gradients(module.static_form(batch))
+    if last:
+        optimizer: Any = module.optimizers()
+        with float32_rates(optimizer) if module.device.type == "cuda" else nullcontext():
+            module.update_weights(optimizer)
 
 
 def _count_optimizer_step(trainer: Trainer) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from molgcn.training.module import MoleculeModule
 
 
-class Head(Protocol):
-    """Computes the loss, and writes the gradients of the head's parameters."""
+Head = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Computes the loss, and writes the gradients of the head's parameters.
 
-    def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient of the pooled features [B, H], and the sum and number of the loss's terms, float64 [2].
-
-        Args:
-            pooled: [B, H], pooled features and descriptors, contiguous.
-            targets: labels [B, L], or with more rows, which are not read; NaN where missing.
-        """
+It takes pooled features and descriptors [B, H], contiguous, and labels [B, L], or with more rows, which are not read; NaN where missing. It
+returns the gradient of the pooled features [B, H], and the sum and number of the loss's terms, float64 [2].
+"""
 
 
 class OperatorHead:
@@ -46,7 +42,7 @@ class OperatorHead:
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
 
     def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Head.__call__`."""
+        """See :data:`Head`."""
         if pooled.shape != self._gradient.shape:
             self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
         self._bound.forward(pooled, targets, self._outputs)
@@ -68,7 +64,7 @@ class AutogradHead:
         self._gradients = [gradients[parameter] for parameter in self._parameters]
 
     def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Head.__call__`."""
+        """See :data:`Head`."""
         module, pooled = self._module, pooled.requires_grad_()
         loss, sums = module.loss(module.model.head(pooled), *module.for_loss(targets[: len(pooled)]))
         gradient, *of_parameters = torch.autograd.grad(loss, [pooled, *self._parameters])

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn.modules import module as modules_of_torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers_of_torch
 from torch.utils.hooks import RemovableHandle
 
 from molgcn.nn.hooks import has_hooks
-from molgcn.training.steps.registrations import registrations
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
@@ -22,6 +26,19 @@ if TYPE_CHECKING:
 _LEARNS, _MODE = attrgetter("requires_grad"), itemgetter("training")
 _OPTIONS = ("dropout", "pool", "residual", "last_activation", "strategy", "recompute")
 WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
+
+
+_registrations = 0  # of parameters, buffers and layers in modules of this process, so that nobody has to look for them at every step
+
+
+def _note(module: Any, name: str, value: Any) -> None:
+    global _registrations
+    _registrations += 1
+
+
+register_module_parameter_registration_hook(_note)
+register_module_buffer_registration_hook(_note)
+register_module_module_registration_hook(_note)
 
 
 def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
@@ -67,7 +84,7 @@ class Watch:
         held = (module._buffers.values() for module in self._modules if module._buffers)
         self._held: list[Iterable[Any]] = [buffers for buffers in held if all(one is not None for one in buffers)]
         self._fields = [module.__dict__ for module in self._modules]
-        self._registrations = registrations()
+        self._registrations = _registrations
         self._handles = -1
         self._hooked = False
 
@@ -79,7 +96,7 @@ class Watch:
 
     def is_still_of(self, model: MoleculeNet) -> bool:
         """Return what :meth:`is_of` does, at once where no module of the process was given anything since the last call."""
-        if self._registrations == (now := registrations()):
+        if self._registrations == (now := _registrations):
             return model is self.model
         self._registrations = now if (whole := self.is_of(model)) else -1
         return whole
