@@ -201,7 +201,7 @@ def _write_onnx(network: ExportedNetwork, about: dict[str, str], path: Path) -> 
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(f"ONNX needs the package {error.name}. Run `pip install molgcn[export]`, or write output=model.pt2.") from error
-    from molgcn.nn.onnx_translations import TRANSLATIONS
+    from molgcn.nn.exported import TRANSLATIONS
 
     program = torch.onnx.export(
         network,

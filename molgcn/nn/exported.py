@@ -1,8 +1,10 @@
-"""The network in the form that is exported: it takes tensors, returns predictions and uses plain PyTorch operators only."""
+"""The network in the form that is exported, which takes tensors and uses plain PyTorch operators only, and what ONNX's exporter lacks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,3 +66,16 @@ class ExportedNetwork(nn.Module):
             atoms, bonds = (torch.ones_like(one).sum() for one in (batch, edge_index[0]))
             graph = graph.padded(torch.cat([batch, batch.new_full((1,), count)]), atoms, bonds)
         return self.output(forward.predictions(self.network, graph, REDUCTIONS))
+
+
+def _stable_sort(self: Any, *, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+    """Return the sorted values and their positions by ONNX's TopK, which is stable: the lower position comes first among equals."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    length = op.Gather(op.Shape(self), op.Constant(value_ints=[dim]))
+    return op.TopK(self, length, axis=dim, largest=int(descending), sorted=1)
+
+
+TRANSLATIONS: dict[Any, Callable] = {torch.ops.aten.sort.stable: _stable_sort}
+"""Translations for `torch.onnx.export(..., custom_translation_table=TRANSLATIONS)`."""

@@ -142,14 +142,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     num_atoms = None if batch.counts is None else batch.counts[1]
     x = batch.x if model.embed is None else atom_states(model, batch.x, None, num_atoms).to(weights[0].dtype)
     statistics = norms if model.norm == "batch" else []
-    frozen = model.training and model.dropout == 0 and len(statistics) > 0 and not any(norm.training for norm in statistics)
-    training = model.training and not frozen
-    if any(norm.training != training for norm in statistics):
-        raise UserError(
-            "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
-        )
-    if training and statistics and x.shape[0] == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    training = fused_layers.mode_of(model, statistics, x.shape[0])
     parameters = Parameters(
         weights,
         _tensors(convs, "bias"),

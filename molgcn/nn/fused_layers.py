@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
@@ -14,6 +15,7 @@ from molgcn.errors import UserError
 from molgcn.nn.fused_encoders import atom_states, bond_states
 from molgcn.nn.members import Members, members_of
 from molgcn.nn.norms import BatchNorm
+from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
 from molgcn.ops.layer_network.spec import MESSAGES, POOLS, LayerNetworkSpec
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 _SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # fields of the spec too
 _spec_of = cache(LayerNetworkSpec)  # one object per network, which holds its parameters' names
 PARTS = ("convs", "norms", "feed_forwards")  # the attributes of a model with the operator's parameters
-_NORM_SCALE = 100  # pool="norm" divides the sum by this
 
 
 def why_not(model: MoleculeNet) -> str | None:
@@ -57,7 +58,7 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     if call.batch_statistics and call.graph.num_nodes > 0:
         counts = [norm.num_batches_tracked for norm in layers.named(model, call.spec.batch_norms)]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
-    return outputs.pooled / _NORM_SCALE if model.pool == "norm" else outputs.pooled
+    return outputs.pooled / NORM_CONSTANT if model.pool == "norm" else outputs.pooled
 
 
 def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
@@ -68,11 +69,9 @@ def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
 def _layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members) -> LayerNetworkCall:
     x, bonds, code = _inputs(model, batch)
     norms = layers.named(model, _spec(model, x, bonds, 1e-5, 0.1).norms)
-    training = _mode(model, norms)
+    training = mode_of(model, norms, x.shape[0])
     eps, momentum = _eps_and_momentum(norms)
     spec = _spec(model, x, bonds, eps, momentum)
-    if training and spec.batch_norms and x.shape[0] == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     parameters, statistics = (layers.named(model, names) for names in (spec.parameters, spec.statistics))
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     dropout = model.dropout if training else 0.0
@@ -121,15 +120,22 @@ def _spec(model: MoleculeNet, x: Tensor, bonds: Tensor | None, eps: float, momen
     )
 
 
-def _mode(model: MoleculeNet, norms: list[Any]) -> bool:
-    """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout."""
-    over_batches = [norm.training for norm in norms if isinstance(norm, BatchNorm)]
+def mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
+    """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout.
+
+    Raises:
+        UserError: for batch norms in another mode than their model.
+        ValueError: for batch norm in training over a single atom.
+    """
+    over_batches = [norm.training for norm in norms if isinstance(norm, nn.BatchNorm1d)]
     if model.training and model.dropout == 0 and over_batches and not any(over_batches):
         return False
     if any(mode != model.training for mode in over_batches):
         raise UserError(
             "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
         )
+    if model.training and over_batches and num_atoms == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     return model.training
 
 

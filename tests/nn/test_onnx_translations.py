@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from molgcn.nn.onnx_translations import TRANSLATIONS
+from molgcn.nn.exported import TRANSLATIONS
 
 
 class Order(nn.Module):

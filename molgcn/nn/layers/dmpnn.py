@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.base import LayerKind, LayerOptions
-from molgcn.nn.layers.propagate import sum_incoming
-from molgcn.nn.layers.reverse import reverse_bonds
+from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.nn.padding import without_padding
 
 SETTINGS = {

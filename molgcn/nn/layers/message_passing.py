@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
-from molgcn.nn.layers.reverse import reverse_bonds
+from molgcn.nn.layers.propagate import reverse_bonds
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.dmpnn import DMPNN

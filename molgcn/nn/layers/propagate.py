@@ -1,7 +1,7 @@
-"""Reductions over the bonds that end at each atom, from which the layers are built.
+"""Reductions over the bonds that end at each atom, and the reverse of each bond, from which the layers are built.
 
 Every shape follows from the arguments' shapes, never from their values, so that a layer can be captured in a CUDA graph and exported.
-All functions can be differentiated twice. An atom that no bond ends at gets 0, as in PyG.
+All reductions can be differentiated twice. An atom that no bond ends at gets 0, as in PyG.
 """
 
 from __future__ import annotations
@@ -63,3 +63,22 @@ def softmax_incoming(scores: Tensor, target: Tensor, num_atoms: int) -> Tensor:
     highest = max_incoming(scores.detach(), target, num_atoms)
     weights = (scores - highest.index_select(0, target)).exp()
     return weights / sum_incoming(weights, target, num_atoms).index_select(0, target)
+
+
+def reverse_bonds(edge_index: Tensor, num_atoms: int) -> Tensor:
+    """Return the position of every bond's reverse, a permutation that is its own inverse.
+
+    The r-th bond from v to w pairs with the r-th bond from w to v, so that duplicates pair by rank and a self-loop is its own reverse.
+
+    Args:
+        edge_index: int64 [2, E], source and target of every bond, in any order. There must be as many bonds from w to v as from v to w;
+            otherwise the result has no meaning.
+        num_atoms: number of atoms N, at most 2^31.
+
+    Returns:
+        Positions, int64 [E].
+    """
+    source, target = edge_index[0], edge_index[1]
+    bonds = (source * num_atoms + target).argsort(stable=True)
+    reverses = (target * num_atoms + source).argsort(stable=True)
+    return torch.empty_like(bonds).scatter(0, bonds, reverses)

@@ -10,7 +10,7 @@ from torch import nn
 from molgcn.errors import UserError
 from molgcn.nn.layers.base import LayerOptions
 from molgcn.nn.layers.dmpnn import KIND
-from molgcn.nn.layers.reverse import reverse_bonds
+from molgcn.nn.layers.propagate import reverse_bonds
 
 SHAPES = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 SETTINGS = pytest.mark.parametrize(

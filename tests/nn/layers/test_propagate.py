@@ -6,7 +6,7 @@ from edge_layer_cases import GRAPHS, molecule_like
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.nn.layers.reverse import reverse_bonds
+from molgcn.nn.layers.propagate import reverse_bonds
 
 
 def by_search(edge_index):
