@@ -231,17 +231,7 @@ def _options_of(group: str, folders: Sequence[Path]) -> list[str]:
 
 
 def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:
-    """Compose the configuration that a command line with these overrides gives.
-
-    Args:
-        overrides: the overrides.
-        conf: the folder of the configuration's files.
-        config_name: the file to begin with.
-        presets: folders of further files, which overrides may name.
-
-    Raises:
-        UserError: when Hydra cannot compose it.
-    """
+    """Compose the configuration that a command line with these overrides gives, from the file `config_name` and folders of presets."""
     overrides = [*overrides, *search_path(presets)]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf), version_base="1.3"):

@@ -109,12 +109,7 @@ class Values:
         return torch.where(self.known, above - above.sum(0) / self.known.sum(0), 0.0)
 
     def _covariation(self, one: Tensor, other: Tensor) -> Tensor:
-        """Return the sums over each resample of products of deviations from its means.
-
-        Args:
-            one: deviations [M, T] from the mean over all molecules.
-            other: deviations [M, T] of other values from the mean over all molecules.
-        """
+        """Return the sums over each resample of products of deviations from its means; given are deviations [M, T] from all means."""
         return self.total(one * other) - self.total(one) * self.total(other) / self.count
 
     def _variation(self, deviation: Tensor) -> Tensor:

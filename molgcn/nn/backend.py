@@ -60,9 +60,6 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
         name: "auto", "fused", "pyg" or "reference".
         hidden_channels: width of the model. On a GPU "auto" takes pyg for widths above 512, the limit of this project's kernels.
         why_not: reason that fused has no operators for the network, see :func:`why_not_fused`; None where it has them.
-
-    Raises:
-        UserError: for an unknown name, or a backend that this machine or the network does not have.
     """
     if name not in BACKENDS:
         raise UserError(f"backend={name} is unknown. Expected one of {', '.join(BACKENDS)}.")
@@ -122,11 +119,7 @@ def backend_module(name: str) -> Backend:
 
 
 def check_strategy(strategy: str, backend: str) -> str:
-    """Return a strategy after checking that the backend has it.
-
-    Raises:
-        UserError: for an unknown strategy, or one that the backend does not have.
-    """
+    """Return a strategy after checking that it is known and that the backend has it."""
     if strategy not in STRATEGIES:
         raise UserError(f"backend.strategy={strategy} is unknown. Expected one of {', '.join(STRATEGIES)}.")
     if backend != "fused" and strategy != "auto":
@@ -135,11 +128,7 @@ def check_strategy(strategy: str, backend: str) -> str:
 
 
 def check_recompute(recompute: bool, model: MoleculeNet) -> bool:
-    """Return `recompute`, after checking that the model's operator can compute rows again.
-
-    Raises:
-        UserError: for another backend, or for a network that one operator computes without storing the layers' rows.
-    """
+    """Return `recompute`, after checking that the model's backend computes layer by layer and so can compute rows again."""
     if recompute and (model.backend.name != "fused" or model.runs_message_network):
         network = f"backend={model.backend.name}" if model.backend.name != "fused" else f"model={model.conv} without blocks and encodings"
         raise UserError(

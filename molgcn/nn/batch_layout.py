@@ -75,14 +75,7 @@ def merging_pays(molecules: MoleculeSet, batch: np.ndarray, model: ModelConfig, 
     """Return whether the model's operator takes merged leaves (:func:`molgcn.data.merge_leaves.merge_leaves`) and is faster with them.
 
     This is so if strategy `tile` runs without dropout on a GPU, the batch has more than one tile per multiprocessor, and merging saves at
-    least a twentieth of the rows.
-
-    Args:
-        molecules: the set.
-        batch: int [B], the molecules of a typical batch.
-        model: the model whose operator takes the batches, in float32.
-        strategy: strategy of the operator, "auto" or a name.
-        device: the device that the operator runs on.
+    least a twentieth of the rows. :func:`batch_layout` has the arguments; `batch` are the molecules of a typical one.
     """
     if not runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool):
         return False

@@ -24,19 +24,10 @@ def build_network(
     descriptor_channels: int = 0,
     num_components: int = 1,
 ) -> MoleculeNet:
-    """Return the untrained network of a configuration.
-
-    Args:
-        model: the network.
-        backend: what computes its layers.
-        in_channels: features per atom.
-        out_channels: number of targets.
-        edge_channels: features per bond, or None for a network that does not see bonds.
-        descriptor_channels: descriptors per molecule.
-        num_components: molecules per row.
+    """Return the untrained network of a configuration; see :class:`molgcn.nn.MoleculeNet` for the numbers of channels and components.
 
     Raises:
-        UserError: for options that :class:`molgcn.nn.MoleculeNet` refuses.
+        UserError: for options that the network refuses.
     """
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
     for name in ("name", "bonds", "encodings"):
@@ -69,14 +60,6 @@ def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components:
     """Return the name of the backend that a configuration's network runs on: "fused", "pyg" or "reference".
 
     The network is built on the meta device, so that it takes no memory. All its options are checked.
-
-    Args:
-        model: the network's configuration.
-        backend: the backend's configuration.
-        num_components: the number of components of a row.
-
-    Raises:
-        UserError: for options that :class:`molgcn.nn.MoleculeNet` refuses.
     """
     with torch.device("meta"):
         return build_network(model, backend, 1, 1, 1 if model.bonds else None, num_components=num_components).backend.name

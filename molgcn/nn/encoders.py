@@ -10,10 +10,6 @@ from molgcn.nn.norms import BatchNorm, normalised
 class WalkEncoder(nn.Module):
     """A batch norm of k random-walk probabilities, then a linear map, as GNN+ encodes atoms.
 
-    Args:
-        steps: number of probabilities, k.
-        channels: width of the encoding.
-
     Shapes:
         - **walks:** float [N, k]
         - **count:** integer [], number of real rows of a padded batch, or None where all are real

@@ -39,13 +39,7 @@ class FeedForward(nn.Module):
         self.activation = activation()
 
     def forward(self, x: Tensor, dropout: float = 0.0, count: Tensor | None = None) -> Tensor:
-        """Return the atoms' new states [N, d].
-
-        Args:
-            x: the atoms' states [N, d].
-            dropout: the probability of dropout in training.
-            count: the number of real rows of a padded batch, an integer []; None where all are real.
-        """
+        """Return the atoms' new states [N, d]."""
         x = x if self.norm1 is None else normalised(self.norm1, x, count)
         hidden = F.dropout(self.activation(self.lin1(x)), dropout, self.training)
         x = x + F.dropout(self.lin2(hidden), dropout, self.training)

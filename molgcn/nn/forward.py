@@ -58,11 +58,7 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
 def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
     """Return the atoms' states before the first layer: the features, embedded if the network embeds them, concatenated to the encodings.
 
-    Args:
-        model: the network.
-        x: float [N, F], features of the atoms.
-        rwse: float [N, k], return probabilities of random walks, or None where the network reads none.
-        count: integer [], number of real atoms of a padded batch, or None where all are real.
+    `count` is the number of real atoms of a padded batch, an integer [].
     """
     h = x if model.embed is None else model.embed(x)
     if model.rwse_encoder is None:
@@ -73,13 +69,7 @@ def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tenso
 def bond_states(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor) -> Tensor | None:
     """Return the bonds' states before the first layer: the features, embedded if the network embeds them, plus the encodings.
 
-    The result is None where the network does not see bonds.
-
-    Args:
-        model: the network.
-        edge_attr: float [E, D], features of the bonds, or None where the network reads none.
-        bond_rw: float [E, k], probabilities of random walks, or None where the network reads none.
-        like: a tensor in the dtype of the states.
+    The states have the dtype of `like`. They are None where the network does not see bonds.
     """
     bonds = None
     if model.edge_channels is not None:

@@ -66,15 +66,9 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
 
 
 def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the loss of :func:`predictions`.
+    """Return the loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms.
 
     Where there is an operator for it, head and loss are one operator, or on CUDA the whole model and the loss.
-
-    Returns:
-        The mean loss, and float64 [2] with the sum and the number of its terms, see :func:`molgcn.ops.head_loss.head_loss`.
-
-    Raises:
-        UserError: for the reasons that :func:`predictions` names.
     """
     if not model.runs_message_network:
         return _head_loss(model, _pooled_by_layers(model, batch), objective)

@@ -30,14 +30,9 @@ def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tenso
 def bond_states(
     model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor, count: Tensor | None = None
 ) -> Tensor | None:
-    """Return what :func:`molgcn.nn.forward.bond_states` returns. The padding's rows may hold anything finite.
+    """Return what :func:`molgcn.nn.forward.bond_states` returns, of whose rows the first `count` are real.
 
-    Args:
-        model: the network.
-        edge_attr: float [E, D], features of the bonds, or None where the network reads none.
-        bond_rw: float [E, k], probabilities of random walks, or None where the network reads none.
-        like: a tensor in the dtype of the states.
-        count: integer [], number of real rows of a padded batch, or None where all are real.
+    The padding's rows may hold anything finite.
     """
     encoder = model.bond_rw_encoder
     if edge_attr is not None:
@@ -49,17 +44,10 @@ def bond_states(
 
 
 def _encoded(modules: Sequence[nn.Module | None], x: Tensor, walks: Tensor | None, count: Tensor | None, add: bool) -> Tensor | None:
-    """Return the encodings of rows by the operator, or None where PyTorch has to compute them.
+    """Return the encodings of features [R, F] and walks [R, k] by the operator, added or side by side, or None where PyTorch computes them.
 
-    PyTorch does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
+    It does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
     torch.func, where modules have hooks or are not those that the network made, and for a single row, which it refuses in training.
-
-    Args:
-        modules: the modules that would be called: the embedding, and those that encode the walks.
-        x: float [R, F], features.
-        walks: float [R, k], probabilities of random walks, or None.
-        count: integer [], number of real rows, or None where all are real.
-        add: whether both encodings are added; otherwise they stand side by side.
     """
     present = [module for module in modules if module is not None]
     linears: list[Any] = [module for module in present if type(module) is nn.Linear]

@@ -53,12 +53,6 @@ class GraphInputs:
 
         The others are left out, which saves an encoder work. In a padded batch they become padding at the end, so that no shape depends on
         values.
-
-        Args:
-            number: number of the component, from 0.
-
-        Raises:
-            UserError: for a batch without `component`.
         """
         if self.component is None or self.batch is None:
             raise UserError("The network reads `component`, which the batch does not have. Give it rows of several molecules.")
@@ -94,10 +88,7 @@ class GraphInputs:
     def padded(self, batch: Tensor, num_atoms: Tensor, num_bonds: Tensor) -> GraphInputs:
         """Return the inputs of a padded batch, with the atom and the molecule of the padding added at the end.
 
-        Args:
-            batch: int64 [N + 1], the molecule of every atom and of the padding's atom.
-            num_atoms: integer [], number of real atoms.
-            num_bonds: integer [], number of real bonds.
+        `batch` has the molecule of every atom and of the padding's atom, int64 [N + 1]; `num_atoms` and `num_bonds` count the real ones.
         """
         one_more = (0, 0, 0, 1)
         return replace(

@@ -13,14 +13,7 @@ from molgcn.nn.hooks import has_hooks
 
 
 def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
-    """Return linear maps with an activation between them.
-
-    Args:
-        in_channels: width of the input.
-        hidden: widths of the hidden layers. Without hidden layers the head is one `Linear`.
-        out_channels: number of targets.
-        activation: function that makes the activation.
-    """
+    """Return linear maps of these widths with an activation between them; without hidden layers one `Linear`."""
     layers: list[nn.Module] = []
     for wide, narrow in pairwise([in_channels, *hidden]):
         layers += [nn.Linear(wide, narrow), activation()]
@@ -48,13 +41,10 @@ def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
 
 
 def linears_of(head: nn.Module) -> list[nn.Linear] | None:
-    """Return the head's linear maps, if a fused operator can compute it; None otherwise.
+    """Return the linear maps of a head, if a fused operator can compute it; None otherwise.
 
     The head must consist of `Linear` modules with biases, with a `ReLU` between each two. None of its modules may have hooks, since the
     operator would not call them.
-
-    Args:
-        head: any module.
     """
     parts: list[Any] = list(head) if isinstance(head, nn.Sequential) else [head]
     alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1

@@ -12,17 +12,13 @@ from torch import nn
 
 
 class Members:
-    """The members of some parts of a network.
+    """The members of some `parts` of a network, the names of its attributes.
 
     Looking up a dotted name takes half a microsecond for each module on the way. So the dictionaries that hold the members are kept: a
     tensor that has been replaced is found in its dictionary, and modules are compared with those that were there.
 
-    Args:
-        network: The network.
-        parts: Its attributes with the modules that hold the members.
-
     Attributes:
-        modules: All modules inside of `parts`.
+        modules: All modules inside of the parts.
     """
 
     def __init__(self, network: nn.Module, parts: Sequence[str]) -> None:
@@ -40,12 +36,7 @@ class Members:
         return [children.get(name) for children, name in self._links] == self._children and [*map(len, self._holders)] == self._sizes
 
     def named(self, network: nn.Module, names: Collection[str]) -> list[Any]:
-        """Return parameters, buffers or modules.
-
-        Args:
-            network: The network.
-            names: Their dotted names, in an object that does not change: its places are remembered.
-        """
+        """Return parameters, buffers or modules by their dotted names, in an object that does not change: its places are remembered."""
         known = self._places.get(id(names))
         if known is None:
             known = self._places[id(names)] = names, [_place(network, name) for name in names]  # keeps `names`, whose id stays its own

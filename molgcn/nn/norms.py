@@ -63,11 +63,6 @@ def normalised(norm: nn.Module, x: Tensor, count: Tensor | None = None) -> Tenso
 
 
 def take_statistics(norms: Sequence[Any], statistics: Tensor) -> None:
-    """Write running statistics, which an operator has updated, into batch norms, and count the batch.
-
-    Args:
-        norms: the K batch norms.
-        statistics: [2, K, C], their running means and variances.
-    """
+    """Write the running means and variances [2, K, C], which an operator has updated, into K batch norms, and count the batch."""
     buffers = [*(norm.running_mean for norm in norms), *(norm.running_var for norm in norms)]
     copy_statistics(buffers, [norm.num_batches_tracked for norm in norms], statistics)

@@ -37,11 +37,6 @@ PLAIN: dict[str, Any] = {
 def check_network(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
     """Check the options of a network, which it holds as attributes, before its modules are built.
 
-    Args:
-        model: the network.
-        embed: whether the network embeds the atoms' features.
-        embed_bonds: whether the network embeds the bonds' features.
-
     Raises:
         UserError: for the first option that is out of range, or that the network's layers cannot have.
     """
@@ -130,11 +125,7 @@ def _check_bonds(kind: LayerKind, edge_channels: int | None, embed_bonds: bool) 
 
 
 def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layer's own options, with the given values in place of their defaults.
-
-    Args:
-        kind: the layer.
-        given: values by the name of the option.
+    """Return a layer's own options by name, with the given values in place of their defaults.
 
     Raises:
         UserError: for an option that the layer does not have.

@@ -30,11 +30,7 @@ class Rescale(nn.Module):
 
 
 class ClassProbabilities(nn.Module):
-    """Turn outputs [B, T * C] into the probabilities of each target's C classes.
-
-    Args:
-        num_classes: number of classes of each target, C.
-    """
+    """Turn outputs [B, T * C] into the probabilities of each target's C classes."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

@@ -7,14 +7,10 @@ from torch import Tensor
 
 
 def without_padding(rows: Tensor, count: Tensor | None) -> Tensor:
-    """Return rows [R, C] of atoms or bonds with those of the padding set to 0.
+    """Return rows [R, C] of atoms or bonds, of which the first `count` are real, with the others set to 0; None means that all are real.
 
     All padding bonds meet at one atom. Without this, that atom's state would grow by their number in every layer until it overflows, and
     infinity times a gradient of 0 is NaN.
-
-    Args:
-        rows: [R, C], the padding's rows last.
-        count: integer [] on the device of `rows`, number of real rows; None where all are real.
     """
     if count is None:
         return rows

@@ -17,13 +17,8 @@ Reduce = Callable[[Tensor, Tensor, int], Tensor]
 class Reductions:
     """A backend's reductions over groups of rows.
 
-    Each function takes rows [N, C], the group of every row (int64 [N], from 0) and the number of groups B.
-
-    Attributes:
-        mean: returns the mean of each group, [B, C].
-        sum: returns the sum of each group, [B, C].
-        max: returns the maximum of each group, channel by channel, [B, C].
-        softmax: returns the softmax within each group, [N, C].
+    Each function takes rows [N, C], the group of every row (int64 [N], from 0) and the number of groups B. The mean, sum or maximum of each
+    group, channel by channel, is [B, C], the softmax within each group [N, C].
     """
 
     mean: Reduce
@@ -32,7 +27,7 @@ class Reductions:
     softmax: Reduce
 
     def pool(self, name: str, h: Tensor, batch: Tensor, count: int, gate: nn.Module | None = None) -> Tensor:
-        """Pool the states of atoms into those of `count` molecules.
+        """Pool the states of atoms [N, C] into those of `count` molecules [B, C].
 
         Args:
             name: one of :data:`POOLS`. "norm" is the sum divided by :data:`NORM_CONSTANT`, "attention" the sum weighted by a softmax.
@@ -40,9 +35,6 @@ class Reductions:
             batch: int64 [N], the molecule of every atom.
             count: number of molecules, B.
             gate: module that scores the atoms for "attention"; other names do not use it.
-
-        Returns:
-            States of the molecules, [B, C].
         """
         if name == "attention":
             assert gate is not None

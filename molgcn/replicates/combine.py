@@ -37,13 +37,9 @@ log = logging.getLogger(__name__)
 
 
 def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ensemble: bool) -> Summary:
-    """Combine the results of a run's members, and with `training.report` write the files of its report.
+    """Combine the results of a run's members, by name, and with `training.report` write the files of its report.
 
-    Args:
-        config: the run's configuration.
-        folder: the run's folder.
-        results: the results of each member, by its name.
-        ensemble: whether members are models of the same split, which predict together.
+    `ensemble` says whether members are models of the same split, which predict together.
     """
     members = {name: result.metrics for name, result in results.items()}
     first = next(iter(results.values()))
@@ -76,12 +72,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
 
 
 def load_models(config: Config, folder: Path, checkpoints: Sequence[Path]) -> Models:
-    """Load all models of a run of several trainings, each with the split that its training saved.
-
-    Args:
-        config: the run's configuration, whose backend and accelerator predict.
-        folder: the run's folder.
-        checkpoints: the checkpoint file of each training.
+    """Load all models of a run of several trainings, each with the split that its training saved, on the configuration's backend.
 
     Raises:
         UserError: If a file is damaged, or the data has changed since.
@@ -106,11 +97,8 @@ def load_models(config: Config, folder: Path, checkpoints: Sequence[Path]) -> Mo
 def report_overlap(folders: Sequence[Path], part: str) -> None:
     """Log the mean share of a repeat's part that another repeat's part has too, and warn of parts that are the same.
 
-    Where a few large scaffolds or groups always train, draws of a split resemble each other, and so do their errors.
-
-    Args:
-        folders: the folders of one training of each repeat.
-        part: the name of the part.
+    Where a few large scaffolds or groups always train, draws of a split resemble each other, and so do their errors. `folders` are those of
+    one training of each repeat.
     """
     rows = [load_split(folder / "splits.json")[part] for folder in folders]
     shares = [len(np.intersect1d(one, other)) / max(min(len(one), len(other)), 1) for one, other in combinations(rows, 2)]

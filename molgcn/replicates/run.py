@@ -30,12 +30,8 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
 
     A run of several gets `config.yaml`, `members.json` (the members' folders), and with `training.report` also `report.html`,
     `predictions_test.csv` and the picture of a single run. With `config.resume` members that have a `result.json` are kept as they are,
-    the one that was interrupted goes on, and the others follow. Where a key has changed, all members go on with it.
-
-    Args:
-        config: the run's configuration.
-        folder: the run's folder.
-        watchers: further callbacks of each member's Trainer.
+    the one that was interrupted goes on, and the others follow. Where a key has changed, all members go on with it. `watchers` are further
+    callbacks of each member's Trainer.
 
     Raises:
         UserError: If a training cannot start, go on or end well; see :func:`molgcn.training.train.train`.

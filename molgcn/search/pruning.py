@@ -21,10 +21,6 @@ class Pruning(Callback):
     For a trial of several trainings, such as folds, the mean over trainings is reported: the best value of each finished training and the
     latest value of the present one. Once a training is stopped, the next one does not start.
 
-    Args:
-        trial: Optuna's trial.
-        objective: the value of a validation that the trials are ranked by.
-
     Attributes:
         pruned: whether the trial was stopped.
     """

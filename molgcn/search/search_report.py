@@ -21,14 +21,7 @@ _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNIN
 
 
 def write_reports(study: Study, objective: str, best: dict[str, Any] | None, folder: Path) -> None:
-    """Write the table, the plot and the preset of a search.
-
-    Args:
-        study: Optuna's study.
-        objective: the name of the objective.
-        best: the configuration of the best trial, which becomes the preset; None where no trial is complete.
-        folder: the study's folder.
-    """
+    """Write the table, the plot and the preset of a search, which is the configuration of the best trial, if one is complete."""
     runs = _runs(study, folder)
     write_rows(folder, table_rows(runs, objective, _maximizes(study)))
     space = study.user_attrs["made_of"]["space"]

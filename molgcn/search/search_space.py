@@ -16,11 +16,9 @@ _INTERVAL = {"low", "high", "log", "step"}
 
 
 def read_space(params: Mapping[str, Any], fixed: Collection[str] = ()) -> dict[str, Any]:
-    """Return the space of a search: by dotted key a list of values, or a mapping with low, high and perhaps log or step.
+    """Return the space of a search, `sweep.params` without fixed keys.
 
-    Args:
-        params: `sweep.params` of the configuration, nested mappings.
-        fixed: dotted keys to leave out.
+    It has by dotted key a list of values, or a mapping with low, high and perhaps log or step.
 
     Raises:
         UserError: If the space is empty, or an entry is neither of the two.
@@ -79,14 +77,7 @@ def _suggest(trial: Trial, key: str, entry: Any) -> Any:
 
 
 def first_values(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one value for every key of a space, with which a search checks its configuration before the first trial.
-
-    Args:
-        space: a search space from :func:`read_space`.
-
-    Returns:
-        The first value of each list and the lower end of each interval, by dotted key.
-    """
+    """Return the first value of each list and the lower end of each interval, with which a search checks its configuration at first."""
     return {key: entry[0] if isinstance(entry, list) else entry["low"] for key, entry in space.items()}
 
 

@@ -16,12 +16,9 @@ PATIENCE = 2.0  # seconds before a wait is announced
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection that waits for a process that is writing, however long it takes.
+    """Return a connection to a file that waits for a process that is writing, however long it takes.
 
     Such a process may have been stopped. SQLite's own wait ends in an error, and Ctrl-C does not end it.
-
-    Args:
-        path: the file.
     """
     return sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, factory=_Connection)
 

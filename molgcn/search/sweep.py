@@ -73,15 +73,9 @@ def show_last_sweep() -> None:
 
 
 def show_sweep(folder: Path) -> bool:
-    """Print, save and plot the results of a sweep's jobs, the best first.
+    """Print, save and plot the results of the jobs in a sweep's folder, the best first, and return whether every job has one.
 
     They are ranked by the value that `training.monitor` names in all of them, and by the validation loss where it differs.
-
-    Args:
-        folder: the sweep's folder, whose jobs have a `result.json` or a `failure.json` each.
-
-    Returns:
-        Whether every job has a result.
     """
     from molgcn.search.sweep_plot import plot_sweep
 
@@ -115,13 +109,7 @@ def _gather(folder: Path) -> list[SweepRun]:
 
 
 def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:
-    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete.
-
-    Args:
-        runs: the runs.
-        objective: the name of the value that the sweep is about.
-        maximize: whether more is better.
-    """
+    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete."""
     worst = -math.inf if maximize else math.inf
     ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
     results = [run.result for run in runs if run.result is not None]
@@ -144,14 +132,7 @@ def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
 
 
 def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> None:
-    """Print a table of runs, with the overrides that all share in its title and the others in its rows.
-
-    Args:
-        title: the table's title.
-        runs: the runs.
-        objective: the name of the value that they are compared by.
-        maximize: whether more is better.
-    """
+    """Print a table of runs, with the overrides that all share in its title and the others in its rows."""
     first = runs[0].overrides if len(runs) > 1 else ()
     shared = [override for override in first if all(override in run.overrides for run in runs)]
     differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]

@@ -25,10 +25,6 @@ def next_trial(study: Study, folder: Path) -> Iterator[Trial]:
 
     A lock file, which the system frees when the process dies, says that the trial lives. Optuna's heartbeat would take a process for dead
     that is stopped, or whose machine sleeps, and goes on later.
-
-    Args:
-        study: Optuna's study.
-        folder: the study's folder.
     """
     with ExitStack() as ending:
         with exclusive(folder / "study.db"):  # no other process sees the trial before it has its lock
@@ -41,12 +37,7 @@ def next_trial(study: Study, folder: Path) -> Iterator[Trial]:
 
 
 def requeue_interrupted(study: Study, folder: Path) -> None:
-    """Record the end of trials whose process was killed, and queue the parameters of interrupted trials to be tried again.
-
-    Args:
-        study: Optuna's study.
-        folder: the study's folder.
-    """
+    """Record the end of trials whose process was killed, and queue the parameters of interrupted trials to be tried again."""
     with exclusive(folder / "study.db"):
         _requeue(study, folder)
 

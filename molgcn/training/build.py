@@ -26,11 +26,7 @@ from molgcn.training.transfer import start_from
 
 
 def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
-    """Load the data of a run.
-
-    Args:
-        config: The run's configuration.
-        split: The file of a saved split, which a resumed run keeps: another version might draw another one. None draws a split.
+    """Load the data of a run, with the saved split of a resumed one: another version might draw another.
 
     Raises:
         UserError: If the data cannot be used, an option needs a part that it does not have, or a resumed run's data has changed.
@@ -73,13 +69,9 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
 
 
 def load_weights(module: MoleculeModule, data: MoleculeDataModule, folder: Path, resumed: dict[str, Any] | None) -> None:
-    """Give a module the weights of `ckpt_path`, if it names any, and check that training can start or go on with this data.
+    """Give an untrained module the weights of `ckpt_path`, if it names any, and check that training can start or go on with this data.
 
-    Args:
-        module: The untrained module.
-        data: The run's data module.
-        folder: The run's folder.
-        resumed: The checkpoint from which the run goes on, whose weights the Trainer restores, or None for a new run.
+    Where the run goes on from a checkpoint, `resumed`, the Trainer restores the weights.
 
     Raises:
         UserError: If the weights, the baseline or the calibration do not fit.

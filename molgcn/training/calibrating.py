@@ -33,11 +33,6 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
 
     Targets without the labels that calibration needs are warnings.
 
-    Args:
-        config: names methods and their options.
-        task: what is predicted.
-        data: the data set with its split.
-
     Raises:
         UserError: If a method does not fit the task, the labels of any target or the parts. The message names the key, the target or the
             part.
@@ -68,13 +63,7 @@ def calibrated(models: Models, config: TrainingConfig) -> Models:
 
 
 def store_calibration(calibration: Calibration, module: MoleculeModule, checkpoints: Sequence[Path]) -> None:
-    """Store the calibration of a module's predictions in the checkpoints that hold the module's weights.
-
-    Args:
-        calibration: the calibration.
-        module: the module. Its attribute `calibration` is set.
-        checkpoints: checkpoint files of the run. A file that is missing or holds other weights stays as it is.
-    """
+    """Set a module's attribute `calibration`, and store it in those checkpoint files that are there and hold the module's weights."""
     module.calibration = calibration
     mine = module.state_dict()
     for path in checkpoints:

@@ -38,8 +38,8 @@ class RunCheckpoint(Checkpoint):
 
     Attributes:
         best_value: the best value of the monitor; None before the first validation.
-        best_loss: the validation loss of the epoch with the best value of the monitor; infinity before the first validation.
-        best_epoch: the epoch with the best value of the monitor, counted from 0; None before the first validation.
+        best_loss: the validation loss of that epoch; infinity before the first validation.
+        best_epoch: that epoch, counted from 0; None before the first validation.
         newest: the file that was written last; None before the first.
     """
 

@@ -18,17 +18,15 @@ _FORMAT_2 = {"edge_channels": None, "task": "regression", "num_classes": 0}  # n
 def describe(
     config: Config, features: str | None, architecture: Mapping[str, Any], trained_on: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what prediction needs beside the weights, and the versions that wrote it.
+    """Return what prediction needs beside the weights, and the versions that wrote it, as nested dicts and lists of strings and numbers.
+
+    The task's statistics, such as the targets' scaling, are in the state dict.
 
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
-        architecture: sizes and names: `in_channels`, `edge_channels`, `num_components`, `descriptor_names`, `task`, `target_names`,
-            `target_units` and `num_classes`.
+        architecture: sizes and names, from :attr:`molgcn.training.MoleculeModule.architecture`.
         trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`; None where it is not known.
-
-    Returns:
-        Nested dicts and lists of strings and numbers. The task's statistics, such as the targets' scaling, are in the state dict.
     """
     featurizer = None if features is None else get_featurizer(features)
     return {
@@ -44,11 +42,7 @@ def describe(
 
 
 def upgrade(saved: Any, path: Path) -> Any:
-    """Return a checkpoint's description of itself in the present format.
-
-    Args:
-        saved: the value of the checkpoint's key "molgcn". A value that is not a mapping is returned as it is.
-        path: the checkpoint, for messages.
+    """Return a checkpoint's description of itself, the value of its key "molgcn", in the present format; what is no mapping as it is.
 
     Raises:
         UserError: If a newer molgcn wrote it, or its format is not one that this molgcn reads.

@@ -29,12 +29,8 @@ def check_same_keys(config: Config, folder: Path) -> Config:
 
     A change of such a key would leave the weights without meaning, or make the run compare losses that are not comparable.
 
-    Args:
-        config: the configuration of the resumed run.
-        folder: the folder of the run, which holds its `config.yaml`.
-
     Returns:
-        The configuration in which keys of the task that are `auto` have the values of the interrupted run.
+        The configuration in which keys of the task that are `auto` have the values of the interrupted run in `folder`.
 
     Raises:
         UserError: If such a key has changed. The message names it and says what to do instead.
@@ -75,12 +71,7 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
 
 
 def check_goes_on(module: MoleculeModule, checkpoint: dict[str, Any], folder: Path) -> None:
-    """Refuse, before anything is written, a checkpoint or number of epochs with which a run cannot go on.
-
-    Args:
-        module: the module of the run that goes on, with its configuration.
-        checkpoint: the checkpoint from which it goes on.
-        folder: the folder of the run.
+    """Refuse, before anything is written, a checkpoint or number of epochs with which the run in `folder` cannot go on.
 
     Raises:
         UserError: If the run cannot go on. The message names the key or file and says what to do instead.
@@ -101,15 +92,7 @@ def _start_from_weights(folder: Path) -> str:
 
 
 def check_data(data_hash: str, folder: Path) -> None:
-    """Raise UserError where the data is no longer what the run in `folder` began with.
-
-    Args:
-        data_hash: the hash of the data as it is now.
-        folder: the run's folder.
-
-    Raises:
-        UserError: If the hash is not the one that the run has noted.
-    """
+    """Raise UserError where the hash of the data is no longer the one that the run in `folder` has noted."""
     path = folder / "provenance.json"
     noted = read_json(path) if path.exists() else {"data_hash": data_hash}
     before = str(noted.get("data_hash") if isinstance(noted, dict) else noted)
@@ -131,13 +114,7 @@ def _check_log(size: int, folder: Path) -> None:
 
 
 def check_same_network(module: MoleculeModule, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
-    """Check that a checkpoint's weights have the names and shapes of the module's.
-
-    Args:
-        module: the module that takes the weights.
-        checkpoint: the checkpoint.
-        path: its file, for messages.
-        but: starts of the keys that are left out.
+    """Check that the weights in a checkpoint have the names and shapes of the module's, but for keys that start with one of `but`.
 
     Raises:
         UserError: If they differ. The message names the first difference and the options that cause it.

@@ -20,13 +20,9 @@ _KEY = "domain_index"
 
 
 def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpoints: Sequence[Path]) -> None:
-    """Write the index where `training.domain_index` says: nowhere, into the run's folder, or also into its checkpoints.
+    """Write the index of the training molecules where `training.domain_index` says.
 
-    Args:
-        config: the run's configuration.
-        molecules: the molecules that it was trained on.
-        folder: the run's folder.
-        checkpoints: the run's checkpoint files. A missing file is left out.
+    That is nowhere, into the run's folder, or also into those of the run's checkpoint files that exist.
     """
     if config.training.domain_index == "none":
         return
@@ -38,11 +34,7 @@ def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpo
 
 
 def index_files(checkpoints: Sequence[Path], folder: Path) -> list[Path]:
-    """Return the index files of the runs that wrote checkpoints.
-
-    Args:
-        checkpoints: the checkpoint files.
-        folder: where an index is written that only a checkpoint holds.
+    """Return the index files of the runs that wrote checkpoints; an index that only a checkpoint holds is written into `folder`.
 
     Raises:
         UserError: If a checkpoint has no index. The message says how to get it.

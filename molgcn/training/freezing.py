@@ -26,8 +26,8 @@ def check_freeze(config: Config) -> Config:
     backend=fused has one mode, training or evaluation, for all batch norms and for dropout.
 
     Raises:
-        UserError: If the network has fewer layers than are to be frozen, if no checkpoint gives it trained weights, or if backend=fused
-            is named and cannot train it.
+        UserError: If the network has fewer layers than are to be frozen, no checkpoint gives it trained weights, or the named backend
+            cannot train it.
     """
     freeze, model = config.training.freeze, config.model
     if freeze is None:
@@ -63,12 +63,7 @@ def _layers_with_batch_norm(model: ModelConfig) -> int:
 
 
 def frozen_parts(model: MoleculeNet, freeze: Freeze) -> list[nn.Module]:
-    """Return the parts of a network that do not learn.
-
-    Args:
-        model: the network.
-        freeze: "encoder" freezes all but the head, a number n the first n layers and what comes before them, and None nothing.
-    """
+    """Return the parts of a network that do not learn: all but the head for "encoder", the first n layers and all before for a number n."""
     if freeze is None:
         return []
     if freeze == "encoder":

@@ -21,15 +21,10 @@ from molgcn.training.trained_on import save_trained_on
 
 @contextmanager
 def inputs_written(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> Iterator[None]:
-    """Write a run's inputs into its folder. Where the run then fails, a resumed one gets its earlier configuration back.
+    """Write a run's inputs into its folder, of which a resumed one has its split, skipped rows and versions already.
 
-    Keys with which a run could not go on must not block the next `resume=`.
-
-    Args:
-        config: The run's configuration.
-        folder: The run's folder.
-        data: The run's data module.
-        fresh: Whether the run is new. One that goes on has its split, skipped rows and versions already.
+    Where the run then fails, a resumed one gets its earlier configuration back: keys with which it could not go on must not block the next
+    `resume=`.
     """
     before = None if fresh else (folder / "config.yaml").read_text("utf-8")
     _write(config, folder, data, fresh)

@@ -16,13 +16,7 @@ FILE = "calibration.json"
 
 
 def save_joint_calibration(folder: Path, calibration: Calibration | None, checkpoints: Sequence[Path]) -> None:
-    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one.
-
-    Args:
-        folder: the run's folder.
-        calibration: the calibration, or None.
-        checkpoints: the checkpoints whose predictions were averaged.
-    """
+    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one."""
     if calibration is None:
         (folder / FILE).unlink(missing_ok=True)
     else:

@@ -18,15 +18,7 @@ from molgcn.training.wandb_logger import Wandb
 
 @contextmanager
 def loggers_of_run(module: MoleculeModule, folder: Path) -> Iterator[list[Logger]]:
-    """Give the loggers of a module's run, and close W&B's at the end.
-
-    Args:
-        module: The module that is trained.
-        folder: The run's folder.
-
-    Raises:
-        UserError: See :func:`build_loggers`.
-    """
+    """Give the loggers of a module's run in `folder`, and close W&B's at the end; see :func:`build_loggers`."""
     loggers = build_loggers(module.config, folder, [*module.task.keys("val", module.monitor.measured), module.monitor.key])
     failed = True
     try:
@@ -39,12 +31,7 @@ def loggers_of_run(module: MoleculeModule, folder: Path) -> Iterator[list[Logger
 
 
 def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[Logger]:
-    """Return the loggers of a run: metrics.csv, and W&B or TensorBoard where `logger=` names it.
-
-    Args:
-        config: the run's configuration.
-        folder: the run's folder.
-        metrics: the names of the metrics that metrics.csv has beside the loss.
+    """Return the loggers of a run: metrics.csv, which has these metrics beside the loss, and W&B or TensorBoard where `logger=` names it.
 
     Raises:
         UserError: If TensorBoard is asked for and not installed.

@@ -24,12 +24,7 @@ class MeanGradients:
         self._one: Tensor | None = None
 
     def weight(self, loss: Tensor, sums: Tensor) -> Tensor:
-        """Return the gradient that a batch's backward pass begins with, a scalar.
-
-        Args:
-            loss: the mean loss of the batch.
-            sums: the sum and the number of its terms, float64 [2].
-        """
+        """Return the gradient with which a backward pass begins, from a batch's mean loss, and the sum and number of terms, float64 [2]."""
         if self._one is None:
             self._one, self._num_terms = torch.ones_like(loss), torch.zeros_like(sums[1])
         if not self._several:
@@ -38,12 +33,7 @@ class MeanGradients:
         return sums[1].to(loss.dtype)
 
     def divide(self, parameters: Iterable[Tensor], strategy: Any) -> None:
-        """Divide the gradients of a step by the number of its terms.
-
-        Args:
-            parameters: the parameters.
-            strategy: Lightning's strategy, which has averaged the gradients over devices. Every rank has to call this.
-        """
+        """Divide the gradients of a step, which Lightning has averaged, by the number of its terms; every rank has to call this."""
         if not self._several:
             return
         num_terms = strategy.reduce(self._num_terms.clone(), reduce_op="sum").clamp(min=1) / strategy.world_size

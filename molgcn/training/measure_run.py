@@ -27,16 +27,7 @@ from molgcn.training.throughput import Throughput
 def measure_run(
     trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
 ) -> RunResult:
-    """Measure every part with a run's best weights.
-
-    Args:
-        trainer: The Trainer after training.
-        module: The trained module, which gets the best weights.
-        data: The run's data module.
-        checkpoint: The callback that knows the best epoch.
-        throughput: The callback that knows the rates of the epochs.
-        folder: The run's folder.
-    """
+    """Measure every part with a run's best weights, which the module gets, after its training."""
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}

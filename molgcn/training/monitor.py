@@ -35,12 +35,7 @@ class Monitor:
 
     @classmethod
     def of(cls, key: str, task: Task, option: str = "training.monitor") -> Monitor:
-        """Return the monitor of a value's name.
-
-        Args:
-            key: the name of the value.
-            task: the task of the targets.
-            option: the option that names the value, for messages.
+        """Return the monitor of a value's name, which the key `option` gave.
 
         Raises:
             UserError: If the task has no such value.

@@ -23,8 +23,7 @@ def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig, max_norm
     Args:
         parameters: parameters, or groups of them, as PyTorch's optimisers take them.
         config: names the optimiser and its options; see conf/optimizer.
-        max_norm: the norm that a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients to. Others leave clipping to the
-            caller.
+        max_norm: the norm to which a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients. Others leave it to the caller.
     """
     groups = list(parameters)
     options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
@@ -69,11 +68,7 @@ def build_scheduler(
 def total_steps(config: SchedulerConfig, steps_per_epoch: int, max_epochs: int | None, max_steps: int) -> int:
     """Return the optimiser steps of a run, or of one epoch where nothing says when it ends.
 
-    Args:
-        config: names the schedule.
-        steps_per_epoch: optimiser steps per epoch.
-        max_epochs: `trainer.max_epochs`; None or -1 is no limit.
-        max_steps: `trainer.max_steps`; -1 is no limit.
+    `max_epochs` and `max_steps` are Lightning's, where None and -1 are no limit.
 
     Raises:
         UserError: If the schedule ends with the training, and nothing says when that is.

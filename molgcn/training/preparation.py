@@ -59,12 +59,7 @@ def check_options(config: Config) -> Config:
 
 
 def start_or_resume(config: Config, folder: Path, last: Path) -> tuple[Config, dict[str, Any] | None]:
-    """Return the configuration of the run in `folder`, and the checkpoint from which it goes on; None for a new run.
-
-    Args:
-        config: The configuration, whose `resume` says whether the run goes on.
-        folder: The run's folder.
-        last: The file of the run's last checkpoint.
+    """Return the configuration of the run in `folder`, and the checkpoint `last` from which it goes on; None for a new run.
 
     Raises:
         UserError: If a new run would replace another, or the run cannot go on with this configuration.

@@ -18,13 +18,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
-    """Return the plain values of `provenance.json` in a run's folder.
-
-    Args:
-        data_hash: the hash of the run's data.
-        device: the device that trains.
-        seed: the run's seed.
-    """
+    """Return the plain values of `provenance.json` in a run's folder."""
     return {
         "versions": versions(),
         "git_commit": git_commit(),

@@ -22,7 +22,7 @@ def check_rdkit(dataset: DatasetConfig, names: Sequence[str], saved: Mapping[str
     Args:
         dataset: the data set that the model was trained on.
         names: the names of all its descriptors, those that RDKit computes last.
-        saved: the checkpoint's description of itself.
+        saved: the description of itself in the checkpoint `source`.
         source: the checkpoint, for messages.
 
     Raises:

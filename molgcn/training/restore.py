@@ -62,11 +62,7 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
 
 
 def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
-    """Return the checkpoint files that a path names: one, or one of each training of a run of several.
-
-    Args:
-        path: the value of the key; see :func:`find_checkpoint`.
-        key: the name of the key, for messages.
+    """Return the checkpoint files that a path names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
 
     Raises:
         UserError: If nothing is named or a training has no checkpoint.
@@ -200,14 +196,7 @@ def _is_names(value: Any) -> bool:
 
 
 def require_features(module: MoleculeModule, path: Path) -> str:
-    """Return the name of the featuriser that turns SMILES into the features that a module was trained on.
-
-    Args:
-        module: the trained module.
-        path: its checkpoint, for the message.
-
-    Returns:
-        The name, with the version where it is not the newest; see :func:`molgcn.data.featurizers.get_featurizer`.
+    """Return the featuriser of a module's SMILES, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
     Raises:
         UserError: If the module was trained on graphs that did not come from SMILES.

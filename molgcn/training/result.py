@@ -107,11 +107,6 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
 
     The job may run in another process or on another machine than the sweep. Where the folder already has a `result.json`, nothing is
     written, and the sweep shows that result.
-
-    Args:
-        folder: the job's folder.
-        overrides: the job's overrides.
-        error: why it failed.
     """
     if (folder / "result.json").exists():
         return

@@ -31,9 +31,6 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     A command line without `resume=` is returned as it is, after a check that its `hydra.run.dir` does not hold a run whose files Hydra
     would replace.
 
-    Args:
-        arguments: the command line's arguments.
-
     Raises:
         UserError: If there is no such run, it has no checkpoint yet, the command line would change what cannot change, or a new run
             would replace another.
@@ -72,14 +69,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def check_new(folder: Path) -> None:
-    """Raise UserError where `folder` holds a run, which a new one would replace.
-
-    Args:
-        folder: the folder of a new run.
-
-    Raises:
-        UserError: If it holds a run.
-    """
+    """Raise UserError where `folder` holds a run, which a new one would replace."""
     if holds_run(folder):
         raise UserError(
             f"{folder} already holds a run. Continue it with {as_typed('resume', folder)}, or choose another folder with hydra.run.dir=."
@@ -115,15 +105,7 @@ def last_run(folders: Sequence[Path]) -> Path:
 
 
 def check_resumable(folder: Path, wanted: str) -> None:
-    """Raise UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint.
-
-    Args:
-        folder: the run's folder.
-        wanted: the value of `resume=`, for messages.
-
-    Raises:
-        UserError: If it does not hold such a run.
-    """
+    """Raise UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
     for name, there in ((_LAST, holds_run(folder)), (_CONFIG, (folder / _CONFIG).is_file())):

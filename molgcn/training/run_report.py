@@ -28,14 +28,7 @@ from molgcn.training.wandb_logger import Wandb
 
 
 def report_training(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
-    """Write the report of a single training with its learning curve, and send the pictures to W&B.
-
-    Args:
-        result: the training's results.
-        models: the trained model.
-        config: the run's configuration.
-        loggers: the run's loggers.
-    """
+    """Write the report of a single training with its learning curve, and send the pictures to W&B."""
     folder, data = result.folder, models.data[0]
     curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
     plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)

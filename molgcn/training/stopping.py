@@ -68,12 +68,7 @@ def stopped_early(trainer: Trainer) -> bool:
 
 
 def stopping_callbacks(config: CallbacksConfig, monitor: Monitor) -> list[Callback]:
-    """Return the callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for.
-
-    Args:
-        config: the options of `callbacks`.
-        monitor: the value that early stopping looks at.
-    """
+    """Return the callbacks that `callbacks.early_stopping_patience`, which looks at the monitor, and `callbacks.stop_below_lr` ask for."""
     callbacks: list[Callback] = []
     if config.early_stopping_patience is not None:
         patience, least = config.early_stopping_patience, config.early_stopping_min_delta

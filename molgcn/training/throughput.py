@@ -20,10 +20,7 @@ class Throughput(Callback):
 
     The values are `train/loss`, `lr`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
     `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (see :func:`peak_memory_mb`) and on a GPU
-    `throughput/kernel_launches` (kernels per step). Loss, rates and times are those since the values were last logged.
-
-    Args:
-        launches: counts the kernels of a step; None leaves their number out.
+    `throughput/kernel_launches` (kernels per step), if `launches` counts them. Loss, rates and times are those since the last values.
 
     Attributes:
         rates: molecules per second of each interval.

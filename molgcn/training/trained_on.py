@@ -22,9 +22,7 @@ def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
 
 
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
-    """Count the molecules of each part that any of the runs in `folders` trained on.
-
-    Molecules count as the same where they are equal to a network.
+    """Count the molecules of each part that any of the runs in `folders` trained on, where equal to a network is the same.
 
     Args:
         folders: the runs' folders.

@@ -63,10 +63,6 @@ class _NoProfiler(PassThroughProfiler):
 def check_validates(config: Config, has_part: bool = True) -> None:
     """Check that no option needs validations where there are none; a data set without a validation part is logged.
 
-    Args:
-        config: the run's configuration.
-        has_part: whether the data set has a validation part.
-
     Raises:
         UserError: If an option needs validations and there are none. The message names the option.
     """
@@ -85,15 +81,9 @@ def check_validates(config: Config, has_part: bool = True) -> None:
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
-    """Return a Trainer that writes to `folder`.
+    """Return a Trainer that writes to `folder`, with `options` from the section `trainer`.
 
     Where `options` do not name `devices`, it has one: Lightning would take all that there are.
-
-    Args:
-        options: the options under `trainer`.
-        callbacks: the Trainer's callbacks.
-        loggers: the Trainer's loggers.
-        folder: the run's folder.
 
     Raises:
         UserError: If Lightning has no such option, refuses its value, or the option has another name here.

@@ -71,13 +71,9 @@ class TrainingLoss:
         self._finite *= 0
 
     def first_not_finite(self, strategy: Any) -> int | None:
-        """Return the number of the first batch whose loss was not finite on some rank; None where there is none.
+        """Return the number, from 0, of the first batch whose loss was not finite on some rank; None where there is none.
 
-        Args:
-            strategy: Lightning's strategy, which combines the ranks. Every rank has to call this.
-
-        Returns:
-            The number, counted from 0 since the sums were set.
+        Every rank has to call this.
         """
         if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
             return None

@@ -35,10 +35,6 @@ def start_from(module: MoleculeModule, path: Path) -> None:
 
     The head's weights are loaded as `ckpt_head` says; auto loads them where they predict the same. A log message says which were loaded.
 
-    Args:
-        module: the untrained module of the new run.
-        path: the checkpoint file.
-
     Raises:
         UserError: If its features, encodings or widths are not the module's.
     """

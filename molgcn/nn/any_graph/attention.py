@@ -72,12 +72,7 @@ class AttentionConv(AnyGraphConv):
     ) -> Tensor:
         """Return the output of the attention, with the heads side by side or averaged, residual and bias.
 
-        Args:
-            x: the layer's input.
-            edge_index: the edges.
-            rows: the rows of sources, targets and edges, and the attention vectors, as :class:`AttentionInputs` takes them.
-            num_targets: number of targets.
-            num_loops: number of self-loops to add.
+        `rows` are those of sources, targets and edges, and the attention vectors, as :class:`AttentionInputs` takes them.
         """
         dropout = float(self.dropout) if self.training else 0.0
         seed = dropout_seed(edge_index.device, dropout) if dropout > 0 else None

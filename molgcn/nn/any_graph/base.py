@@ -53,12 +53,7 @@ class AnyGraphConv(MessagePassing, ABC):
         cls._overridden = own[0] if own else cls._overridden
 
     def why_not(self, *args: Any, **kwargs: Any) -> str | None:
-        """Return why a call with these arguments takes PyG's own path; None where it is accelerated.
-
-        Args:
-            *args: positional arguments of the layer's call.
-            **kwargs: keyword arguments of the layer's call.
-        """
+        """Return why a call with these arguments takes PyG's own path; None where it is accelerated."""
         return self._why_not_layer() or self._why_not_inputs(*args, **kwargs)
 
     def _why_not_layer(self) -> str | None:
@@ -123,13 +118,7 @@ def why_not_graph(x: Any, edge_index: Any) -> str | None:
 
 
 def why_not_rows(name: str, rows: Tensor, device: torch.device) -> str | None:
-    """Return why kernels do not take a dense matrix; None where they do.
-
-    Args:
-        name: the matrix's name in the reason.
-        rows: the matrix.
-        device: the device that it must be on.
-    """
+    """Return why kernels do not take a dense matrix, which must be on a device; None where they do."""
     if rows.dim() != 2 or rows.layout != torch.strided:
         return f"{name} is not a dense matrix"
     if rows.device != device:

@@ -57,11 +57,7 @@ def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int)
 
 
 class AttentionLayer(nn.Module):
-    """Base of both attention layers, which add the maps and vectors that make their scores.
-
-    Args:
-        arguments: arguments of PyG's layer, see :func:`pyg_arguments`.
-    """
+    """Base of both attention layers, which add the maps and vectors that make their scores; see :func:`pyg_arguments`."""
 
     bias: Tensor | None
 

@@ -76,13 +76,7 @@ class GINUpdate(nn.Module):
         nn.init.constant_(self.eps, self.initial_eps)
 
     def update(self, x: Tensor, incoming: Tensor, count: Tensor | None) -> Tensor:
-        """Return the atoms' new states [N, out_channels].
-
-        Args:
-            x: the atoms' states [N, in_channels].
-            incoming: the sum of the messages to each atom [N, in_channels].
-            count: integer [], number of real atoms of a padded batch, or None where all are real.
-        """
+        """Return the atoms' new states [N, out_channels] from the states [N, in_channels] and the sum of the messages to each."""
         return self.nn(incoming + (1 + self.eps) * x, count)
 
 

@@ -19,10 +19,7 @@ class LoopForward(Loop):
     _made_with: list[Any] | None = None
 
     def __call__(self, batch: Any) -> Tensor:
-        """Return the predictions [B, T] for a batch of B molecules.
-
-        Args:
-            batch: a :class:`molgcn.data.GraphBatch` or PyG's `Batch`, on any device.
+        """Return the predictions [B, T] for a :class:`molgcn.data.GraphBatch` or PyG's `Batch` of B molecules, on any device.
 
         Raises:
             UserError: while another CUDA graph is being captured.

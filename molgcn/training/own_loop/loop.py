@@ -23,11 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Puts the batches of a user's loop into slots, and says why calls are not captured, each reason once.
-
-    Args:
-        model: the network.
-        batches: the batches that will come, see :func:`molgcn.capture`.
+    """Puts the batches of a user's loop into slots, and says why calls are not captured, each reason once; see :func:`molgcn.capture`.
 
     Attributes:
         device: the device of the network's weights.
@@ -56,11 +52,7 @@ class Loop:
         )
 
     def begin(self) -> None:
-        """Begin a call: see whether layers were replaced and where the network is now, and wait for an earlier call on another stream.
-
-        Raises:
-            UserError: if a CUDA graph is being captured on the current stream.
-        """
+        """Begin a call: see whether layers were replaced and where the network is now, and wait for an earlier call on another stream."""
         if self._captured is not None and not self._captured.watch.is_still_of(self.model):
             self._captured = None
         self.device = next(iter(self.parameters())).device

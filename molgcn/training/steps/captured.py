@@ -180,9 +180,6 @@ class CapturedForward:
     """Replays a model's evaluation from CUDA graphs, one for each slot.
 
     The first batch of a shape is computed plainly, so that its kernels exist. So it is after a change of more than the weights' values.
-
-    Args:
-        model: the model, in evaluation mode.
     """
 
     def __init__(self, model: MoleculeNet) -> None:

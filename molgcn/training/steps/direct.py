@@ -27,10 +27,6 @@ class DirectStep:
     """Takes training steps by direct calls of the network's forward and backward, with the results of autograd bit for bit.
 
     The first step of a run in which all weights learn is taken plainly, so that the optimiser's state exists.
-
-    Args:
-        module: the module that is trained.
-        optimizer: the PyTorch optimiser, without Lightning's wrapper.
     """
 
     num_kernels: int | None = None

@@ -103,11 +103,7 @@ class Graphs:
 
 
 def refuse_within_capture() -> None:
-    """Check that no CUDA graph is being captured on the current stream.
-
-    Raises:
-        UserError: if one is.
-    """
+    """Raise UserError where a CUDA graph is being captured on the current stream."""
     if torch.cuda.is_current_stream_capturing():
         raise UserError(
             "What molgcn.capture returns replays CUDA graphs of its own and cannot be called while another one is captured. Capture the "

@@ -25,12 +25,7 @@ returns the gradient of the pooled features [B, H], and the sum and number of th
 
 
 class OperatorHead:
-    """Computes a head of linear layers and a :class:`MaskedLoss` by the operator `molgcn::head_loss`.
-
-    Args:
-        module: the module with the head and the loss.
-        gradients: the gradient of each of the model's parameters. Those of the head are written.
-    """
+    """Computes a head of linear layers and a :class:`MaskedLoss` by the operator `molgcn::head_loss`; see :func:`head_of`."""
 
     def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor]) -> None:
         linears = module.model.linears
@@ -51,12 +46,7 @@ class OperatorHead:
 
 
 class AutogradHead:
-    """Computes any head and any loss by PyTorch's autograd, from the pooled features on.
-
-    Args:
-        module: the module with the head and the loss.
-        gradients: the gradient of each of the model's parameters. Those of the head are written.
-    """
+    """Computes any head and any loss by PyTorch's autograd, from the pooled features on; see :func:`head_of`."""
 
     def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor]) -> None:
         self._module = module

@@ -42,13 +42,7 @@ register_module_module_registration_hook(_note)
 
 
 def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
-    """Return the first of these methods that an object overrides, as "Class.method"; None where it has all from its base class.
-
-    Args:
-        one: the object.
-        base: its base class.
-        names: the names of the methods.
-    """
+    """Return the first of these methods that an object overrides, as "Class.method"; None where it has all from its base class."""
     for name in names:
         if name in vars(one) or getattr(type(one), name) is not getattr(base, name):
             return f"{type(one).__name__}.{name}"
@@ -114,11 +108,7 @@ class Watch:
         return self._hooked
 
     def state(self, others: Iterable[Tensor] = ()) -> list[Any]:
-        """Return where weights and statistics lie, what learns, and the options; two are equal where only values have changed.
-
-        Args:
-            others: further tensors, whose addresses count too.
-        """
+        """Return where weights, statistics and `others` lie, what learns, and the options; two are equal where only values have changed."""
         model = self.model
         norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in self._norms]
         options = [getattr(model, name) for name in _OPTIONS], tuple(model.settings.items())
