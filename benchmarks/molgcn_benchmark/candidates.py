@@ -17,7 +17,7 @@ from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 from molgcn.ops.gcn_tile_discard import capturing_both_ways
 from molgcn.ops.gcn_tile_plan import limit_shared_memory
-from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.tasks.losses import MaskedLoss
 
 CANDIDATES = ("fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled")
 CAPTURED = ("fused_captured", "fused_99kb")  # need a GPU

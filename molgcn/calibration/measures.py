@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from molgcn.tasks.mean_variance import normal_nll
+from molgcn.tasks.distributions import normal_nll
 
 _BINS = 10
 

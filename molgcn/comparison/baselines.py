@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +14,6 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import FOREST, MEAN, PRIOR
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
-from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.regression import Regression
 
 
@@ -56,7 +54,7 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
     Returns:
         By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
-    task = _plain(task)
+    task = task.with_parts(_plain)
     measured = _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
     found: dict[str, dict[str, float]] = {}
     for one in task.parts:
@@ -78,7 +76,7 @@ def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: Packed
     Returns:
         By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
-    task = _plain(task)
+    task = task.with_parts(_plain)
     columns = [
         _forest_columns(one, known.smiles or [], targets, asked.smiles or [], seed)
         for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets)
@@ -93,9 +91,7 @@ def _forest_columns(task: Task, smiles: Sequence[str], targets: np.ndarray, aske
 
 
 def _plain(task: Task) -> Task:
-    """Return the task with values or probabilities as its only predictions, without uncertainties."""
-    if isinstance(task, Mixed):
-        return replace(task, members=tuple(_plain(part) for part in task.parts))
+    """Return a part of a task with values or probabilities as its only predictions, without uncertainties."""
     return Regression(task.names, task.units, transforms=task.transforms) if isinstance(task, Regression) else task
 
 

@@ -14,7 +14,7 @@ from molgcn.files.json_file import read_json
 from molgcn.metrics.classes import count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.tasks.base import Task
-from molgcn.tasks.classification import Classification
+from molgcn.tasks.classes import Classification
 
 
 def compare(

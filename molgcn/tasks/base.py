@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from molgcn.data.label_columns import LabelColumns
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.ops.masked_mean import Weighing
-from molgcn.tasks.loss import Loss
+from molgcn.tasks.losses import Loss
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup
@@ -267,6 +267,10 @@ class Task(ABC):
     def parts(self) -> tuple[Task, ...]:
         """The tasks that this one is made of, each with some of its targets; all but a mixed task have themselves only."""
         return (self,)
+
+    def with_parts(self, change: Callable[[Task], Task]) -> Task:
+        """Return the task with each of its parts changed."""
+        return change(self)
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
         """Return each part with its columns of predictions and of targets."""

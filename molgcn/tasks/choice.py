@@ -14,9 +14,8 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.files.mapping_text import typed_mapping
 from molgcn.tasks.base import Task
-from molgcn.tasks.classification import Classification
+from molgcn.tasks.classes import Classification, Multiclass
 from molgcn.tasks.mixed import Mixed
-from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 

@@ -1,4 +1,4 @@
-"""The base class of classification with two classes and with more."""
+"""Classification: a network learns the probability of each class of targets that are 0, 1, 2, ..."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
+from molgcn.nn.output_layers import ClassProbabilities
 from molgcn.tasks.base import Task
-from molgcn.tasks.class_loss import ClassLoss
+from molgcn.tasks.losses import ClassLoss
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup
@@ -79,7 +80,6 @@ class ClassTask(Task):
 
     @property
     def described(self) -> str:
-        """The predicted probabilities, in words."""
         return f"probabilities of {', '.join(self.names)}"
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
@@ -91,7 +91,6 @@ class ClassTask(Task):
         return {"class_frequencies": (len(self.names), self.num_classes)}
 
     def loss(self, config: TrainingConfig, fused: bool) -> ClassLoss:
-        """Return the loss that `training.loss` names, over the labels that are not missing."""
         return ClassLoss(self.settled(config))
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
@@ -100,7 +99,6 @@ class ClassTask(Task):
         return *(values.to(dtype) for values in (labels.targets, *statistics)), *self.weighing(labels, dtype)
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs [B, O] into probabilities, float64 [B, P]."""
         return self.output_layer()(outputs.double())
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
@@ -112,7 +110,6 @@ class ClassTask(Task):
         return (actual - expected).abs()
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the number of significant digits that float32 has, for each column."""
         return [_DIGITS] * self.num_outputs
 
     def values(
@@ -149,3 +146,73 @@ class ClassTask(Task):
         from molgcn.report.classes import class_group
 
         return [class_group(subject, self.by_target(subject.predictions), self.class_titles)]
+
+
+@dataclass(frozen=True)
+class Classification(ClassTask):
+    """Predict for each of T targets, which are 0 or 1, the probability of class 1, from one output."""
+
+    num_classes: int = 2
+    name = "classification"
+    losses = ("bce", "focal")
+
+    @property
+    def advice(self) -> str:
+        return (
+            "Expected 0, 1 or an empty cell. Correct it, use task=multiclass for classes 0, 1, 2, ... or task=regression for numbers; "
+            "dataset.duplicates=mean and median average the labels of copies, first does not."
+        )
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The header of each target's column, "<target> probability", followed by the name of class 1 where it has one."""
+        return [[f"{label} probability {self.class_name(place, 1) or ''}".rstrip()] for place, label in enumerate(self.labels)]
+
+    def output_layer(self, *statistics: Tensor) -> nn.Module:
+        return nn.Sigmoid()
+
+    def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
+        """Return each target's probabilities [M] of class 1."""
+        return list(predictions.T)
+
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the probabilities of class 1, [M, T], among those of both classes, [M, T, 2]."""
+        return probabilities[..., 1]
+
+
+@dataclass(frozen=True)
+class Multiclass(ClassTask):
+    """Predict for each of T targets the probabilities of C classes, from C outputs.
+
+    All targets have the same C, which is the number of classes of the target with most.
+    """
+
+    name = "multiclass"
+    losses = ("ce", "focal")
+
+    @property
+    def advice(self) -> str:
+        return (
+            f"Expected a whole number from 0 to {self.num_classes - 1} or an empty cell. Number the classes from 0, or use "
+            "task=regression for numbers."
+        )
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.names) * self.num_classes
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The headers of each target's columns, "<target> probability <class>"."""
+        return [[f"{label} probability {one}" for one in titles] for label, titles in zip(self.labels, self.class_titles, strict=True)]
+
+    def output_layer(self, *statistics: Tensor) -> nn.Module:
+        return ClassProbabilities(self.num_classes)
+
+    def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
+        """Return each target's probabilities [M, C]."""
+        return np.split(predictions, len(self.names), axis=1)
+
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Flatten probabilities [M, T, C] into predictions [M, T * C], target by target."""
+        return probabilities.reshape(len(probabilities), -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from molgcn.data.label_columns import labels_of
 from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
 from molgcn.tasks.base import Task
-from molgcn.tasks.mixed_loss import MixedLoss
+from molgcn.tasks.losses import MixedLoss
 
 if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup
@@ -42,8 +42,10 @@ class Mixed(Task):
 
     @property
     def parts(self) -> tuple[Task, ...]:
-        """The tasks that this one is made of."""
         return self.members
+
+    def with_parts(self, change: Callable[[Task], Task]) -> Task:
+        return replace(self, members=tuple(map(change, self.members)))
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training after a check; `loss=auto` stays, since each part has a loss of its own.
@@ -71,8 +73,7 @@ class Mixed(Task):
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
         """Compute each part's statistics; the names of their buffers start with the name of the part."""
-        found = [part.statistics_of(targets[:, places]) for part, places in zip(self.parts, self.target_places, strict=True)]
-        return self._by_part(found)
+        return self._by_part([part.statistics_of(targets[:, places]) for part, places in zip(self.parts, self.target_places, strict=True)])
 
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
         return self._by_part([part.statistics_shapes() for part in self.parts])
@@ -90,11 +91,9 @@ class Mixed(Task):
         )
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs [B, O] into predictions, float64 [B, P], in the targets' order."""
         return self._in_order([part.decode for part in self.parts], outputs, statistics)
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Return what the contributions of atoms add up to for each part, in the targets' order; see :meth:`Task.explained`."""
         return self._in_order([part.explained for part in self.parts], outputs, statistics)
 
     def _in_order(self, ways: Sequence[Callable[..., Tensor]], outputs: Tensor, statistics: Sequence[Tensor]) -> Tensor:
@@ -160,11 +159,9 @@ class Mixed(Task):
         return found
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return each part's best prediction from the statistics alone, in the targets' order."""
         return self.together([part.guess(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)])
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
-        """Join the predictions of each part into predictions [M, P], in the targets' order."""
         return np.concatenate(predictions, axis=1)[:, self._order]
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
@@ -187,16 +184,13 @@ class Mixed(Task):
 
     @property
     def num_outputs(self) -> int:
-        """The number of a network's outputs, O, those of all parts."""
         return sum(part.num_outputs for part in self.parts)
 
     @property
     def described(self) -> str:
-        """The predicted quantities of all parts, in words."""
         return ", ".join(part.described for part in self.parts)
 
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
-        """Return the names under which metrics are logged; see :meth:`Task.keys`."""
         return [key for one in self.parts for key in one.keys(part, wanted)]
 
     @cached_property
@@ -220,8 +214,8 @@ class Mixed(Task):
 
     def _statistics(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """Divide statistics among the parts."""
-        ends = list(accumulate(len(part.statistics_shapes()) for part in self.parts))
-        return [statistics[end - len(part.statistics_shapes()) : end] for part, end in zip(self.parts, ends, strict=True)]
+        rest = iter(statistics)
+        return [list(islice(rest, len(part.statistics_shapes()))) for part in self.parts]
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
         """Return each part with its columns of predictions and of targets."""

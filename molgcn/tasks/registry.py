@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from molgcn.config.run import Config
@@ -11,12 +12,9 @@ from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, shown
 from molgcn.tasks.base import Task
-from molgcn.tasks.classification import Classification
-from molgcn.tasks.evidential import Evidential
-from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.classes import Classification, Multiclass
+from molgcn.tasks.distributions import Evidential, MeanVariance, Quantile
 from molgcn.tasks.mixed import Mixed
-from molgcn.tasks.multiclass import Multiclass
-from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression
 
@@ -57,14 +55,12 @@ def learned_with(task: Task, options: TrainingConfig) -> Task:
     Raises:
         UserError: If the loss predicts standard deviations of transformed targets, or a weight is given for an unknown target.
     """
-    task, kind = _weighed(task, options.task_weights or {}), UNCERTAIN.get(options.loss)
-    return task if kind is None else _uncertain(task, kind, options)
+    return _weighed(task, options.task_weights or {}).with_parts(partial(_uncertain, options=options))
 
 
-def _uncertain(task: Task, kind: type[UncertainRegression], options: TrainingConfig) -> Task:
-    if isinstance(task, Mixed):
-        return replace(task, members=tuple(_uncertain(part, kind, options) for part in task.members))
-    if not isinstance(task, Regression):
+def _uncertain(task: Task, options: TrainingConfig) -> Task:
+    kind = UNCERTAIN.get(options.loss)
+    if kind is None or not isinstance(task, Regression):
         return task
     if task.transforms.change and kind.num_values < len(kind.endings):  # quantiles of transformed values transform back exactly
         raise UserError(
@@ -84,13 +80,7 @@ def _weighed(task: Task, weights: Mapping[str, float]) -> Task:
     mean = sum(weights.get(name, 1.0) for name in task.names) / len(task.names)
     if mean == 0:
         raise UserError("training.task_weights gives every target the weight 0. Give one of them more.")
-    if isinstance(task, Mixed):
-        return replace(task, members=tuple(_with_weights(part, weights, mean) for part in task.members))
-    return _with_weights(task, weights, mean)
-
-
-def _with_weights(task: Task, weights: Mapping[str, float], mean: float) -> Task:
-    return replace(task, target_weights=tuple(weights.get(name, 1.0) / mean for name in task.names))
+    return task.with_parts(lambda part: replace(part, target_weights=tuple(weights.get(name, 1.0) / mean for name in part.names)))
 
 
 def task_of(config: Config) -> Task:

@@ -19,8 +19,7 @@ from molgcn.errors import UserError, shown
 from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Task
-from molgcn.tasks.loss import Loss
-from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.tasks.losses import Loss, MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ class Regression(Task):
         return shapes | ({"target_curves": self.transforms.shape()} if self.transforms.fits else {})
 
     def loss(self, config: TrainingConfig, fused: bool) -> Loss:
-        """Return the loss that `training.loss` names, over the targets that are not missing."""
         return MaskedLoss(self.settled(config), fused)
 
     def loss_label(self, config: TrainingConfig) -> str:
@@ -135,7 +133,6 @@ class Regression(Task):
         return self.decode(torch.zeros(1, len(self.names), device=statistics[0].device), *statistics).double().cpu().numpy()
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Return the predictions, in the targets' units."""
         return self.decode(outputs, *statistics)
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:

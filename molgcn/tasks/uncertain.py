@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from molgcn.config.training import TrainingConfig
 from molgcn.metrics.regression import Values, as_float64
 from molgcn.nn.output_layers import TargetColumns
-from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
-from molgcn.ops.precision import without_bfloat16
+from molgcn.tasks.losses import TermsLoss
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.transforms import Transforms
 
@@ -62,7 +61,6 @@ class UncertainRegression(Regression):
         """
 
     def loss(self, config: TrainingConfig, fused: bool) -> TermsLoss:
-        """Return the loss that `training.loss` names, of the K outputs of each target."""
         return TermsLoss(self, self.settled(config))
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
@@ -70,15 +68,12 @@ class UncertainRegression(Regression):
         return nn.Sequential(TargetColumns(self.standardised, len(self.names)), super().output_layer(*self._of_columns(*statistics)))
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs [B, O] into values and standard deviations in the targets' units, float64 [B, P]."""
         return self.output_layer(*statistics)(outputs.double())
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return the scaled differences of predictions from expected ones; see :meth:`Regression.differences`."""
         return super().differences(actual, expected, *self._of_columns(*statistics))
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the number of significant digits in which each column of predictions is written."""
         return super().digits(*self._of_columns(*statistics))
 
     def _of_columns(self, *statistics: Tensor) -> tuple[Tensor, ...]:
@@ -94,7 +89,6 @@ class UncertainRegression(Regression):
 
     @property
     def num_outputs(self) -> int:
-        """The number of a network's outputs, O = T * K."""
         return len(self.names) * self.outputs_per_target
 
     @property
@@ -104,7 +98,6 @@ class UncertainRegression(Regression):
 
     @property
     def holds_values(self) -> list[bool]:
-        """Whether each column of predictions holds values, and not standard deviations."""
         return [place < self.num_values for _ in self.names for place in range(len(self.endings))]
 
     def points(self, predictions: Any) -> Any:
@@ -141,40 +134,3 @@ class UncertainRegression(Regression):
 def positive(outputs: Tensor) -> Tensor:
     """Turn outputs into positive parameters, softplus(outputs) + 1e-6."""
     return F.softplus(outputs) + _LEAST
-
-
-class TermsLoss:
-    """Computes the loss of outputs over the targets that are not missing, by PyTorch's operators.
-
-    Args:
-        task: computes the terms of the loss.
-        config: names the loss and its options.
-    """
-
-    def __init__(self, task: UncertainRegression, config: TrainingConfig) -> None:
-        self.options = (config.loss, config.evidential_regularization, config.quantile_alpha)
-        self.task = task
-        self.config = config
-
-    def __call__(
-        self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the sum and number of its terms, float64 [2].
-
-        Args:
-            outputs: [B, T * K], the outputs of a network.
-            target: [B, T], targets before they are standardised, NaN where missing.
-            mean: [T], the mean by which each target is standardised.
-            std: [T], the standard deviation by which each target is standardised.
-            weighing: the targets' weights and bounds, or None where all weigh the same and none is a bound.
-        """
-        known = ~target.isnan()
-        standardised = torch.where(known, (target - mean) / std, 0.0)
-        outputs = without_bfloat16(outputs).unflatten(1, (target.shape[1], -1))
-        values = self.task.standardised(outputs)[..., 0]
-        terms = within_bounds(self.task.terms(outputs, standardised, self.config), values, standardised, weighing)
-        return masked_mean(terms, known, weighing)
-
-    def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
-        """Return the loss of a model's outputs for a batch; see :meth:`__call__`."""
-        return self(model(batch), *taken)

@@ -13,7 +13,7 @@ from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.curves import Platt, ZScaling
 from molgcn.calibration.measures import deviation_metrics
 from molgcn.metrics.classes import class_metrics
-from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.distributions import MeanVariance
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 

@@ -11,8 +11,7 @@ from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.methods import chosen_methods, suits
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.data.target_config import TargetConfig
-from molgcn.tasks.mean_variance import MeanVariance
-from molgcn.tasks.quantile import Quantile
+from molgcn.tasks.distributions import MeanVariance, Quantile
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 

@@ -7,7 +7,7 @@ from molgcn.calibration.columns import calibrated_columns
 from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.curves import Platt, ZScaling
 from molgcn.data.target_config import TargetConfig
-from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.distributions import MeanVariance
 from molgcn.tasks.registry import build_task
 
 

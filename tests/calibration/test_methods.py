@@ -5,7 +5,7 @@ import pytest
 
 from molgcn.calibration.methods import check_labels, chosen_methods
 from molgcn.errors import UserError
-from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.distributions import MeanVariance
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 

@@ -7,7 +7,7 @@ from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.curves import ZScaling
 from molgcn.calibration.section import uncertainty_of
-from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.distributions import MeanVariance
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 

@@ -9,7 +9,7 @@ import numpy as np
 from molgcn.comparison.means import means, means_of_parts
 from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
-from molgcn.tasks.classification import Classification
+from molgcn.tasks.classes import Classification
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.regression import Regression
 

@@ -10,7 +10,7 @@ from studies import study_in, table
 from molgcn.errors import UserError
 from molgcn.search.pruning import Pruning
 from molgcn.search.search import SearchConfig, search
-from molgcn.tasks.classification import Classification
+from molgcn.tasks.classes import Classification
 from molgcn.tasks.regression import Regression
 from molgcn.training.monitor import Monitor
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from molgcn.errors import UserError
-from molgcn.tasks.classification import Classification
+from molgcn.tasks.classes import Classification
 from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.monitor import Monitor

@@ -10,7 +10,7 @@ from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
 from molgcn.metrics import errors_of
 from molgcn.nn import GCN
-from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.tasks.losses import MaskedLoss
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.head_loss import empty_outputs
 from molgcn.ops.head_loss_cpu import BoundHead
-from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.tasks.losses import MaskedLoss
 
 if TYPE_CHECKING:
     from molgcn.training.module import MoleculeModule
