@@ -1,21 +1,25 @@
-"""Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010) and the Tanimoto distances between them."""
+"""Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010), their Tanimoto distances, and Bemis-Murcko scaffolds."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
+from molgcn.data.plain_molecule import without_labels
 from molgcn.data.segments import pointers
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RADIUS, BITS = 2, 2048
 _ROWS_AT_ONCE = 512
@@ -34,24 +38,47 @@ def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -
     """
     from scipy.sparse import csr_matrix
 
-    bits = [one for chunk in map_chunks(_bits, smiles, num_workers=num_workers, description="fingerprints") for one in chunk]
+    bits = _of_each(_bits, smiles, num_workers, "fingerprints")
     starts = pointers(np.array([len(one) for one in bits]))
     return csr_matrix((np.ones(starts[-1]), np.concatenate(bits), starts), shape=(len(bits), BITS))
 
 
-def _bits(smiles: Sequence[str]) -> list[np.ndarray]:
-    from rdkit import rdBase
-
-    with rdBase.BlockLogs():
-        return [_bits_of(text) for text in smiles]
-
-
-def _bits_of(smiles: str) -> np.ndarray:
+def _bits(smiles: str) -> np.ndarray:
     try:
         mol = whole_molecule(smiles)
     except InvalidMoleculeError:
         return np.empty(0, np.int32)
     return np.array(morgan_generator().GetFingerprint(mol).GetOnBits(), np.int32)
+
+
+def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
+    """Return the SMILES of each molecule's scaffold, its rings and the chains between them, "" for a molecule without rings.
+
+    Source: Bemis and Murcko, J. Med. Chem. 39, 2887, 1996.
+    """
+    return _of_each(_scaffold, smiles, num_workers, "scaffolds")
+
+
+def _scaffold(smiles: str) -> str:
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    try:
+        return str(MurckoScaffoldSmiles(mol=whole_molecule(smiles)))
+    except InvalidMoleculeError:  # a molecule whose valences RDKit refuses, as an SDF may have, is its own scaffold
+        return without_labels(smiles)
+
+
+def _of_each(function: Callable[[str], T], smiles: Sequence[str], num_workers: int | None, description: str) -> list[T]:
+    """Return what a function returns for each SMILES, computed in worker processes."""
+    chunks = map_chunks(partial(_of_chunk, function), smiles, num_workers=num_workers, description=description)
+    return list(chain.from_iterable(chunks))
+
+
+def _of_chunk(function: Callable[[str], T], smiles: Sequence[str]) -> list[T]:
+    from rdkit import rdBase
+
+    with rdBase.BlockLogs():
+        return [function(text) for text in smiles]
 
 
 @cache

@@ -31,11 +31,10 @@ from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.sources import open_source
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.splits.calibration import cut_calibration
 from molgcn.data.splits.draw import make_split
+from molgcn.data.splits.drawn import cut_calibration
+from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, PARTS, Split
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets

@@ -12,9 +12,8 @@ import numpy as np
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split
 from molgcn.errors import UserError
 from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.files.json_file import read_json

@@ -16,9 +16,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import load_molecules_once
 from molgcn.data.load import LoadedDataset
+from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import IN_WORDS
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split
 from molgcn.files.yaml_file import read_yaml
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.summary import Summary

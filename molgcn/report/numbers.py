@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from molgcn.data.featurizers import get_featurizer
-from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.data.fingerprints import murcko_scaffolds
 from molgcn.metrics import metric_title
 from molgcn.metrics.regression import METRICS
 from molgcn.report import charts

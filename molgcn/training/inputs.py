@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
-from molgcn.data.splits.saved import save_split
+from molgcn.data.splits.given import save_split
 from molgcn.files.json_file import write_json
 from molgcn.training.provenance import provenance
 from molgcn.training.resume import config_text, write_config

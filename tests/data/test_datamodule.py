@@ -13,7 +13,7 @@ from graphs import assert_tiles
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.datamodule import MoleculeDataModule, load_once
 from molgcn.data.layout import BatchLayout
-from molgcn.data.splits.saved import save_split
+from molgcn.data.splits.given import save_split
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):

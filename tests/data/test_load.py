@@ -12,8 +12,8 @@ from molgcn.data.load import load_dataset, write_skipped
 from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.csv import open_csv
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.saved import save_split
+from molgcn.data.splits.drawn import random_split
+from molgcn.data.splits.given import save_split
 from molgcn.errors import UserError
 
 SMILES = ["C", "CC", "CCO", "CCN", "c1ccccc1", "C1CC1", "CC(=O)O", "O", "C" * 200, "CCO", "N", "CO"]

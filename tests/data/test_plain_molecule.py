@@ -11,12 +11,11 @@ from molgcn.data import GraphBatch
 from molgcn.data.descriptors.generators import GENERATORS, calculator
 from molgcn.data.featurize import featurize_chunk
 from molgcn.data.featurizers import FEATURIZERS
-from molgcn.data.fingerprints import morgan_fingerprints
+from molgcn.data.fingerprints import morgan_fingerprints, murcko_scaffolds
 from molgcn.data.identity import with_hashes
 from molgcn.data.molecules import smiles_reader, whole_molecule
 from molgcn.data.plain_molecule import count_hydrogens, drop_brackets, plain_molecule, without_labels
-from molgcn.data.scaffolds import murcko_scaffolds
-from molgcn.data.splits.scaffold import scaffold_groups
+from molgcn.data.splits.groups import scaffold_groups
 from molgcn.domain.distance import distance_to_all
 from molgcn.domain.index import DomainIndex
 

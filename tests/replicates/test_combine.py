@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from molgcn.data.splits.saved import save_split
+from molgcn.data.splits.given import save_split
 from molgcn.replicates.combine import report_overlap
 
 

@@ -8,22 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from molgcn.data.config import FOLDS, DatasetConfig
+from molgcn.data.identity import first_copies
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sources.base import Source
-from molgcn.data.splits.column import column_split
-from molgcn.data.splits.column_times import column_times, report_times
-from molgcn.data.splits.config_groups import KINDS, column_cells, groups_of, whole_column
-from molgcn.data.splits.files import split_files
-from molgcn.data.splits.folds import fold_split
-from molgcn.data.splits.kennard_stone import kennard_stone_ranks
-from molgcn.data.splits.ordered import ordered_split
-from molgcn.data.splits.parts import Split
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split
-from molgcn.data.splits.scaffold import scaffold_split
-from molgcn.data.splits.sizes import split_sizes
-from molgcn.data.splits.stratified import strata_of, stratified_split
+from molgcn.data.splits.drawn import random_split, scaffold_split
+from molgcn.data.splits.given import column_split, load_split, rows_to_split
+from molgcn.data.splits.groups import butina_groups, column_groups, join_groups, kmeans_groups, scaffold_groups
+from molgcn.data.splits.ordered import column_times, kennard_stone_ranks, ordered_split, report_times
+from molgcn.data.splits.parts import PARTS, Split, are_fractions, split_sizes
+from molgcn.data.splits.stratified import fold_split, strata_of, stratified_split
 from molgcn.errors import UserError, listed, nearest
 
 
@@ -46,20 +39,20 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
         return rows_to_split(load_split(config.split_file), molecules, config.split_file, source.title)
     if config.split == "column":
-        return column_split(whole_column(source, config), str(config.split_column), molecules.rows)
+        return column_split(_whole_column(source, config), str(config.split_column), molecules.rows)
     if config.split == "benchmark":
         if source.benchmark is None:
             raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
         return rows_to_split(source.benchmark(), molecules, f"{source.title}'s benchmark", source.title)
     if config.split == "cv":
-        return draw_fold(molecules, source, config)
+        return _draw_fold(molecules, source, config)
     if molecules.files:
-        return split_files(molecules, config, lambda own, fractions: draw_split(own, source, config, fractions))
+        return _split_files(molecules, source, config)
     return draw_split(molecules, source, config, config.split_fractions)
 
 
 def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig, fractions: Sequence[float]) -> Split:
-    """Draw a split by `fractions`, see :func:`make_split` and :func:`~molgcn.data.splits.sizes.split_sizes`."""
+    """Draw a split by `fractions`, see :func:`make_split` and :func:`~molgcn.data.splits.parts.split_sizes`."""
     groups, seed = groups_of(molecules, source, config), config.split_seed + (config.repeat or 0)
     if config.split == "scaffold":
         assert groups is not None
@@ -67,7 +60,7 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
     if config.split == "stratified":
         return stratified_split(strata_of(molecules.targets[:, _target(molecules, config)]), fractions, seed, groups)
     if config.split == "time":
-        cells, column = column_cells(molecules, source, config), str(config.split_column)
+        cells, column = _column_cells(molecules, source, config), str(config.split_column)
         times = column_times(cells, column, molecules.rows)
         split = ordered_split(times, fractions, groups, newest=True, kind="times")
         report_times(split, times, cells, column)
@@ -79,17 +72,8 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
     return random_split(len(molecules), fractions, seed, groups, KINDS.get(config.split, "groups of copies"))
 
 
-def draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    """Make the split of cross-validation that holds out `dataset.fold`, see :func:`make_split`.
-
-    Args:
-        molecules: the set.
-        source: where its molecules come from.
-        config: names the fold, the folds and how to draw them.
-
-    Raises:
-        UserError: if no fold is named, or the set cannot be split so.
-    """
+def _draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
+    """Make the split of cross-validation that holds out `dataset.fold`."""
     if config.fold is None:
         raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
     count, by = len(molecules), replace(config, split=config.cv_by)
@@ -109,3 +93,68 @@ def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
     if name not in names:
         raise UserError(f"dataset.split_column={name} is not a target, by which split=stratified could stratify.{nearest(name, names)}")
     return names.index(name)
+
+
+KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # names of the groups in messages
+
+
+def groups_of(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> np.ndarray | None:
+    """Return the group of each molecule, int64 [M], equal for molecules that stay in one part, or None where no molecules do.
+
+    Groups are the copies of a molecule (`dataset.group_duplicates`), or the scaffolds, clusters or groups of `dataset.split`, which are
+    joined where they share a copy.
+
+    Args:
+        molecules: M molecules with SMILES and hashes.
+        source: the source of the molecules.
+        config: configuration of the data set and its split.
+
+    Raises:
+        UserError: when a column is missing, or there are too many molecules for the clustering.
+    """
+    assert molecules.hashes is not None and molecules.smiles is not None
+    copies = first_copies(molecules.hashes) if config.group_duplicates else None
+    if config.split == "scaffold":
+        labels = scaffold_groups(molecules.smiles, config.num_workers)
+    elif config.split == "butina":
+        labels = butina_groups(molecules.smiles, config.split_cutoff, config.num_workers)
+    elif config.split == "kmeans":
+        labels = kmeans_groups(molecules.smiles, config.split_clusters, config.split_seed, config.num_workers)
+    elif config.split == "group":
+        labels = column_groups(_column_cells(molecules, source, config), str(config.split_column))
+    else:
+        return copies
+    return join_groups(labels, copies)
+
+
+def _column_cells(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> list[str]:
+    """Return the text of `dataset.split_column` for each molecule."""
+    cells = _whole_column(source, config)
+    return [cells[row] for row in molecules.rows.tolist()]
+
+
+def _whole_column(source: Source, config: DatasetConfig) -> Sequence[str]:
+    """Return the text of `dataset.split_column` for each row of the source."""
+    if source.column is None or config.split_column is None:
+        missing = f"{source.title} has no columns" if source.column is None else "dataset.split_column is not set"
+        raise UserError(f"split={config.split} needs a CSV file and dataset.split_column=<column>, but {missing}.")
+    return source.column(config.split_column)
+
+
+def _split_files(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
+    """Split a set by the files `dataset.path`, `val_path` and `test_path`. A part without a file is drawn from `path`."""
+    parts = list(config.files)
+    number = np.searchsorted([start for _, start in molecules.files], molecules.rows, side="right") - 1
+    split = dict.fromkeys(PARTS, np.array([], np.int64)) | {part: np.flatnonzero(number == place) for place, part in enumerate(parts)}
+    for (name, _), part in zip(molecules.files, parts, strict=True):
+        if len(split[part]) == 0:
+            raise UserError(f"No molecule of {name}, the file of the part {part}, is in the set. Correct its rows, or use a larger subset.")
+    wanted = config.split_fractions
+    fractions = [0.0 if part in parts[1:] else number for part, number in zip(PARTS, wanted, strict=True)]
+    if are_fractions(wanted) and any(fractions):
+        fractions = [number / sum(fractions) for number in fractions]
+    own = split["train"]
+    if any(fractions[1:]):
+        drawn = draw_split(molecules[own], source, config, fractions)
+        split |= {part: own[drawn[part]] for part in PARTS if part not in parts[1:]}
+    return split

@@ -1,10 +1,113 @@
-"""Joins groups of molecules that stay in one part, and places each group in a part."""
+"""Groups of molecules that stay in one part of a split: scaffolds, clusters of fingerprints, and equal cells of a column."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
+
+from molgcn.data.fingerprints import check_pairs, morgan_fingerprints, murcko_scaffolds, tanimoto_distances
+from molgcn.data.tables import is_missing
+from molgcn.errors import UserError, shown
+
+log = logging.getLogger(__name__)
+
+_MOST_CLUSTERS = 200  # of k-means, chosen by default, since more take long for large sets
+_SECONDS = 4e-6  # of k-means for each pair of a molecule and a cluster, in all iterations
+
+
+def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
+    """Return the number of each molecule's scaffold, int64 [M], in alphabetical order of the scaffolds' SMILES.
+
+    Args:
+        smiles: M SMILES. Molecules without rings share the empty scaffold.
+        num_workers: worker processes for the scaffolds.
+    """
+    return np.unique(np.array(murcko_scaffolds(smiles, num_workers), object), return_inverse=True)[1]
+
+
+def butina_groups(smiles: Sequence[str], cutoff: float, num_workers: int | None = None) -> np.ndarray:
+    """Return the number of each molecule's cluster, int64 [M], by RDKit's Butina clustering of Morgan fingerprints.
+
+    Source: Butina, J. Chem. Inf. Comput. Sci. 39, 747, 1999.
+
+    Args:
+        smiles: M SMILES.
+        cutoff: largest Tanimoto distance of a molecule from the centre of its cluster.
+        num_workers: worker processes for the fingerprints.
+
+    Raises:
+        UserError: when a matrix of all pairs, of one byte each, does not fit into memory.
+    """
+    from rdkit.ML.Cluster.Butina import ClusterData
+
+    count = len(smiles)
+    check_pairs(count, 1, "butina")
+    far = np.empty((count, count), bool)
+    for rows, distances in tanimoto_distances(morgan_fingerprints(smiles, num_workers)):
+        far[rows] = distances > cutoff
+    groups = np.empty(count, np.int64)
+    for number, members in enumerate(ClusterData(far, count, 0, isDistData=True)):  # threshold 0: near is not far
+        groups[list(members)] = number
+    return groups
+
+
+def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, num_workers: int | None = None) -> np.ndarray:
+    """Return the number of each molecule's cluster, int64 [M], by scikit-learn's k-means of Morgan fingerprints.
+
+    The fingerprints are a sparse matrix whose sums are whole numbers and are computed in order, so that neither threads nor BLAS change
+    the clusters.
+
+    Args:
+        smiles: M SMILES.
+        num_clusters: number of clusters. None takes a tenth of the molecules, at least 3 and at most 200.
+        seed: seed of the first centres.
+        num_workers: worker processes for the fingerprints.
+
+    Raises:
+        UserError: when there are more clusters than molecules.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    chosen = num_clusters or min(max(len(smiles) // 10, 3), _MOST_CLUSTERS, len(smiles))
+    if chosen > len(smiles):
+        raise UserError(f"dataset.split_clusters={chosen} are more than the {len(smiles):,} molecules. Use fewer.")
+    minutes = len(smiles) * chosen * _SECONDS / 60
+    if minutes > 1:
+        log.warning(
+            "dataset.split=kmeans makes %d clusters of %s molecules, which takes about %.0f minutes. Fewer with dataset.split_clusters= "
+            "take less",
+            *(chosen, f"{len(smiles):,}", minutes),
+        )
+    fingerprints = morgan_fingerprints(smiles, num_workers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # raised for fewer distinct molecules than clusters
+        labels: np.ndarray = KMeans(chosen, n_init=1, random_state=seed % 2**32).fit_predict(fingerprints)
+    return labels.astype(np.int64)
+
+
+def column_groups(cells: Sequence[str], column: str) -> np.ndarray:
+    """Return the group of each molecule by its cell, int64 [M]. Blanks around a text do not count.
+
+    A molecule whose cell is empty is a group of its own, and a warning says how many there are.
+
+    Args:
+        cells: the text of each molecule's cell.
+        column: name of the column, for the message.
+    """
+    number: dict[str, int] = {}
+    missing = [is_missing(cell, of_numbers=False) for cell in cells]
+    keys = (f" {place}" if alone else cell.strip() for place, (cell, alone) in enumerate(zip(cells, missing, strict=True)))
+    groups = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+    if any(missing):
+        log.warning(
+            "Column '%s' is empty for %s of %s molecules, each of which is a group of its own",
+            *(shown(column), f"{sum(missing):,}", f"{len(cells):,}"),
+        )
+    return groups
 
 
 def join_groups(labels: np.ndarray, copies: np.ndarray | None) -> np.ndarray:
@@ -27,58 +130,3 @@ def join_groups(labels: np.ndarray, copies: np.ndarray | None) -> np.ndarray:
     links = coo_array((np.ones(len(group), bool), (group, copy + len(names))), shape=(len(names) + len(values),) * 2)
     component = connected_components(links, directed=False)[1][: len(names)]
     return names[np.unique(component, return_index=True)[1][component]][group]
-
-
-def place_groups(
-    counts: Sequence[int], sizes: Sequence[int], num_molecules: int, num_large: int | None = None, otherwise: int | None = None
-) -> list[int]:
-    """Place each group, in turn, in the first part that has room for it.
-
-    If the large groups leave fewer molecules than the parts have room for, as a huge group does, the room of all parts is reduced in
-    proportion. If the sizes sum to `num_molecules`, every group is placed and no part stays empty while another one has two groups.
-    Otherwise groups that do not fit are left out.
-
-    Args:
-        counts: number of molecules of each group, large groups first.
-        sizes: number of molecules of each part, 0 for a part that is not wanted.
-        num_molecules: number of all molecules.
-        num_large: number of large groups. None does not reduce the room of parts.
-        otherwise: the part for groups that do not fit. None takes the part with the most room.
-
-    Returns:
-        The number of the part of each group, -1 for a group that is left out.
-    """
-    wanted = [part for part, size in enumerate(sizes) if size]
-    everything = sum(sizes) == num_molecules
-    room, placed = list(sizes), list[int]()
-    for place, count in enumerate(counts):
-        if place == num_large:
-            room = _shared_out(room, sum(counts[place:]))
-        part = next((part for part in wanted if count <= room[part]), -1)
-        if part < 0 and everything:
-            part = max(wanted, key=room.__getitem__) if otherwise is None else otherwise
-        if part >= 0:
-            room[part] -= count
-        placed.append(part)
-    if everything:
-        _fill_empty(placed, counts, wanted)
-    return placed
-
-
-def _shared_out(room: list[int], left: int) -> list[int]:
-    """Return the room of each part for `left` molecules, reduced in proportion if there is room for more than these."""
-    free = np.maximum(room, 0)
-    if free.sum() <= left:
-        return room
-    shares, rest = np.divmod(free * left, free.sum())
-    shares[np.argsort(-rest, kind="stable")[: left - shares.sum()]] += 1
-    return [int(share) for share in shares]
-
-
-def _fill_empty(placed: list[int], counts: Sequence[int], wanted: Sequence[int]) -> None:
-    """Give a part without groups the smallest group of the part that has the most groups, if that part has at least two."""
-    for empty in wanted:
-        if empty not in placed:
-            donor = max(wanted, key=placed.count)
-            if placed.count(donor) > 1:
-                placed[min((group for group, part in enumerate(placed) if part == donor), key=counts.__getitem__)] = empty

@@ -1,14 +1,15 @@
-"""A split that cuts an ordered list of molecules."""
+"""Splits that cut an ordered list of molecules, and the orders: times in a column, or that of Kennard and Stone."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 
-from molgcn.data.splits.parts import Split, as_split, refuse_empty
-from molgcn.data.splits.sizes import split_sizes
-from molgcn.errors import counted
+from molgcn.data.fingerprints import check_pairs, morgan_fingerprints, tanimoto_distances
+from molgcn.data.splits.parts import IN_WORDS, Split, as_split, split_sizes
+from molgcn.errors import UserError, counted, shown
 
 
 def ordered_split(
@@ -25,7 +26,7 @@ def ordered_split(
 
     Args:
         ranks: [M], values by which molecules are ordered.
-        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.sizes.split_sizes`.
+        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.parts.split_sizes`.
         groups: int [M], equal for molecules that stay in one part. They all have the lowest rank among them. None does not keep molecules
             of different ranks together.
         newest: whether the first molecules, and not the last ones, are left out when sizes leave some unused.
@@ -35,7 +36,7 @@ def ordered_split(
         Sorted int64 positions for "train", "val" and "test".
 
     Raises:
-        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.sizes.split_sizes`), or a part stays empty.
+        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.parts.split_sizes`), or a part stays empty.
     """
     sizes = split_sizes(len(ranks), fractions)
     _, rank = np.unique(ranks, return_inverse=True)
@@ -45,23 +46,15 @@ def ordered_split(
         np.minimum.at(lowest, group, rank)
         rank = lowest[group]
     _, block, counts = np.unique(rank, return_inverse=True, return_counts=True)
-    split = as_split(_place_blocks(counts, sizes, newest)[block])
     why = (
         f"{len(ranks):,} molecules are {counted(len(counts), 'group')} of equal {kind} that stay together, the largest of {counts.max():,}"
         ". Use other dataset.split_fractions, perhaps 0 for validation or test"
     )
-    refuse_empty(split, sizes, why)
-    return split
+    return as_split(_place_blocks(counts, sizes, newest)[block], sizes, why)
 
 
 def _place_blocks(counts: np.ndarray, sizes: Sequence[int], newest: bool) -> np.ndarray:
-    """Return the number of the part of each block, int64, -1 for a block that is left out.
-
-    Args:
-        counts: int [B], number of molecules of each block, in order.
-        sizes: number of molecules of each part, 0 for a part that is not wanted.
-        newest: whether the first blocks are left out and not the last ones.
-    """
+    """Return the number of the part of each block of so many molecules, int64 [B], -1 for a block that is left out."""
     wanted = [part for part, size in enumerate(sizes) if size]
     ends = np.cumsum(counts)
     placed = np.full(len(counts), -1)
@@ -81,3 +74,90 @@ def _place_blocks(counts: np.ndarray, sizes: Sequence[int], newest: bool) -> np.
         placed[first:last] = part
         first = last
     return placed
+
+
+log = logging.getLogger(__name__)
+
+
+def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.ndarray) -> np.ndarray:
+    """Return the times in the cells of a column, float64 or datetime64 [M].
+
+    Args:
+        cells: all numbers, such as years, or all ISO dates with or without a time of day: 2021-03, 2021-03-04, 2021-03-04T12:30Z.
+        column: name of the column, for messages.
+        rows: the source row of each cell, for messages.
+
+    Raises:
+        UserError: when a cell is neither a number nor a date, or not of the kind of the first one, naming its row.
+    """
+    import pandas as pd
+
+    stripped = pd.Series([cell.strip() for cell in cells])
+    numbers = pd.to_numeric(stripped, errors="coerce").to_numpy(np.float64)
+    values: np.ndarray = numbers
+    kind, wrong = "a number, as the first one is", ~np.isfinite(numbers)
+    if wrong[0]:
+        times = pd.to_datetime(stripped, format="ISO8601", errors="coerce", utc=True)
+        values = times.to_numpy("datetime64[us]")
+        kind = "a number or an ISO date such as 2021-03-04" if np.isnat(values[0]) else "an ISO date, as the first one is"
+        wrong = np.isnat(values) | ~wrong
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise UserError(
+            f"Column '{shown(column)}', row {rows[place]} (counted from 0, without the header) says '{shown(cells[place])}'; "
+            f"expected {kind}. dataset.split=time needs one for every molecule: correct the cell, or leave the row out of the file."
+        )
+    return values
+
+
+def report_times(split: Split, times: np.ndarray, cells: Sequence[str], column: str) -> None:
+    """Log the first and the last time in each part of a split, and how many molecules follow an older copy into an earlier part.
+
+    Args:
+        split: positions for "train", "val" and "test".
+        times: [M], the time of each molecule, see :func:`column_times`.
+        cells: the text of the times.
+        column: name of the column.
+    """
+    spans, moved, begin = [], 0, None
+    for part, places in reversed([(part, places) for part, places in split.items() if len(places)]):
+        first, last = (cells[places[choose(times[places])]].strip() for choose in (np.argmin, np.argmax))
+        spans.append(f"{IN_WORDS[part]} {shown(first)}" + (f" to {shown(last)}" if first != last else ""))
+        moved += 0 if begin is None else int((times[places] >= begin).sum())
+        begin = times[places].min()
+    copies = f"; {counted(moved, 'molecule')} with an older copy, by which both are placed" if moved else ""
+    log.info("Column '%s': %s%s", shown(column), ", ".join(reversed(spans)), copies)
+
+
+_BYTES_A_PAIR = 9  # the matrix, and the copy and mask in which astartes finds the largest distance
+
+
+def kennard_stone_ranks(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
+    """Return the rank of each molecule in the order of Kennard and Stone (Technometrics 11, 137, 1969), int64 [M], by astartes.
+
+    The first two molecules have the largest Tanimoto distance of their Morgan fingerprints. Each further molecule is the one farthest from
+    all before it.
+
+    Args:
+        smiles: M SMILES.
+        num_workers: worker processes for the fingerprints.
+
+    Raises:
+        UserError: when astartes is not installed, or a matrix of all pairs does not fit into memory.
+    """
+    try:
+        from astartes.utils.fast_kennard_stone import fast_kennard_stone
+    except ImportError:
+        raise UserError(
+            "dataset.split=kennard_stone needs the package astartes: pip install molgcn[splits]. dataset.split=kmeans and butina need none."
+        ) from None
+    count = len(smiles)
+    if count < 2:
+        return np.arange(count)
+    check_pairs(count, _BYTES_A_PAIR, "kennard_stone")
+    matrix = np.empty((count, count), np.float32)
+    for rows, distances in tanimoto_distances(morgan_fingerprints(smiles, num_workers)):
+        matrix[rows] = distances
+    ranks = np.empty(count, np.int64)
+    ranks[fast_kennard_stone(matrix)] = np.arange(count)
+    return ranks

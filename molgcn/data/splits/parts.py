@@ -1,7 +1,8 @@
-"""The parts of a set, and checks that every split must pass."""
+"""The parts of a set, and their sizes from `dataset.split_fractions`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,50 +20,74 @@ def parts_of(split: Mapping[str, object]) -> tuple[str, ...]:
     return (*PARTS, CALIBRATION) if CALIBRATION in split else PARTS
 
 
-def as_split(placed: np.ndarray) -> Split:
+def as_split(placed: np.ndarray, sizes: Sequence[int], why: str) -> Split:
     """Return sorted int64 positions for "train", "val" and "test".
 
     Args:
         placed: int [M], number of the part of each molecule: 0, 1 or 2. Any other number leaves the molecule out.
-    """
-    return {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
-
-
-def check_split(split: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> None:
-    """Check a split that was read. Validation and test may be empty.
-
-    Args:
-        split: the positions of each part's molecules in the set.
-        rows: int [M], source row of each molecule of the set, for messages.
-        source: the name of the file or column, for messages.
-
-    Raises:
-        UserError: when training is empty, or a molecule is named twice.
-    """
-    if len(split["train"]) == 0:
-        raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
-    together = np.concatenate([split[part] for part in parts_of(split)])
-    values, counts = np.unique(together, return_counts=True)
-    if counts.max() > 1:
-        twice = int(values[counts > 1][0])
-        where = [part for part in parts_of(split) if twice in split[part]]
-        raise UserError(
-            f"The split from {source} names {counted(int((counts > 1).sum()), 'row')} more than once, the first is row {rows[twice]} "
-            f"({' and '.join(where)}). Name each row once."
-        )
-
-
-def refuse_empty(split: Split, sizes: Sequence[int], why: str) -> None:
-    """Check that no part of a drawn split is empty that should have molecules.
-
-    Args:
-        split: the parts.
         sizes: number of molecules that each part should have, 0 for a part that is not wanted.
-        why: the reason and advice for the message.
+        why: the reason and advice for the message of the error.
 
     Raises:
         UserError: when a part that is wanted is empty.
     """
+    split = {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
     empty = [part for part, size in zip(PARTS, sizes, strict=True) if size and len(split[part]) == 0]
     if empty:
         raise UserError(f"The split leaves {' and '.join(empty)} empty: {why}.")
+    return split
+
+
+def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, int, int]:
+    """Return the numbers of molecules in training, validation and test.
+
+    Args:
+        num_molecules: number of molecules.
+        fractions: three fractions that sum to 1, or three whole numbers of molecules, which may leave some unused. Fractions are rounded,
+            and training takes the remainder. Validation and test may be 0, for a set without this part.
+
+    Raises:
+        UserError: when the numbers are neither, ask for more molecules than there are, or leave training or a part that is wanted empty.
+            Also when whole numbers sum to 10 or 100, as tenths and percentages do, and the set has another number of molecules.
+    """
+    numbers = tuple(fractions)
+    if len(numbers) != 3 or any(not np.isfinite(number) or number < 0 for number in numbers):
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)}: expected three numbers for train, validation and test, "
+            "as in [0.8,0.1,0.1] or [10000,1000,1000]."
+        )
+    total = sum(numbers)
+    if total in (10, 100) and total != num_molecules and all(number == int(number) for number in numbers):
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)} sum to {total:g}, but the set has {num_molecules:,} molecules. For shares of the set "
+            f"give fractions: [{','.join(f'{number / total:g}' for number in numbers)}]. For as few molecules draw them with "
+            f"dataset.subset={total:g} and give the same numbers."
+        )
+    if are_fractions(numbers):
+        val, test = (round(number * num_molecules) for number in numbers[1:])
+        sizes = (num_molecules - val - test, val, test)
+    elif all(number == int(number) for number in numbers):
+        sizes = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    else:
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)} sum to {total:g}. Give three fractions that sum to 1 or three whole numbers of "
+            "molecules."
+        )
+    empty = any(number > 0 and size < 1 for number, size in zip(numbers, sizes, strict=True))
+    if sum(sizes) > num_molecules or sizes[0] < 1 or empty:
+        raise UserError(
+            f"A set of {counted(num_molecules, 'molecule')} cannot be split into train, validation and test by "
+            f"dataset.split_fractions={list(numbers)} ({sizes[0]}, {sizes[1]} and {sizes[2]} molecules). Every part "
+            "needs at least one molecule. Use more molecules or other fractions, or leave validation or test out by a 0, as in [0.9,0.1,0]."
+        )
+    return sizes
+
+
+def are_fractions(numbers: Sequence[float]) -> bool:
+    """Return whether `dataset.split_fractions` are fractions, which sum to 1."""
+    return abs(sum(numbers) - 1) < 1e-6
+
+
+def large_size(sizes: Sequence[int]) -> float:
+    """Return the number of molecules above which a group is large: half of the smaller one of validation and test."""
+    return min((size for size in sizes[1:] if size), default=math.inf) / 2

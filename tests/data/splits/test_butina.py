@@ -4,7 +4,7 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 from rdkit.ML.Cluster.Butina import ClusterData
 
-from molgcn.data.splits.butina import butina_groups
+from molgcn.data.splits.groups import butina_groups
 
 SMILES = ["CCO" + "C" * n for n in range(6)] + ["c1ccccc1" + "C" * n for n in range(6)] + ["C1CC1N", "C1CC1NC", "[Na+].[Cl-]"]
 

@@ -4,11 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from split_sets import set_of
 
-from molgcn.data.splits.calibration import cut_calibration
+from molgcn.data.splits.drawn import cut_calibration, random_split
+from molgcn.data.splits.given import load_split, rows_to_split, save_split
 from molgcn.data.splits.parts import CALIBRATION, PARTS
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split, save_split
 from molgcn.errors import UserError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from molgcn.data.splits.column import column_split
+from molgcn.data.splits.given import column_split
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError
 

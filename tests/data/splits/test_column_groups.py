@@ -1,4 +1,4 @@
-from molgcn.data.splits.column_groups import column_groups
+from molgcn.data.splits.groups import column_groups
 
 
 def test_equal_cells_are_a_group(caplog):

@@ -3,7 +3,7 @@ import logging
 import numpy as np
 import pytest
 
-from molgcn.data.splits.column_times import column_times, report_times
+from molgcn.data.splits.ordered import column_times, report_times
 from molgcn.errors import UserError
 
 

@@ -12,10 +12,8 @@ from molgcn.data.config import CV_BY, DRAWN, DatasetConfig
 from molgcn.data.identity import with_hashes
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sources.base import Source
-from molgcn.data.splits.config_groups import groups_of
-from molgcn.data.splits.draw import draw_split, make_split
-from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.draw import draw_split, groups_of, make_split
+from molgcn.data.splits.parts import PARTS, split_sizes
 from molgcn.errors import UserError
 
 RINGS = ["c1ccccc1", "C1CCCCC1", "C1CCCC1", "c1ccncc1", "c1ccoc1", "C1CC1", "C1CCC1"]

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data.splits.folds import deal, fold_split
-from molgcn.data.splits.parts import PARTS, check_split
+from molgcn.data.splits.given import check_split
+from molgcn.data.splits.parts import PARTS
+from molgcn.data.splits.stratified import deal, fold_split
 from molgcn.errors import UserError
 
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data.splits.groups import join_groups, place_groups
+from molgcn.data.splits.drawn import place_groups
+from molgcn.data.splits.groups import join_groups
 
 
 @given(labels=st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 9)), min_size=1, max_size=40))
@@ -33,5 +34,7 @@ def test_groups_that_share_a_copy_are_joined(labels):
     ],
 )
 def test_what_huge_groups_leave_is_shared_out(counts, num_large, sizes, otherwise, parts):
-    placed = place_groups(counts, sizes, sum(counts) if sum(sizes) == sum(counts) else 200, num_large, otherwise)
-    assert [sum(count for count, part in zip(counts, placed, strict=True) if part == number) for number in range(3)] == parts
+    groups = np.repeat(np.arange(len(counts)), counts)
+    num_molecules = len(groups) if sum(sizes) == len(groups) else 200
+    placed = place_groups(groups, np.arange(len(counts)), sizes, num_molecules, num_large, otherwise)
+    assert [(placed == number).sum() for number in range(3)] == parts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from molgcn.data.fingerprints import morgan_fingerprints, tanimoto_distances
-from molgcn.data.splits.kennard_stone import kennard_stone_ranks
+from molgcn.data.splits.ordered import kennard_stone_ranks
 from molgcn.errors import UserError
 
 SMILES = ["CCO", "CCCO", "CCCCO", "c1ccccc1", "c1ccccc1C", "C1CC1N", "OC(=O)C", "CC(C)(C)C", "N#CC", "CCCCCCCCO"]

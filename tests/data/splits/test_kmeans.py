@@ -3,7 +3,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from molgcn.data.fingerprints import morgan_fingerprints
-from molgcn.data.splits.kmeans import kmeans_groups
+from molgcn.data.splits.groups import kmeans_groups
 
 SMILES = [ring + "C" * n for ring in ("c1ccccc1", "C1CCCCC1O", "C#N", "C1CC1N", "OC(=O)") for n in range(8)]
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data.splits.ordered import ordered_split
-from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.parts import PARTS, split_sizes
 from molgcn.errors import UserError
 
 YEARS = np.repeat([2015, 2016, 2017, 2018, 2019], [20, 20, 20, 10, 30])

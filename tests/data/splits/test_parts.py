@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from molgcn.data.splits.parts import check_split
+from molgcn.data.splits.given import check_split
 from molgcn.errors import UserError
 
 

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from split_sets import as_sets
 
-from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.drawn import random_split
+from molgcn.data.splits.parts import PARTS, split_sizes
 from molgcn.errors import UserError
 
 

@@ -3,7 +3,7 @@ import pytest
 from split_sets import set_of
 
 from molgcn.data.skipped_row import SkippedRow
-from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.given import rows_to_split
 from molgcn.errors import UserError
 
 WANTED = {"train": np.array([0, 1, 2]), "val": np.array([3]), "test": np.array([4])}

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from split_sets import as_sets, set_of
 
+from molgcn.data.splits.drawn import random_split
+from molgcn.data.splits.given import load_split, rows_to_split, save_split
 from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split, save_split
 from molgcn.errors import UserError
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from split_sets import as_sets
 
-from molgcn.data.splits.groups import join_groups
+from molgcn.data.splits.drawn import scaffold_split
+from molgcn.data.splits.groups import join_groups, scaffold_groups
 from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.scaffold import scaffold_groups, scaffold_split
 from molgcn.errors import UserError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.parts import split_sizes
 from molgcn.errors import UserError
 
 

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data.splits.parts import PARTS
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.parts import PARTS, split_sizes
 from molgcn.data.splits.stratified import strata_of, stratified_split
 
 

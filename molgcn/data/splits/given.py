@@ -1,0 +1,170 @@
+"""Splits that are read: from a file, such as the one in which a run saves its split, or from a column."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import CALIBRATION, PARTS, Split, parts_of
+from molgcn.errors import UserError, counted, shown
+from molgcn.files.whole_file import whole
+
+
+def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
+    """Write a split as JSON of source row numbers, which `split=file dataset.split_file=<path>` reads.
+
+    Args:
+        path: the file to write.
+        split: positions in the set by part.
+        rows: int64 [M], the source row of each molecule.
+    """
+    path = Path(path)
+    text = json.dumps({part: rows[split[part]].tolist() for part in parts_of(split)})
+    with whole(path) as temporary, open(temporary, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_split(path: str | Path) -> Split:
+    """Read a split from a JSON file as :func:`save_split` writes it.
+
+    Returns:
+        Row numbers of the source, int64, for train, val, test and, if the file names it, calibration. Validation and test are empty if the
+        file does not name them.
+
+    Raises:
+        UserError: when the file is missing or holds something else.
+    """
+    try:
+        content = json.loads(Path(path).expanduser().read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"dataset.split_file={path} cannot be read: {error.strerror}. Give a JSON file.") from error
+    except ValueError as error:
+        raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
+    if not isinstance(content, dict) or "train" not in content or content.keys() - {*PARTS, CALIBRATION}:
+        raise UserError(f"dataset.split_file={path} does not name train, val, test and perhaps calibration alone. {_FORMAT}")
+    try:
+        split = {part: np.array(content.get(part, [])) for part in parts_of(content)}
+    except (TypeError, ValueError) as error:
+        raise UserError(f"dataset.split_file={path}: a part is not a list of whole numbers. {_FORMAT}") from error
+    for part, rows in split.items():
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise UserError(f"dataset.split_file={path}: '{part}' is not a list of whole numbers. {_FORMAT}")
+    return {part: rows.astype(np.int64) for part, rows in split.items()}
+
+
+_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0; val or test may be left out.'
+
+
+log = logging.getLogger(__name__)
+
+
+def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, split: str, title: str) -> Split:
+    """Return the positions in a packed set of the source rows that a split names.
+
+    Rows that the set does not have are left out, and a warning says how many of them were skipped as unreadable.
+
+    Args:
+        wanted: row numbers of the source for train, val, test and, where there is one, calibration.
+        molecules: the set.
+        split: name of the split, for messages.
+        title: name of the set's source, for messages.
+
+    Raises:
+        UserError: when a row is beyond the source's last one, parts overlap or training is empty.
+    """
+    found, absent = {}, []
+    order = np.argsort(molecules.rows, kind="stable")
+    num_rows = int(molecules.rows.max()) + 1 if molecules.num_rows is None else molecules.num_rows
+    for part in parts_of(wanted):
+        asked = np.asarray(wanted[part], np.int64)
+        beyond = asked[(asked < 0) | (asked >= num_rows)]
+        if len(beyond):
+            raise UserError(
+                f"The split from {split} names {counted(len(beyond), 'row')} beyond {title}, such as row {beyond[0]} in {part}: "
+                f"it has {num_rows:,} rows, counted from 0 without a header. Give the split of this file, or correct the rows."
+            )
+        at = np.searchsorted(molecules.rows, asked, sorter=order).clip(max=len(molecules) - 1)
+        there = molecules.rows[order[at]] == asked
+        found[part] = order[at][there]
+        absent.append(asked[~there])
+    _warn_of_absent(np.concatenate(absent), molecules, split)
+    check_split(found, molecules.rows, split)
+    return found
+
+
+def _warn_of_absent(absent: np.ndarray, molecules: PackedMolecules, split: str) -> None:
+    if not len(absent):
+        return
+    skipped = int(np.isin(absent, [row.row for row in molecules.skipped]).sum())
+    reasons = [
+        f"{skipped:,} were left out as unreadable or unusable" if skipped else "",
+        f"{len(absent) - skipped:,} are outside dataset.subset or were merged into an equal molecule" if skipped < len(absent) else "",
+    ]
+    log.warning(
+        "The split from %s names %s that are not in the set: %s",
+        *(split, counted(len(absent), "row"), ", ".join(filter(None, reasons))),
+    )
+
+
+_SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:
+    """Split by a column that says train, val (valid, validation) or test. An empty cell leaves the molecule out.
+
+    Args:
+        values: the cells of the column, one for each row of the source.
+        column: name of the column, for messages.
+        rows: int [M], the source row of each molecule. Default: every row is a molecule.
+
+    Returns:
+        Sorted int64 positions for "train", "val" and "test".
+
+    Raises:
+        UserError: when a cell has another value, or training is empty.
+    """
+    names = []
+    for row in range(len(values)) if rows is None else rows:
+        value = values[row]
+        text = "" if value is None or value != value else str(value).strip().lower()
+        if text and text not in _SPELLINGS:
+            raise UserError(
+                f"Column '{column}', row {row} (counted from 0, without the header) says '{shown(str(value))}'; expected train, val "
+                "(or valid, validation), test or an empty cell. Correct it, or name another column with dataset.split_column=."
+            )
+        names.append(_SPELLINGS.get(text, ""))
+    split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}
+    check_split(split, np.arange(len(names)), f"column '{column}'")
+    return split
+
+
+def check_split(split: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> None:
+    """Check a split that was read. Validation and test may be empty.
+
+    Args:
+        split: the positions of each part's molecules in the set.
+        rows: int [M], source row of each molecule of the set, for messages.
+        source: the name of the file or column, for messages.
+
+    Raises:
+        UserError: when training is empty, or a molecule is named twice.
+    """
+    if len(split["train"]) == 0:
+        raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
+    together = np.concatenate([split[part] for part in parts_of(split)])
+    values, counts = np.unique(together, return_counts=True)
+    if counts.max() > 1:
+        twice = int(values[counts > 1][0])
+        where = [part for part in parts_of(split) if twice in split[part]]
+        raise UserError(
+            f"The split from {source} names {counted(int((counts > 1).sum()), 'row')} more than once, the first is row {rows[twice]} "
+            f"({' and '.join(where)}). Name each row once."
+        )
