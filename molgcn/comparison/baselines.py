@@ -43,17 +43,7 @@ def baselines_of(
 
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """Measure the prediction of the training part's mean, or of its shares of the classes, for every molecule.
-
-    Args:
-        task: what is predicted.
-        statistics: the task's statistics of the training part.
-        part: the name of the part that is predicted.
-        targets: [M, T], the true values of that part, NaN = missing.
-
-    Returns:
-        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
-    """
+    """Measure the prediction of the training part's mean, or of its shares of the classes, for all targets [M, T] of a part."""
     task = task.with_parts(_plain)
     measured = _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
     found: dict[str, dict[str, float]] = {}
@@ -64,30 +54,13 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
 
 
 def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: PackedMolecules, seed: int) -> dict[str, dict[str, float]]:
-    """Measure a random forest that is fitted to the training molecules.
-
-    Args:
-        task: what is predicted.
-        part: the name of the part that is predicted.
-        known: the training part, with SMILES and targets.
-        asked: the molecules of the part that is predicted, with SMILES and targets.
-        seed: random seed of the forest.
-
-    Returns:
-        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
-    """
+    """Measure a random forest that is fitted to the training molecules `known`, on the molecules of a part; both have SMILES."""
     task = task.with_parts(_plain)
-    columns = [
-        _forest_columns(one, known.smiles or [], targets, asked.smiles or [], seed)
-        for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets)
-    ]
+    columns = []
+    for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets):
+        found = forest_predictions(known.smiles or [], targets, asked.smiles or [], one.num_classes, seed)
+        columns.append(one.joined(found) if isinstance(one, ClassTask) else found)
     return {FOREST: _measured(task, part, task.together(columns), asked.targets)}
-
-
-def _forest_columns(task: Task, smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], seed: int) -> np.ndarray:
-    """Return a forest's predictions [K, P] for a task whose targets are all numbers or all classes."""
-    found = forest_predictions(smiles, targets, asked, task.num_classes, seed)
-    return task.joined(found) if isinstance(task, ClassTask) else found
 
 
 def _plain(task: Task) -> Task:

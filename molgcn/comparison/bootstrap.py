@@ -32,7 +32,13 @@ def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: in
         return {}
     parts = [values(weights) for weights in _weights(size, resamples, seed)]
     each = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    return {key: _interval(found) for key, found in each.items() if 2 * np.isnan(found).sum() < resamples}
+    found: dict[str, Interval] = {}
+    for key, values_of in each.items():
+        known = values_of[~np.isnan(values_of)]
+        if 2 * len(known) > resamples:
+            low, high = np.percentile(known, PERCENTILES)
+            found[key] = Interval(float(low), float(high), resamples - len(known))
+    return found
 
 
 def _weights(size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -42,9 +48,3 @@ def _weights(size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         rows = min(some, resamples - start)
         drawn = draws.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
         yield np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
-
-
-def _interval(found: np.ndarray) -> Interval:
-    known = found[~np.isnan(found)]
-    low, high = np.percentile(known, PERCENTILES)
-    return Interval(float(low), float(high), len(found) - len(known))

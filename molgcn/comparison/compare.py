@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from molgcn.comparison.bootstrap import intervals
 from molgcn.comparison.means import means_of_parts, with_means
-from molgcn.comparison.thresholds import best_threshold
-from molgcn.files.json_file import read_json
 from molgcn.metrics.classes import count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.tasks.base import Task
-from molgcn.tasks.classes import Classification
 
 
 def compare(
@@ -39,7 +35,7 @@ def compare(
         resamples: the number of bootstrap resamples; 0 for no intervals.
         seed: random seed of the resamples.
         baselines: the metrics of each baseline by its name; see :mod:`molgcn.comparison.baselines`.
-        thresholds: the threshold of each target with two classes; see :func:`chosen_thresholds`.
+        thresholds: the threshold of each target with two classes; see :func:`molgcn.comparison.thresholds.chosen_thresholds`.
     """
 
     def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -53,26 +49,3 @@ def compare(
 def class_counts(task: Task, targets: np.ndarray) -> np.ndarray:
     """Count the labels of each class, int64 [T, C], among targets [M, T]. C is 0 where all targets are numbers."""
     return count_classes(targets, max(part.num_classes for part in task.parts))
-
-
-def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:
-    """Choose the decision threshold of every target with two classes.
-
-    Args:
-        task: what is predicted.
-        predictions: [M, P], the predictions for the validation part.
-        targets: [M, T], the true values of the validation part, NaN = missing.
-    """
-    found = {
-        name: best_threshold(labels, probabilities)
-        for part, given, true in task.of_parts(predictions, targets)
-        if isinstance(part, Classification)
-        for name, labels, probabilities in zip(part.names, true.T, part.by_target(given), strict=True)
-    }
-    return {name: threshold for name, threshold in found.items() if threshold is not None}
-
-
-def saved_thresholds(run: Path) -> dict[str, Threshold]:
-    """Return the thresholds that a run saved in its `result.json`. There are none where it has no such file."""
-    path = run / "result.json"
-    return dict(Comparison.of(read_json(path)).thresholds) if path.is_file() else {}

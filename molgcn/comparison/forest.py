@@ -24,12 +24,8 @@ _LONG = 5_000  # training molecules, from which on fitting takes minutes
 def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> None:
     """Check that a forest can be fitted to the training molecules, and log where fitting will take long.
 
-    Args:
-        molecules: the training part.
-        key: the configuration key that asks for the forest, for messages.
-
     Raises:
-        UserError: for molecules without SMILES, or too many molecules.
+        UserError: for molecules without SMILES, or too many molecules. It names the configuration's `key` that asks for the forest.
     """
     cause = ""
     if molecules.smiles is None:
@@ -43,17 +39,10 @@ def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> 
 
 
 def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], num_classes: int, seed: int) -> np.ndarray:
-    """Fit a forest to the known values of each target and predict other molecules.
-
-    Args:
-        smiles: M SMILES of the training molecules.
-        targets: [M, T], the true values of the training molecules, NaN = missing.
-        asked: K SMILES of the molecules to predict.
-        num_classes: the number of classes C, or 0 for targets that are numbers.
-        seed: random seed of the forests.
+    """Fit a forest to the known values of each target [M, T] (NaN = missing) of M SMILES, and predict K others.
 
     Returns:
-        Values float64 [K, T], or probabilities float64 [K, T, C]. They are NaN for a target without a known value.
+        Values float64 [K, T], or probabilities float64 [K, T, C] of C classes. They are NaN for a target without a known value.
     """
     known, unknown = fingerprints(smiles), fingerprints(asked)
     there = ~np.isnan(targets.T)
@@ -62,11 +51,7 @@ def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequen
 
 
 def fingerprints(smiles: Sequence[str]) -> np.ndarray:
-    """Compute Morgan count fingerprints of radius 2.
-
-    Returns:
-        uint8 [M, 2048], counts of up to 255. A row is 0 where RDKit cannot read the SMILES.
-    """
+    """Compute Morgan count fingerprints of radius 2, uint8 [M, 2048], up to 255; 0 where RDKit cannot read the SMILES."""
     parts = list(map_chunks(_fingerprints, list(smiles), description="fingerprints"))
     return np.concatenate(parts) if parts else np.zeros((0, BITS), np.uint8)
 

@@ -12,13 +12,8 @@ from molgcn.tasks.base import Task
 def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Compute the mean of every metric over the targets for which it is defined, and the number of these targets.
 
-    Args:
-        task: the task, which names the targets.
-        values: the metrics [R] by "<metric>/<target>", NaN where undefined.
-
-    Returns:
-        The means [R] and the numbers of targets [R], both by metric. There is no mean for a single target, for errors in different units,
-        or for a metric of two tasks.
+    Both are [R] by metric, from values [R] by "<metric>/<target>", NaN where undefined. There is no mean for a single target, for errors
+    in different units, or for a metric of two tasks.
     """
     each: dict[str, np.ndarray] = {}
     for metric in dict.fromkeys(key.partition("/")[0] for key in values):

@@ -17,9 +17,7 @@ _DETAILED = 4  # with more targets, the table shows intervals and baselines of t
 
 
 def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Group:
-    """Make one table per kind of target, with one row per target.
-
-    The columns are the first metric of every part, and the other metrics of the last part.
+    """Make one table per kind of target, with one row per target and the columns of :func:`table_columns`.
 
     Args:
         task: the task, which names the targets and the metrics.
@@ -35,14 +33,9 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
 
 
 def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the part and the metric of each column of a table.
+    """Return the part and the metric of each column: the first metric of every part, and the other metrics of the last part.
 
-    The columns are the first metric of every part, and the other metrics of the last part.
-
-    Args:
-        task: a task whose targets have the same metrics.
-        values: the metrics by "<part>/<metric>/<target>". A metric that is missing has no column.
-        parts: the parts to show.
+    The task's targets have the same metrics. One that is missing in `values`, "<part>/<metric>/<target>", has no column.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
     columns = [*((part, task.metrics[0]) for part in parts), *((parts[-1], metric) for metric in task.in_table[1:])]

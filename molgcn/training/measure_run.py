@@ -10,7 +10,8 @@ from pathlib import Path
 from lightning import Trainer
 
 from molgcn.comparison.baselines import baselines_of
-from molgcn.comparison.compare import chosen_thresholds, compare
+from molgcn.comparison.compare import compare
+from molgcn.comparison.thresholds import chosen_thresholds
 from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
