@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from rdkit import Chem, DataStructs, rdBase
 
-from molgcn.domain.fingerprints import morgan_fingerprints
-from molgcn.domain.nearest import NearestNeighbour
+from molgcn.domain.fingerprints import NearestNeighbour, morgan_fingerprints
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import write_markdown
 

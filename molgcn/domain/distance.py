@@ -11,19 +11,14 @@ import numpy as np
 from molgcn.data.applicability import heavy_atoms
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers
-from molgcn.domain.fingerprints import morgan_fingerprints
+from molgcn.domain.fingerprints import NearestNeighbour, morgan_fingerprints
 from molgcn.domain.index import DomainIndex
-from molgcn.domain.nearest import NearestNeighbour
 
 NAMES = ("nearest similarity", "unseen atoms", "unseen bonds", "size outside")
 
 
 class Domain:
-    """The training molecules of one run, with which others are compared.
-
-    Args:
-        index: the index of the training molecules.
-    """
+    """The training molecules of one run, with which others are compared."""
 
     def __init__(self, index: DomainIndex) -> None:
         self.index = index
@@ -34,15 +29,7 @@ class Domain:
         return NearestNeighbour(self.index.fingerprints)
 
     def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
-        """Compare molecules with the training molecules.
-
-        Args:
-            molecules: M molecules, with features of bonds.
-            fingerprints: uint8 [M, 256], the fingerprints of these molecules; see :func:`morgan_fingerprints`.
-
-        Returns:
-            float64 [M, 4], see :func:`distance_to_all`.
-        """
+        """Compare M molecules, with their fingerprints uint8 [M, 256], with the training molecules; see :func:`distance_to_all`."""
         bonds, size, (low, high) = molecules.edge_attr, heavy_atoms(molecules), self.index.sizes
         assert bonds is not None
         return np.stack(

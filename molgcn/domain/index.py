@@ -38,12 +38,7 @@ class DomainIndex:
 
     @classmethod
     def of(cls, molecules: PackedMolecules, standardize: str = "none", num_workers: int | None = None) -> DomainIndex:
-        """Make the index of packed molecules.
-
-        Args:
-            molecules: molecules with SMILES.
-            standardize: the standard form of molecules; see :func:`morgan_fingerprints`.
-            num_workers: the number of worker processes; see :func:`molgcn.data.workers.map_chunks`.
+        """Make the index of packed molecules; see :func:`morgan_fingerprints`.
 
         Raises:
             UserError: for molecules without SMILES, which have no fingerprint.
