@@ -24,8 +24,7 @@ from molgcn.replicates.run import train_all
 from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
-from molgcn.search.study import open_study
-from molgcn.search.trials import next_trial, requeue_interrupted, was_interrupted
+from molgcn.search.study import next_trial, open_study, requeue_interrupted, was_interrupted
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import learned_with, settled
 from molgcn.training.monitor import LOSS, Monitor

@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 
 from molgcn.files.json_file import read_json
 from molgcn.files.whole_file import whole
-from molgcn.search.sweep import SweepRun, point, print_runs, table_rows, write_rows
+from molgcn.search.study import was_interrupted
+from molgcn.search.sweep import SweepRun, print_runs, table_rows, write_rows
 from molgcn.search.sweep_plot import plot_sweep
-from molgcn.search.trials import was_interrupted
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -27,7 +27,7 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
     space = study.user_attrs["made_of"]["space"]
     logarithmic = [key for key, entry in space.items() if isinstance(entry, dict) and entry.get("log")]
     plot_sweep(
-        [point(run) for run in runs],
+        runs,
         folder / "sweep.png",
         objective,
         maximize=_maximizes(study),

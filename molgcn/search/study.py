@@ -1,22 +1,35 @@
-"""Open Optuna's study of a search, a file in its folder; only a search with comparable trials may continue it."""
+"""Optuna's study of a search, a file in its folder that several processes may share, and its trials.
+
+Only a search with comparable trials may continue a study. Trials whose process was killed are noticed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import logging
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from molgcn.config.run import Config, parse
 from molgcn.data.load import LoadedDataset
-from molgcn.data.locks import exclusive
+from molgcn.data.locks import exclusive, tried
 from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
-from molgcn.search.sqlite import connect
 
 if TYPE_CHECKING:
-    from optuna import Study
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PATIENCE = 2.0  # seconds before a wait is announced
+_RETRIES = 3  # most times that the parameters of an interrupted trial are tried again, since they may be what ends the process
+_RETRY_OF = "retry_of"  # the attribute that holds the number of the interrupted trial
 
 
 def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config, data: LoadedDataset) -> Study:
@@ -37,7 +50,7 @@ def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "study.db"
-    engine = {"creator": partial(connect, path), "poolclass": NullPool}
+    engine = {"creator": partial(_connect, path), "poolclass": NullPool}
     with exclusive(path):  # Optuna makes its tables without a check whether another process does
         for place in (folder, folder / "experiment"):
             remove_leftovers(place, path.name)
@@ -89,3 +102,97 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         elif mine != theirs:
             keys.append(key)
     return keys
+
+
+@contextmanager
+def next_trial(study: Study, folder: Path) -> Iterator[Trial]:
+    """Yield a new trial, which the caller ends within the block.
+
+    A lock file, which the system frees when the process dies, says that the trial lives. Optuna's heartbeat would take a process for dead
+    that is stopped, or whose machine sleeps, and goes on later.
+    """
+    with ExitStack() as ending:
+        with exclusive(folder / "study.db"):  # no other process sees the trial before it has its lock
+            _requeue(study, folder)
+            trial = study.ask()
+            file = _lock_file(folder, trial.number)
+            ending.callback(file.unlink, missing_ok=True)
+            ending.enter_context(tried(file))
+        yield trial
+
+
+def requeue_interrupted(study: Study, folder: Path) -> None:
+    """Record the end of trials whose process was killed, and queue the parameters of interrupted trials to be tried again."""
+    with exclusive(folder / "study.db"):
+        _requeue(study, folder)
+
+
+def was_interrupted(trial: FrozenTrial) -> bool:
+    """Return whether a trial has ended without a result or a reason."""
+    return trial.state.name == "FAIL" and "error" not in trial.user_attrs
+
+
+def _requeue(study: Study, folder: Path) -> None:
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        file = _lock_file(folder, trial.number)
+        with tried(file) as free:
+            if free:  # and not None, where there are no locks
+                with suppress(ValueError):  # it has ended since
+                    study.tell(trial.number, state=TrialState.FAIL)
+                file.unlink(missing_ok=True)
+    trials = study.get_trials(deepcopy=False)
+    retried = {trial.user_attrs.get(_RETRY_OF) for trial in trials}
+    for trial in trials:
+        if was_interrupted(trial) and trial.params and trial.number not in retried and _retries(trial, trials) < _RETRIES:
+            log.info("Trial %d was interrupted: its parameters are tried again", trial.number)
+            study.enqueue_trial(trial.params, user_attrs={_RETRY_OF: trial.number})
+
+
+def _retries(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> int:
+    """Return how often the parameters of a trial had been tried before it."""
+    before = trial.user_attrs.get(_RETRY_OF)
+    return 0 if before is None else 1 + _retries(trials[before], trials)
+
+
+def _lock_file(folder: Path, number: int) -> Path:
+    return folder / f".trial-{number}.lock"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file that waits for a process that is writing, however long it takes.
+
+    Such a process may have been stopped. SQLite's own wait ends in an error, and Ctrl-C does not end it.
+    """
+    return sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, factory=_Connection)
+
+
+class _Cursor(sqlite3.Cursor):
+    def execute(self, *arguments: Any) -> _Cursor:
+        return _patiently(partial(super().execute, *arguments))
+
+    def executemany(self, *arguments: Any) -> _Cursor:
+        return _patiently(partial(super().executemany, *arguments))
+
+
+class _Connection(sqlite3.Connection):
+    def cursor(self, *arguments: Any) -> Any:
+        return super().cursor(*(arguments or (_Cursor,)))
+
+    def commit(self) -> None:
+        _patiently(super().commit)
+
+
+def _patiently(step: Callable[[], T]) -> T:
+    """Take a step, again and again while another process has the file locked."""
+    announced = False
+    while True:
+        try:
+            return step()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+        if not announced:
+            log.info("Waiting for another process that writes into the study")
+            announced = True

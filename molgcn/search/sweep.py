@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -19,9 +19,6 @@ from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
-
-if TYPE_CHECKING:
-    from molgcn.search.sweep_plot import Point
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,12 @@ class SweepRun:
     state: str = "complete"
     result: Mapping[str, Any] | None = None
     note: str = ""
+
+    @property
+    def params(self) -> dict[str, float | str]:
+        """The values of its overrides by key; those that are numbers are floats."""
+        pairs = (override.lstrip("+").partition("=")[::2] for override in self.overrides)
+        return {key: _as_number(value) for key, value in pairs}
 
 
 class SweepTable(Callback):
@@ -91,7 +94,7 @@ def show_sweep(folder: Path) -> bool:
     write_rows(folder, table_rows(runs, objective, maximize))
     print_runs(f"{len(runs)} runs in {folder}", runs, objective, maximize)
     in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
-    plot_sweep([point(run) for run in in_order], folder / "sweep.png", objective, maximize=maximize)
+    plot_sweep(in_order, folder / "sweep.png", objective, maximize=maximize)
     return all(run.state == "complete" for run in runs)
 
 
@@ -149,14 +152,6 @@ def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
     """Write `results.csv` into a folder."""
     with whole(folder / "results.csv") as temporary, open(temporary, "w", newline="") as file:
         Writer(file).writerows(rows)
-
-
-def point(run: SweepRun) -> Point:
-    """Return a run as the plot takes it; overrides that are numbers become floats."""
-    from molgcn.search.sweep_plot import Point
-
-    pairs = (override.lstrip("+").partition("=")[::2] for override in run.overrides)
-    return Point(run.value, {key: _as_number(value) for key, value in pairs}, run.state)
 
 
 def _as_number(text: str) -> float | str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,27 +14,15 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, save_png, tidy
 
+if TYPE_CHECKING:
+    from molgcn.search.sweep import SweepRun
+
 _PANELS = 11  # most keys shown beside the history
 _FEW = 5  # most values of a key that are each marked on its axis
 
 
-@dataclass(frozen=True)
-class Point:
-    """One run of a sweep.
-
-    Attributes:
-        value: the value of the objective; None where there is none.
-        params: the values of its overrides, by key.
-        state: the state of the run; see :class:`molgcn.search.sweep.SweepRun`.
-    """
-
-    value: float | None
-    params: Mapping[str, float | str]
-    state: str = "complete"
-
-
 def plot_sweep(
-    points: Sequence[Point],
+    runs: Sequence[SweepRun],
     path: Path,
     objective: str,
     *,
@@ -44,15 +33,16 @@ def plot_sweep(
     """Plot the values in the order of the runs, and in a panel for each varied key, the most important key first.
 
     Args:
-        points: the runs.
+        runs: the runs.
         path: the PNG file to write.
         objective: the name of the values.
         maximize: whether more is better.
         importances: the importance of each key, which is shown beside its name.
         logarithmic: keys with a logarithmic axis. None chooses one where positive values span a factor of 10 or more.
     """
-    shown = [(number, point) for number, point in enumerate(points) if point.value is not None and math.isfinite(point.value)]
-    keys = [key for key in dict.fromkeys(key for point in points for key in point.params) if _varies(key, points)]
+    shown = [(number, run) for number, run in enumerate(runs) if run.value is not None and math.isfinite(run.value)]
+    params = [run.params for run in runs]
+    keys = [key for key in dict.fromkeys(chain(*params)) if len({one.get(key) for one in params}) > 1]
     keys.sort(key=lambda key: -(importances or {}).get(key, 0.0))
     keys = keys[:_PANELS]
     panels_wanted = len(keys) + 1
@@ -70,27 +60,23 @@ def plot_sweep(
     save_png(figure, path)
 
 
-def _varies(key: str, points: Sequence[Point]) -> bool:
-    return len({point.params.get(key) for point in points}) > 1
-
-
-def _style(point: Point) -> dict:
-    pruned = point.state == "pruned"
+def _style(state: str) -> dict[str, Any]:
+    pruned = state == "pruned"
     return {"s": 22, "facecolor": "white" if pruned else BLUE, "edgecolor": GREY if pruned else BLUE, "zorder": 3}
 
 
-def _history(axes: Axes, shown: Sequence[tuple[int, Point]], objective: str, maximize: bool) -> None:
-    complete = [(number, point.value) for number, point in shown if point.state == "complete" and point.value is not None]
-    for number, point in shown:
-        axes.scatter(number, point.value, **_style(point))  # type: ignore[arg-type]
+def _history(axes: Axes, shown: Sequence[tuple[int, SweepRun]], objective: str, maximize: bool) -> None:
+    complete = [(number, run.value) for number, run in shown if run.state == "complete" and run.value is not None]
+    for number, run in shown:
+        axes.scatter(number, run.value, **_style(run.state))  # type: ignore[arg-type]
     if complete:
         numbers, values = np.array(complete).T
         best = np.maximum.accumulate(values) if maximize else np.minimum.accumulate(values)
         axes.step(
             [*numbers, max(numbers[-1], shown[-1][0])], [*best, best[-1]], where="post", color=ORANGE, linewidth=1.6, label="best so far"
         )
-    if any(point.state == "pruned" for _, point in shown):
-        axes.scatter([], [], label="pruned", **_style(Point(None, {}, "pruned")))
+    if any(run.state == "pruned" for _, run in shown):
+        axes.scatter([], [], label="pruned", **_style("pruned"))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("run")
     axes.set_ylabel(plain(objective))
@@ -99,8 +85,8 @@ def _history(axes: Axes, shown: Sequence[tuple[int, Point]], objective: str, max
     tidy(axes)
 
 
-def _slice(axes: Axes, shown: Sequence[tuple[int, Point]], key: str, logarithmic: bool | None) -> None:
-    values = [point.params.get(key, "-") for _, point in shown]
+def _slice(axes: Axes, shown: Sequence[tuple[int, SweepRun]], key: str, logarithmic: bool | None) -> None:
+    values = [run.params.get(key, "-") for _, run in shown]
     if all(isinstance(value, float) for value in values):
         positions = [float(value) for value in values]
         if len(set(positions)) <= _FEW:
@@ -115,6 +101,6 @@ def _slice(axes: Axes, shown: Sequence[tuple[int, Point]], key: str, logarithmic
         positions = [float(names.index(str(value))) for value in values]
         axes.set_xticks(range(len(names)), [plain(name) for name in names])
         axes.set_xlim(-0.5, len(names) - 0.5)
-    for position, (_, point) in zip(positions, shown, strict=True):
-        axes.scatter(position, point.value, **_style(point))  # type: ignore[arg-type]
+    for position, (_, run) in zip(positions, shown, strict=True):
+        axes.scatter(position, run.value, **_style(run.state))  # type: ignore[arg-type]
     tidy(axes)

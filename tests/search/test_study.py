@@ -10,7 +10,7 @@ from studies import SPACE, study_in, trained
 
 from molgcn.data.load import load_dataset
 from molgcn.errors import UserError
-from molgcn.search import sqlite
+from molgcn.search import study
 from molgcn.search.search import SearchConfig
 from molgcn.search.search import search as search_and_train
 from molgcn.search.study import open_study
@@ -29,7 +29,7 @@ def test_several_may_open_a_fresh_study(tmp_path, small_config):
 
 def test_a_process_that_was_stopped_while_it_wrote_is_waited_for(tmp_path, compose, monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(sqlite, "PATIENCE", 0.05)
+    monkeypatch.setattr(study, "PATIENCE", 0.05)
     search(SearchConfig(n_trials=1, params=SPACE), compose, tmp_path)
     writing = sqlite3.connect(tmp_path / "study.db", check_same_thread=False)
     writing.execute("BEGIN EXCLUSIVE")

@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from waiting import wait_until
 
 from molgcn.errors import UserError
-from molgcn.search.sweep import SweepRun, SweepTable, point, show_sweep, table_rows
-from molgcn.search.sweep_plot import Point, plot_sweep
+from molgcn.search.sweep import SweepRun, SweepTable, show_sweep, table_rows
+from molgcn.search.sweep_plot import plot_sweep
 from molgcn.training.result import RunResult, save_failure
 
 
@@ -143,21 +143,22 @@ def test_the_result_of_an_earlier_run_is_not_hidden(tmp_path):
 
 def test_numbers_among_overrides_are_numbers():
     run = SweepRun("0", ["+model.width=32", "scheduler='a b'", "optimizer.lr=1e-3"], 1.0)
-    assert point(run).params == {"model.width": 32.0, "scheduler": "a b", "optimizer.lr": 1e-3}
+    assert run.params == {"model.width": 32.0, "scheduler": "a b", "optimizer.lr": 1e-3}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 40])
 def test_the_picture_of_any_number_of_runs(count, tmp_path):
     states = ["complete", "pruned", "failed", "complete"]
-    points = [
-        Point(
+    runs = [
+        SweepRun(
+            str(i),
+            [f"optimizer.lr={10.0 ** (-i % 5)}", f"model.norm={['batch', '$layer'][i % 2]}", "same=1.0"],
             None if states[i % 4] == "failed" else 1 / (i + 1),
-            {"optimizer.lr": 10.0 ** (-i % 5), "model.norm": ["batch", "$layer"][i % 2], "same": 1.0},
             states[i % 4],
         )
         for i in range(count)
     ]
-    plot_sweep(points, tmp_path / "sweep.png", "val/loss", importances={"optimizer.lr": 0.8})
+    plot_sweep(runs, tmp_path / "sweep.png", "val/loss", importances={"optimizer.lr": 0.8})
     picture = matplotlib.image.imread(tmp_path / "sweep.png")
     assert np.isfinite(picture).all()
     wide = picture.shape[1] / picture.shape[0]

@@ -13,7 +13,7 @@ from waiting import wait_until
 
 from molgcn.search.search import SearchConfig
 from molgcn.search.search import search as search_and_train
-from molgcn.search.trials import next_trial
+from molgcn.search.study import next_trial
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 search = partial(search_and_train, train=trained)
