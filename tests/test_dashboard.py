@@ -7,7 +7,7 @@ import wandb_workspaces.workspaces as ws
 from molgcn import dashboard
 from molgcn.config.run import Config
 from molgcn.errors import UserError
-from molgcn.training.metrics_csv import COLUMNS
+from molgcn.training.loggers import COLUMNS
 
 
 def panels():

@@ -16,12 +16,10 @@ from lightning import Callback, Trainer
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.nn.batch_layout import batch_layout
-from molgcn.training.build import build_module
-from molgcn.training.launches import KernelLaunches
-from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.build import build_module, quieten
+from molgcn.training.loggers import MetricsCSV
 from molgcn.training.module import MoleculeModule
-from molgcn.training.preparation import quieten
-from molgcn.training.throughput import Throughput
+from molgcn.training.throughput import KernelLaunches, Throughput
 from molgcn.training.trainer import build_trainer
 from molgcn_benchmark.measure import milliseconds, synchronize
 from molgcn_benchmark.recorder import Recorder

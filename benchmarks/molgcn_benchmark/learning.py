@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.tasks.regression import Regression
-from molgcn.training.preparation import quieten
+from molgcn.training.build import quieten
 from molgcn.training.throughput import Throughput
 from molgcn.training.trainer import build_trainer
 from molgcn_benchmark.epochs import EpochClock, device_of, prepare

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from molgcn.training.launches import is_kernel
+from molgcn.training.throughput import is_kernel
 
 Key = TypeVar("Key", bound=Hashable)
 

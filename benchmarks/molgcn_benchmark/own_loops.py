@@ -20,8 +20,8 @@ from molgcn.data import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.training import ClippedAdam
+from molgcn.training.build import quieten
 from molgcn.training.module import MoleculeModule
-from molgcn.training.preparation import quieten
 from molgcn.training.trainer import build_trainer
 from molgcn_benchmark.epochs import prepare
 from molgcn_benchmark.family import NETWORKS, network

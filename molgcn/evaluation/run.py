@@ -32,9 +32,9 @@ from molgcn.evaluation.measure import measure_parts
 from molgcn.files.json_file import write_json
 from molgcn.metrics.comparison import Comparison, without_nan
 from molgcn.screening.ensemble import Ensemble
+from molgcn.training.inputs import count_trained_on
 from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.run_report import assemble_subject
-from molgcn.training.trained_on import count_trained_on
 
 log = logging.getLogger(__name__)
 

@@ -1,28 +1,96 @@
-"""Build the data module and the LightningModule of a run, with the weights that it starts from."""
+"""What comes before a fit: the process, checks of options, the run that goes on, the data module and the LightningModule."""
 
 from __future__ import annotations
 
+import gc
+import logging
+import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning import seed_everything
 
 from molgcn.comparison.forest import check_forest
 from molgcn.config.run import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
 from molgcn.data.datamodule import MoleculeDataModule, load_molecules_once
+from molgcn.errors import UserError
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
-from molgcn.tasks.choice import check_options, choose_task
+from molgcn.tasks.choice import check_options as check_task_options
+from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.calibrating import check_calibration
-from molgcn.training.compatible import check_data, check_goes_on
+from molgcn.training.checkpoint_format import features_of
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.compatible import check_data, check_goes_on, check_same_keys
+from molgcn.training.freezing import check_freeze
 from molgcn.training.module import MoleculeModule
 from molgcn.training.restore import find_checkpoint
+from molgcn.training.resume import check_new
 from molgcn.training.trainer import DOUBLE, check_validates
 from molgcn.training.transfer import start_from
+
+
+def prepare_process(seed: int) -> None:
+    """Free what an earlier run of this process holds, silence Lightning and seed all random numbers."""
+    gc.collect()  # reference cycles keep an earlier run, and its memory on the device, alive
+    quieten()
+    seed_everything(seed, workers=True, verbose=False)
+
+
+def quieten() -> None:
+    """Silence Lightning's messages about itself, and its warnings about choices that this program makes for the user."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
+    warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
+    warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
+    warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # there is no validation part
+
+
+def check_options(config: Config) -> Config:
+    """Check options that do not depend on the data, and return the configuration with the parts that `training.freeze` means.
+
+    Raises:
+        UserError: If options do not go together. The message names them.
+    """
+    check_validates(config)
+    config = check_freeze(config)
+    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
+    if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
+        raise UserError(
+            "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
+            "statistics. Leave it out, or use model.norm=layer, which needs none."
+        )
+    return config
+
+
+def start_or_resume(config: Config, folder: Path, last: Path) -> tuple[Config, dict[str, Any] | None]:
+    """Return the configuration of the run in `folder`, and the checkpoint `last` from which it goes on; None for a new run.
+
+    Raises:
+        UserError: If a new run would replace another, or the run cannot go on with this configuration.
+    """
+    if config.resume is None:
+        check_new(folder)
+        return config, None
+    config = check_same_keys(config, folder)
+    resumed = load_checkpoint(last)
+    return _with_features_of(resumed, last, config), resumed
+
+
+def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Config:
+    """Return the configuration with the version of the featuriser with which the run began."""
+    features, saved = config.dataset.features, features_of(resumed["molgcn"], path)
+    if saved is None or features not in (None, resumed["molgcn"]["features"]):
+        return config
+    return replace(config, dataset=replace(config.dataset, features=saved))
 
 
 def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
@@ -51,7 +119,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
     molecules = data.dataset.molecules
     task = choose_task(config.task, data.dataset, config.dataset)
     config = settled(config, task)
-    check_options(task, config, molecules)
+    check_task_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     module = MoleculeModule(
         config,

@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from molgcn.training.checkpoint_writer import BEST, LAST
-from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.loggers import MetricsCSV
 from molgcn.training.monitor import LOSS
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state

@@ -20,23 +20,20 @@ from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
 from molgcn.process.signals import Terminated
-from molgcn.training.build import build_data, build_module, load_weights
+from molgcn.training.build import build_data, build_module, check_options, load_weights, prepare_process, start_or_resume
 from molgcn.training.calibrating import calibrated, store_calibration
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.domain_index import save_index
 from molgcn.training.inference import Models
 from molgcn.training.inputs import inputs_written
-from molgcn.training.launches import KernelLaunches
-from molgcn.training.loggers import loggers_of_run
+from molgcn.training.loggers import MetricsCSV, loggers_of_run
 from molgcn.training.measure_run import compare_models, measure_run, with_uncertainties
-from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.module import MoleculeModule
-from molgcn.training.preparation import check_options, prepare_process, start_or_resume
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
 from molgcn.training.run_report import report_training
 from molgcn.training.stopping import stopping_callbacks
-from molgcn.training.throughput import Throughput
+from molgcn.training.throughput import KernelLaunches, Throughput
 from molgcn.training.trainer import build_trainer
 
 

@@ -1,7 +1,7 @@
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 
-from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.loggers import MetricsCSV
 from molgcn.training.trainer import build_trainer
 from molgcn_benchmark.epochs import KEY, PAIRS, EpochClock, measure, prepare
 from molgcn_benchmark.results import Table

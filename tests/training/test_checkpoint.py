@@ -15,7 +15,7 @@ from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
-from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.loggers import MetricsCSV
 from molgcn.training.trainer import build_trainer
 
 

@@ -6,8 +6,7 @@ from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.tasks.regression import Regression
-from molgcn.training.loggers import build_loggers
-from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.loggers import MetricsCSV, build_loggers
 from molgcn.training.train import train
 
 TASK = Regression(["logp"], [""])

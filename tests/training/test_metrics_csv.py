@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from molgcn.training.metrics_csv import COLUMNS, MetricsCSV
+from molgcn.training.loggers import COLUMNS, MetricsCSV
 from molgcn.training.train import train
 
 
