@@ -12,11 +12,10 @@ from molgcn.config.run import BackendConfig
 from molgcn.errors import UserError, counted, shown
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import explain_records, explainer
-from molgcn.explain.gallery import PAGE_NAME
-from molgcn.explain.names import DescriptorGroups, Names
+from molgcn.explain.names import DescriptorGroups, Names, small_share
 from molgcn.explain.network import ExplainedNetwork
 from molgcn.explain.output import ExplanationFolder, open_folder
-from molgcn.explain.shares import small_share
+from molgcn.explain.page import PAGE_NAME
 from molgcn.files.new_folder import new_folder
 from molgcn.screening.config import STREAM, checkpoint_paths
 from molgcn.screening.ensemble import Ensemble
@@ -58,11 +57,7 @@ def explain(config: ExplainConfig) -> Summary:
 
 
 def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str, str]:
-    """Return the index of the column of predictions that is explained, its name, and its header in a table.
-
-    Args:
-        task: the task of the network.
-        config: the configuration, which names the target and the class.
+    """Return the index of the column of predictions that a configuration asks for, its name, and its header in a table.
 
     Raises:
         UserError: when the target or the class is missing or does not exist.

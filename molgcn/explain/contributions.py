@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from molgcn.data.formats import Kind, Record
 from molgcn.explain.config import ExplainConfig
-from molgcn.explain.gradients import captum_attr, integrated_gradients
-from molgcn.explain.masking import masking
+from molgcn.explain.methods import Found, captum_attr, integrated_gradients, masking
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
 
-_FINER = 4, 16  # factors for the number of steps, tried in turn where contributions do not add up
+_FINER = 1, 4, 16  # factors for the number of steps, tried in turn until contributions add up
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,6 @@ class Explained(Chunk):
 
 
 Explain = Callable[[MoleculeGraph], Contributions]
-Method = Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]  # the contributions of atoms, bonds and descriptors
 
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
@@ -112,15 +109,14 @@ def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
         UserError: when the package of the method is not installed.
     """
     if config.method == "masking":
-        return lambda graph: _contributions(network, graph, partial(masking, network, graph, config.orders))
+        return lambda graph: _contributions(network, graph, masking(network, graph, config.orders))
     captum_attr()
 
     def explain(graph: MoleculeGraph) -> Contributions:
-        found = _contributions(network, graph, partial(integrated_gradients, network, graph, config.steps))
         for times in _FINER:
+            found = _contributions(network, graph, integrated_gradients(network, graph, times * config.steps))
             if found.relative_error <= config.tolerance:
                 break
-            found = _contributions(network, graph, partial(integrated_gradients, network, graph, times * config.steps))
         return found
 
     return explain
@@ -129,15 +125,9 @@ def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
 def explain_records(
     explain: Explain, network: ExplainedNetwork, ensemble: Ensemble, records: Iterable[Record], kind: Kind, config: ExplainConfig
 ) -> Iterator[Explained]:
-    """Compute the contributions of records, a chunk of rows at a time.
+    """Compute the contributions of records of a format, a chunk of rows at a time, by a function from :func:`explainer`.
 
-    Args:
-        explain: the function that computes the contributions of a row, from :func:`explainer`.
-        network: what is explained.
-        ensemble: the ensemble of the network alone, for which records are featurised.
-        records: the rows, read as they are needed.
-        kind: the format of their molecules.
-        config: the configuration, which names the batch size and the number of workers.
+    The ensemble is that of the network alone, for which records are featurised.
     """
     for ready in prepare_records(ensemble, records, kind, config.batch_size, config.num_workers):
         errors, contributions = dict(ready.errors), {}
@@ -151,7 +141,7 @@ def explain_records(
         yield Explained(ready.start, ready.records, ready.smiles, errors, contributions)
 
 
-def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, method: Method) -> Contributions:
+def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, found: Found) -> Contributions:
     component = None if graph.component is None else graph.component.cpu().numpy()
-    atoms, bonds, descriptors = method()
+    atoms, bonds, descriptors = found
     return Contributions(atoms, bonds, graph.ends, descriptors, *network.with_and_without(graph), component)

@@ -1,9 +1,9 @@
-"""The names that the tables and the page of explanations show."""
+"""The names that the tables and the page of explanations show, and the shares of the groups of inputs that they name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from molgcn.explain.contributions import Contributions
 from molgcn.screening.descriptors import DescriptorInput
 
 GRAPH = "atoms and bonds"
+SMALL = 0.5  # the share of atoms and bonds, which pictures show, below which a warning says so
 _NAMES = re.compile(r"(.*[\s_.-])?(name|title|id)|.*(Name|Title|ID|Id)", re.DOTALL)
 
 
@@ -30,12 +31,9 @@ class DescriptorGroups:
 
     @classmethod
     def of(cls, names: Sequence[str], wanted: DescriptorInput, components: Sequence[str]) -> DescriptorGroups:
-        """Return the groups of a network's descriptors.
+        """Return the groups of descriptors with these names, in the order in which the network takes them.
 
-        Args:
-            names: the names of all descriptors, in the order in which the network takes them.
-            wanted: where they come from.
-            components: the molecules of a row, of each of which generators compute descriptors. Empty where a row is one molecule.
+        `wanted` says where they come from. Generators compute descriptors of each of the components of a row.
         """
         sizes = {"columns": len(wanted.columns), "file": len(wanted.given) - len(wanted.columns)}
         for component in components or [""]:
@@ -55,22 +53,17 @@ class DescriptorGroups:
         return {GRAPH: found.of_graph} | {name: float(found.descriptors[places].sum()) for name, places in self.places.items()}
 
     def largest(self, found: Contributions, count: int) -> dict[str, dict[str, float]]:
-        """Return the descriptors with the largest contributions of either sign.
+        """Return the `count` largest contributions of either sign, by group and by name without that of the group, the largest first.
 
-        Args:
-            found: the contributions of a row.
-            count: how many descriptors.
-
-        Returns:
-            By name of the group, the contributions of those of its descriptors that are among the largest, the largest first, by name
-            without that of the group. A group of one descriptor has none, as it has its name.
+        A group of one descriptor has none, as it has its name.
         """
         order = np.argsort(-np.abs(found.descriptors), kind="stable")[:count].tolist()
-        return {
-            group: {_short(self.names[place], group): float(found.descriptors[place]) for place in order if start <= place < end}
-            for group, (start, end) in ((group, (places.start, places.stop)) for group, places in self.places.items())
-            if end - start > 1
-        }
+        largest: dict[str, dict[str, float]] = {}
+        for group, places in self.places.items():
+            if self.count(group) > 1:
+                own = [place for place in order if places.start <= place < places.stop]
+                largest[group] = {_short(self.names[place], group): float(found.descriptors[place]) for place in own}
+        return largest
 
 
 def _short(name: str, group: str) -> str:
@@ -105,3 +98,26 @@ class Names:
 def name_column(columns: Sequence[str]) -> int | None:
     """Return the place of the first column that names molecules, such as name, Compound ID or mol_id; None where there is none."""
     return next((place for place, column in enumerate(columns) if _NAMES.fullmatch(column.strip())), None)
+
+
+def shares_of(sizes: Mapping[str, float]) -> dict[str, float]:
+    """Return each size as a share of all, where a size is the sum over the rows of the absolute value of what a part contributes."""
+    total = sum(sizes.values()) or 1.0
+    return {name: size / total for name, size in sizes.items()}
+
+
+def small_share(shares: Mapping[str, float]) -> str:
+    """Return a warning where atoms and bonds have a small share, else ""."""
+    others = {name: share for name, share in shares.items() if name != GRAPH}
+    if not others or shares[GRAPH] >= SMALL:
+        return ""
+    listed = ", ".join(f"{name} {_percent(share)}" for name, share in sorted(others.items(), key=lambda item: -item[1]))
+    return (
+        f"Atoms and bonds make up {_percent(shares[GRAPH])} of what moves these predictions from their baseline, and descriptors the rest "
+        f"({listed}): pictures show the smaller part, bars all of it. Training without descriptors (dataset.descriptor_generators=null) "
+        "gives a network that pictures explain"
+    )
+
+
+def _percent(share: float) -> str:
+    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"

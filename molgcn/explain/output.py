@@ -14,9 +14,8 @@ from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
 from molgcn.explain.drawing import on_drawn_atoms
-from molgcn.explain.gallery import Gallery
-from molgcn.explain.names import GRAPH, Names
-from molgcn.explain.shares import shares_of
+from molgcn.explain.names import GRAPH, Names, shares_of
+from molgcn.explain.page import Gallery
 from molgcn.screening.output import Table, open_table
 from molgcn.screening.run import header_of, shown_row, written_rows
 
@@ -28,13 +27,15 @@ class ExplanationFolder:
     """The open output folder, which takes chunks of explained rows.
 
     Attributes:
+        gallery: the explained molecules, for the page and the pictures.
         worst: the largest relative error so far; see :attr:`Contributions.relative_error`.
         beyond: the number of rows whose relative error exceeds the tolerance.
     """
 
     def __init__(self, gallery: Gallery, config: ExplainConfig, names: Names, source: Molecules, molecules: Table, parts: Table) -> None:
+        self.gallery = gallery
         self.worst, self.beyond = 0.0, 0
-        self._gallery, self._config, self._names, self._kind = gallery, config, names, source.kind
+        self._config, self._names, self._kind = config, names, source.kind
         self._molecules, self._parts = molecules, parts
         self._sizes: Counter[str] = Counter()
         described = names.descriptors.places
@@ -63,10 +64,6 @@ class ExplanationFolder:
                 self._write_parts(chunk, place, found)
             self._molecules.write([[*before, *(format(number, _FORM) for number in numbers), *behind]])
 
-    def close(self) -> None:
-        """Draw the molecules and write the page, which show all molecules on one scale."""
-        self._gallery.close(self.shares)
-
     def _write_parts(self, chunk: Explained, place: int, found: Contributions) -> None:
         row, text, molecule = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
         components, names = self._names.components, self._names.descriptors.names
@@ -79,18 +76,14 @@ class ExplanationFolder:
             drawn.append((item, on_drawn_atoms(parts, mol.GetNumAtoms())))
         before = [str(row), text, *([""] if components else []), "descriptor", "", ""]
         self._parts.write([[*before, name, format(value, _FORM)] for name, value in zip(names, found.descriptors.tolist(), strict=True)])
-        self._gallery.add(chunk, place, drawn, found)
+        self.gallery.add(chunk, place, drawn, found)
 
 
 def part_rows(mol: Any, found: Parts) -> Iterator[tuple[list[str], float]]:
     """Yield a row of the table of contributions for every atom, and then for every bond.
 
     Each row has three cells and the contribution: "atom" or "bond", the index of the atom or the indices of the bond's two atoms, and the
-    element or elements.
-
-    Args:
-        mol: an `rdkit.Chem.Mol` whose atoms are the first atoms of the graph. The atoms after them are hydrogens.
-        found: the contributions of the graph's atoms and bonds.
+    element or elements. The atoms of `mol`, an `rdkit.Chem.Mol`, are the first atoms of the graph. The atoms after them are hydrogens.
     """
     elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
     elements += ["H"] * (len(found.atoms) - len(elements))
@@ -102,13 +95,7 @@ def part_rows(mol: Any, found: Parts) -> Iterator[tuple[list[str], float]]:
 
 @contextmanager
 def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Molecules) -> Iterator[ExplanationFolder]:
-    """Open the tables of the folder. They appear, together with pictures and the page, when the block ends without an error.
-
-    Args:
-        folder: the folder, which exists.
-        config: how molecules are explained.
-        names: the names that tables and the page show.
-        molecules: the open file of molecules.
+    """Open the tables of a folder that exists. They, pictures and the page appear when the block ends without an error.
 
     Raises:
         UserError: when the tables cannot be written.
@@ -117,4 +104,4 @@ def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Mo
         tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
         opened = ExplanationFolder(Gallery(folder, config, names, molecules), config, names, molecules, *tables)
         yield opened
-        opened.close()
+        opened.gallery.close(opened.shares)

@@ -1,43 +1,40 @@
-"""The HTML page of explanations."""
+"""The pictures of explained molecules, and the HTML page that shows them, made at the end since all molecules share one scale."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.formats import Molecules
 from molgcn.errors import counted
 from molgcn.explain.config import ExplainConfig
-from molgcn.explain.contributions import Contributions
-from molgcn.explain.names import DescriptorGroups, Names
-from molgcn.explain.shares import small_share
+from molgcn.explain.contributions import Contributions, Explained
+from molgcn.explain.drawing import draw_contributions
+from molgcn.explain.names import DescriptorGroups, Names, name_column, small_share
 from molgcn.files.whole_file import whole
 from molgcn.report.charts import embedded
 from molgcn.report.rendering import render
+from molgcn.screening.run import shown_row
 
+PAGE_NAME = "index.html"
 PAGE = 100  # rows that the page shows
 LARGEST = 5  # descriptors that are shown by name
+_FULL = 0.99  # the share of all atoms that have less than the full colour, so that one unusual molecule does not make the others pale
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 
 
-@dataclass(frozen=True)
-class Card:
-    """A row on the page.
-
-    Attributes:
-        row: the number of the row.
-        name: the name of the row, or "".
-        smiles: the SMILES of the row.
-        found: the contributions.
-        pictures: the pictures of its molecules, without those that RDKit cannot draw.
-    """
+class Card(NamedTuple):
+    """A row on the page: its number, its name or "", its SMILES and its contributions."""
 
     row: int
     name: str
     smiles: str
     found: Contributions
-    pictures: Sequence[bytes] = field(default=())
 
 
 class Bar(NamedTuple):
@@ -46,6 +43,75 @@ class Bar(NamedTuple):
     label: str
     value: float
     part: bool = False
+
+
+class _Molecule(NamedTuple):
+    """A molecule to draw: its row, the end of its file's name, its SMILES or mol block, and weights of its atoms."""
+
+    row: int
+    name: str
+    item: str
+    weights: np.ndarray
+
+
+class Gallery:
+    """Collects explained molecules of an open file, for pictures and a page in a folder."""
+
+    def __init__(self, folder: Path, config: ExplainConfig, names: Names, source: Molecules) -> None:
+        self._folder, self._config, self._names, self._kind = folder, config, names, source.kind
+        self._name_column = name_column(source.columns)
+        self._molecules: list[_Molecule] = []
+        self._cards: list[Card] = []
+
+    def add(self, chunk: Explained, place: int, molecules: Sequence[tuple[str, np.ndarray]], found: Contributions) -> None:
+        """Add a row of a chunk, with the SMILES or mol block of each of its molecules and the weights of its atoms in a drawing."""
+        row, record = chunk.start + place, chunk.records[place]
+        for number, (item, weights) in enumerate(molecules):
+            name = f"{row}_{number}" if self._names.components else str(row)
+            self._molecules.append(_Molecule(row, name, item, weights))
+        if len(self._cards) < PAGE:
+            name = "" if self._name_column is None else record.cells[self._name_column]
+            smiles = shown_row(chunk, place) if chunk.smiles is None else chunk.smiles[place]
+            self._cards.append(Card(row, name, smiles, found))
+
+    def close(self, shares: Mapping[str, float]) -> None:
+        """Draw all molecules and write the page of the first ones, which warns where atoms and bonds have a small share."""
+        scale = colour_scale([one.weights for one in self._molecules])
+        pictures: dict[int, list[str]] = defaultdict(list)
+        shown = {card.row for card in self._cards}
+        for one in self._molecules:
+            mol = molecule_of_graph(one.item, self._names.features, self._kind, self._names.standardize)
+            picture = draw_contributions(mol, one.weights, scale, self._config.image)
+            if picture is None:
+                continue
+            with whole(self._folder / f"molecule_{one.name}.{self._config.image}") as temporary:
+                temporary.write_bytes(picture)
+            if one.row in shown:
+                pictures[one.row].append(embedded(picture, _KINDS[self._config.image]))
+        bars = [bars_of(card.found, self._names.descriptors) for card in self._cards]
+        page = render(
+            "page.html.jinja",
+            "molgcn.explain",
+            cards=[(card, pictures[card.row], own) for card, own in zip(self._cards, bars, strict=True)],
+            config=self._config,
+            explained=self._names.explained,
+            checkpoint=self._names.checkpoint,
+            described=bool(self._names.descriptors.names),
+            scale=scale,
+            longest=max((abs(bar.value) for some in bars for bar in some), default=0.0) or 1.0,
+            warning=small_share(shares),
+            most=PAGE,
+        )
+        with whole(self._folder / PAGE_NAME) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+
+def colour_scale(weights: Sequence[np.ndarray]) -> float:
+    """Return the absolute contribution of an atom, from the weights of each molecule, that has the full colour.
+
+    It is the 99 % quantile, or the largest of fewer than 100 atoms.
+    """
+    return float(np.quantile(np.abs(np.concatenate(weights)), _FULL, method="higher")) if weights else 0.0
 
 
 def bars_of(found: Contributions, descriptors: DescriptorGroups) -> list[Bar]:
@@ -63,33 +129,3 @@ def bars_of(found: Contributions, descriptors: DescriptorGroups) -> list[Bar]:
         if parts and others:
             bars.append(Bar(counted(others, "other"), total - sum(parts.values()), part=True))
     return bars
-
-
-def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, names: Names, scale: float, shares: Mapping[str, float]) -> None:
-    """Write the page as one HTML file that needs no other file.
-
-    Args:
-        path: the file to write.
-        cards: the rows to show.
-        config: how the rows were explained.
-        names: the names that the page shows.
-        scale: the contribution of an atom that has the full colour.
-        shares: the share of the explained predictions by where it comes from.
-    """
-    pictures = [[embedded(picture, _KINDS[config.image]) for picture in card.pictures] for card in cards]
-    bars = [bars_of(card.found, names.descriptors) for card in cards]
-    page = render(
-        "page.html.jinja",
-        "molgcn.explain",
-        cards=list(zip(cards, pictures, bars, strict=True)),
-        config=config,
-        explained=names.explained,
-        checkpoint=names.checkpoint,
-        described=bool(names.descriptors.names),
-        scale=scale,
-        longest=max((abs(bar.value) for some in bars for bar in some), default=0.0) or 1.0,
-        warning=small_share(shares),
-        most=PAGE,
-    )
-    with whole(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")

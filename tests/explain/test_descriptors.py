@@ -15,9 +15,8 @@ from molgcn.data.descriptors.generators import generated_names
 from molgcn.explain.command import explain
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions
-from molgcn.explain.names import DescriptorGroups, name_column
+from molgcn.explain.names import DescriptorGroups, name_column, shares_of, small_share
 from molgcn.explain.page import Bar, bars_of
-from molgcn.explain.shares import shares_of, small_share
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.training.train import train
 

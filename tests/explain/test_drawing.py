@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from rdkit import Chem
 
 from molgcn.explain.drawing import LOWERS, RAISES, draw_contributions
-from molgcn.explain.gallery import colour_scale
+from molgcn.explain.page import colour_scale
 
 pytest.importorskip("rdkit.Chem.Draw.rdMolDraw2D", exc_type=ImportError)
 
