@@ -70,12 +70,9 @@ def _is_parsed(argument: str) -> bool:
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """Return the command line with its flags after the overrides, and the folder of the user's own presets.
+    """Return the command line with its flags after the overrides, and the folder of the user's own presets, if it is one and there is one.
 
     Each flag is joined with its value into one word. The folder is the value of `--config-dir`.
-
-    Raises:
-        UserError: for a folder that does not exist, or a second one.
     """
     joined: list[str] = []
     for argument in arguments:
@@ -167,11 +164,7 @@ def values_of(key: str, arguments: Sequence[str]) -> list[str]:
 
 
 def parse_override(argument: str) -> Override:
-    """Parse an override by Hydra's grammar.
-
-    Raises:
-        UserError: for an override that cannot be parsed, with the way to quote it.
-    """
+    """Parse an override by Hydra's grammar; the error about one that cannot be parsed shows the way to quote it."""
     try:
         return OverridesParser.create().parse_override(argument)
     except HydraException:

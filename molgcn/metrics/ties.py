@@ -6,11 +6,7 @@ import numpy as np
 
 
 class Ties:
-    """The sets of equal values among n values, in ascending order.
-
-    Args:
-        values: [n], at least one value, none of them NaN.
-    """
+    """The sets of equal values among n values, at least one and none of them NaN, in ascending order."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.order = np.argsort(values)
@@ -29,11 +25,9 @@ class Ties:
 
 
 def ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the ranks [R, n] of values. Equal values share their mean rank.
+    """Return the ranks [R, n] of values [n], none of them NaN, in resamples that contain each as often as weights [R, n] say.
 
-    Args:
-        values: [n], none of them NaN.
-        weights: [R, n], how often each resample contains each value, as whole numbers.
+    Equal values share their mean rank.
     """
     ties = Ties(values)
     counts = ties.sums(weights)

@@ -40,13 +40,7 @@ class Backend(Protocol):
         ...
 
     def loss(self, model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of the predictions, and float64 [2] with the sum and the number of its terms.
-
-        Args:
-            model: the network.
-            batch: the batch.
-            objective: the targets, their scaling and the loss.
-        """
+        """Return the mean loss of the predictions, and float64 [2] with the sum and the number of its terms."""
         ...
 
 

@@ -24,11 +24,7 @@ def build_network(
     descriptor_channels: int = 0,
     num_components: int = 1,
 ) -> MoleculeNet:
-    """Return the untrained network of a configuration; see :class:`molgcn.nn.MoleculeNet` for the numbers of channels and components.
-
-    Raises:
-        UserError: for options that the network refuses.
-    """
+    """Return the untrained network of a configuration; see :class:`molgcn.nn.MoleculeNet` for the numbers, and the errors."""
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
     for name in ("name", "bonds", "encodings"):
         del options[name]
@@ -66,11 +62,7 @@ def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components:
 
 
 def edge_channels_of(model: ModelConfig, molecules: PackedMolecules) -> int | None:
-    """Return the number of features per bond that a configuration's network sees in a set; None where it sees no bonds.
-
-    Raises:
-        UserError: for a network that is to see bonds, and a set that has no features of bonds.
-    """
+    """Return the number of features per bond that a configuration's network sees in a set, which must have some; None if none."""
     if model.bonds and molecules.num_edge_features == 0:
         without = "" if molecules.features is None else f" with dataset.features={molecules.features}"
         raise UserError(

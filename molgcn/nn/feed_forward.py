@@ -17,18 +17,9 @@ class FeedForward(nn.Module):
         H' = \mathrm{norm}_2(H_1 + \mathrm{dropout}(W_2\,\mathrm{dropout}(\mathrm{act}(W_1 H_1 + b_1)) + b_2)), \qquad
         H_1 = \mathrm{norm}_1(H)
 
+    The first `count` of the rows [N, d] are real atoms of a padded batch; None means that all are. The hidden layer has width 2 d.
+
     Source: Luo, Shi and Wu, "Unlocking the Potential of Classic GNNs for Graph-level Tasks", ICML 2025, equation 9 and code.
-
-    Args:
-        channels: width d; the hidden layer has width 2 d.
-        norm: "batch", "layer" or None.
-        activation: function that makes the activation.
-
-    Shapes:
-        - **x:** [N, d]
-        - **dropout:** probability that an element is zeroed in training
-        - **count:** integer [], number of real rows of a padded batch, or None where all are real
-        - **output:** [N, d]
     """
 
     def __init__(self, channels: int, norm: str | None, activation: Callable[[], nn.Module]) -> None:

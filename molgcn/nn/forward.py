@@ -82,11 +82,7 @@ def bond_states(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | 
 
 
 def _given(tensor: Tensor | None, name: str, x: Tensor) -> Tensor:
-    """Return the tensor in the dtype of `x`.
-
-    Raises:
-        UserError: for a tensor that the batch does not have.
-    """
+    """Return a tensor that a batch must have in the dtype of `x`."""
     if tensor is None:
         raise UserError(
             f"The network reads `{name}`, which the batch does not have. Give it batches that have it, or build a network without it."

@@ -120,11 +120,7 @@ def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> T
 
 
 def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
-    """Return the operator's arguments for a model and a batch.
-
-    Raises:
-        UserError: for the reasons that :func:`predictions` names.
-    """
+    """Return the operator's arguments for a model and a batch; :func:`predictions` lists the errors."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
@@ -179,8 +175,7 @@ def _tensors(modules: list[Any], name: str) -> list[Tensor]:
 def _compute_weights(modules: list[Any]) -> None:
     """Run the forward pre-hooks that compute weights: those of `torch.nn.utils.prune`, `weight_norm` and `spectral_norm`.
 
-    Raises:
-        UserError: for any other hook, which would never be called.
+    Any other hook, which would never be called, is an error.
     """
     for module in modules:
         if not has_hooks(module):

@@ -74,10 +74,7 @@ class GraphInputs:
     def _rows(self, atoms: Tensor, bonds: Tensor, places: Tensor) -> GraphInputs:
         """Return some of the atoms and bonds, or all of them in another order, without descriptors and components.
 
-        Args:
-            atoms: bool [N], which atoms are taken, or int64 [N], the order of all atoms.
-            bonds: bool [E], which bonds are taken, or int64 [E], the order of all bonds.
-            places: int64 [N], the new position of each atom.
+        Both are chosen by a mask or by their order. `places` is the new position of each atom.
         """
         assert self.batch is not None
         edge_attr, bond_rw = (None if rows is None else rows[bonds] for rows in (self.edge_attr, self.bond_rw))

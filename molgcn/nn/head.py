@@ -22,11 +22,9 @@ def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activ
 
 
 def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
-    """Return the first layers of a head, up to a chosen hidden state, and the width of that state.
+    """Return the first layers of a head of :func:`build_head`, up to a chosen hidden state, and the width of that state.
 
-    Args:
-        head: a head that :func:`build_head` made.
-        layer: 0 is the input of the head, k the state after the k-th hidden layer and its activation, -1 the last hidden state.
+    Layer 0 is the input of the head, k the state after the k-th hidden layer and its activation, -1 the last hidden state.
 
     Raises:
         UserError: for a layer that the head does not have.

@@ -35,11 +35,7 @@ PLAIN: dict[str, Any] = {
 
 
 def check_network(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
-    """Check the options of a network, which it holds as attributes, before its modules are built.
-
-    Raises:
-        UserError: for the first option that is out of range, or that the network's layers cannot have.
-    """
+    """Check the options of a network, which it holds as attributes, before its modules are built; the error names the first wrong one."""
     _check_sizes(model)
     _check_choices(model)
     _check_head(model)

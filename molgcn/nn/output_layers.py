@@ -66,12 +66,7 @@ class SideBySide(nn.Module):
 
 
 class TargetColumns(nn.Module):
-    """Turn the outputs of each target into its columns of predictions.
-
-    Args:
-        columns: function from outputs [B, T, K] to columns [B, T, C].
-        num_targets: number of targets, T.
-    """
+    """Turn the outputs of each of the targets into its columns of predictions, by a function from [B, T, K] to [B, T, C]."""
 
     def __init__(self, columns: Callable[[Tensor], Tensor], num_targets: int) -> None:
         super().__init__()

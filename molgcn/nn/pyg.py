@@ -29,11 +29,7 @@ REDUCTIONS = Reductions(global_mean_pool, global_add_pool, global_max_pool, _sof
 
 
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
-    """Return PyTorch Geometric's layer.
-
-    Raises:
-        UserError: for a layer that was registered without one for PyG.
-    """
+    """Return PyTorch Geometric's layer, if the kind of layer has one."""
     if kind.pyg is None:
         raise UserError(f"backend=pyg has no layer {kind.name}. Use backend=reference or backend=auto.")
     return kind.pyg(options)

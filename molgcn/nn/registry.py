@@ -56,11 +56,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> LayerKind:
-    """Return the layer of an installed package.
-
-    Raises:
-        UserError: if importing it fails, or if the entry point is not a layer of that name.
-    """
+    """Return the layer of an installed package; what cannot be imported or is not a layer of that name is an error."""
     package = point.dist.name if point.dist else "an installed package"
     where = f"The layer {point.name} of {package}, {point.value},"
     try:

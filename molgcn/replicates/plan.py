@@ -44,12 +44,9 @@ class Plan:
 
 
 def plan(config: Config) -> Plan:
-    """Return the trainings of the run that a configuration asks for.
+    """Return the trainings of the run that a configuration asks for, after a check that its keys go together.
 
     Splits come before models. With both, each split is a member that is an ensemble in turn.
-
-    Raises:
-        UserError: If keys do not go together.
     """
     _check(config)
     splits = list(_splits(config))

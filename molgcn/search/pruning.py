@@ -39,11 +39,7 @@ class Pruning(Callback):
         return statistics.fmean(self._bests) if self._bests else None
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begin another training of the trial.
-
-        Raises:
-            TrialPruned: If an earlier training was stopped.
-        """
+        """Begin another training of the trial, which is an error after one that was stopped."""
         if self.pruned:
             from optuna import TrialPruned
 
@@ -51,11 +47,7 @@ class Pruning(Callback):
         self._begun = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Report the objective, and stop the training where the pruner says so.
-
-        Raises:
-            UserError: If the objective is not a finite number.
-        """
+        """Report the objective, which must be finite, and stop the training where the pruner says so."""
         if trainer.sanity_checking:
             return
         if self.objective.is_undefined(trainer.callback_metrics):

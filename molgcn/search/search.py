@@ -67,8 +67,7 @@ class SearchConfig:
 def prepare_search(arguments: list[str]) -> list[str]:
     """Return a command line with `sweep=optuna` after a check, as one job for Hydra; other command lines are returned as they are.
 
-    Raises:
-        UserError: If there are lists of values, a launcher or `resume=` beside `sweep=optuna`.
+    Lists of values, a launcher or `resume=` beside it are errors.
     """
     if values_of("sweep", arguments)[-1:] != ["optuna"]:
         return arguments
@@ -86,17 +85,16 @@ def prepare_search(arguments: list[str]) -> list[str]:
 
 
 def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_all) -> float:
-    """Run the trials that the study in `folder` still lacks.
+    """Run the trials that the study in `folder` still lacks, and return the best value of the objective.
+
+    The folder gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder for each trial.
 
     Args:
         settings: the options of the search.
         compose: returns the configuration with further overrides.
-        folder: the folder of the study, which gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder for each trial.
+        folder: the folder of the study.
         fixed: keys to which the command line gives a value. They are not varied.
         train: trains a trial in a folder, with callbacks of each of its trainings.
-
-    Returns:
-        The best value of the objective.
 
     Raises:
         UserError: If every trial would meet the same mistake, the study is of other settings or data, or no trial succeeds.
@@ -167,8 +165,7 @@ def _run(study: Study, trial: Trial, objective: Callable[[], float]) -> None:
 def _ranked_by(objective: str, taken: bool, compose: Compose, overrides: list[str]) -> Config:
     """Return the configuration with further overrides, in which the objective also chooses each training's best weights.
 
-    Raises:
-        UserError: If `training.monitor` has been `taken` for another value.
+    It is an error if `training.monitor` has been `taken` for another value.
     """
     config = compose(overrides)
     monitor = config.training.monitor
@@ -181,11 +178,7 @@ def _ranked_by(objective: str, taken: bool, compose: Compose, overrides: list[st
 
 
 def _direction(given: str, objective: Monitor) -> str:
-    """Return the direction of the objective, "minimize" or "maximize".
-
-    Raises:
-        UserError: If `sweep.direction` contradicts it.
-    """
+    """Return the direction of the objective, "minimize" or "maximize", which `sweep.direction` must not contradict."""
     right, better = ("maximize", "more") if objective.maximize else ("minimize", "less")
     if given not in ("auto", right):
         raise UserError(

@@ -57,11 +57,7 @@ class SweepTable(Callback):
         _last_sweep = Path(config.hydra.sweep.dir)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Show the sweep; see :func:`show_sweep`.
-
-        Raises:
-            SystemExit: With code 2 where a job has no result, since jobs in a launcher's other processes cannot set the exit code.
-        """
+        """Show the sweep, and exit with code 2 where a job has no result: jobs in a launcher's other processes cannot set the exit code."""
         if not show_sweep(Path(config.hydra.sweep.dir)):
             raise SystemExit(2)
 

@@ -55,11 +55,7 @@ def quieten() -> None:
 
 
 def check_options(config: Config) -> Config:
-    """Check options that do not depend on the data, and return the configuration with the parts that `training.freeze` means.
-
-    Raises:
-        UserError: If options do not go together. The message names them.
-    """
+    """Check options that do not depend on the data, and return the configuration with the parts that `training.freeze` means."""
     check_validates(config)
     config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
@@ -74,8 +70,7 @@ def check_options(config: Config) -> Config:
 def start_or_resume(config: Config, folder: Path, last: Path) -> tuple[Config, dict[str, Any] | None]:
     """Return the configuration of the run in `folder`, and the checkpoint `last` from which it goes on; None for a new run.
 
-    Raises:
-        UserError: If a new run would replace another, or the run cannot go on with this configuration.
+    A new run must not replace another, and one that goes on must be able to with this configuration.
     """
     if config.resume is None:
         check_new(folder)
@@ -94,10 +89,9 @@ def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Co
 
 
 def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
-    """Load the data of a run, with the saved split of a resumed one: another version might draw another.
+    """Load the data of a run, with the saved split of a resumed one, whose data must not have changed.
 
-    Raises:
-        UserError: If the data cannot be used, an option needs a part that it does not have, or a resumed run's data has changed.
+    Another version of the program might draw another split.
     """
     if split is not None:
         check_data(load_molecules_once(config.dataset)[2], split.parent)
@@ -109,12 +103,9 @@ def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
-    """Return the untrained module of a configuration, sized and scaled for the data.
+    """Return the untrained module of a configuration, sized and scaled for the data, after a check that they fit.
 
     In the module's own configuration, what is `auto` of the task has the value that the data decided.
-
-    Raises:
-        UserError: If the task or an option does not fit the data.
     """
     molecules = data.dataset.molecules
     task = choose_task(config.task, data.dataset, config.dataset)
@@ -140,9 +131,6 @@ def load_weights(module: MoleculeModule, data: MoleculeDataModule, folder: Path,
     """Give an untrained module the weights of `ckpt_path`, if it names any, and check that training can start or go on with this data.
 
     Where the run goes on from a checkpoint, `resumed`, the Trainer restores the weights.
-
-    Raises:
-        UserError: If the weights, the baseline or the calibration do not fit.
     """
     config = module.config
     if config.training.baseline == "rf":

@@ -29,13 +29,9 @@ log = logging.getLogger(__name__)
 
 
 def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -> None:
-    """Check before training that the configuration's calibration can be fitted after it.
+    """Check before training that the configuration's calibration fits the task, the parts and their labels, so that it can be fitted later.
 
     Targets without the labels that calibration needs are warnings.
-
-    Raises:
-        UserError: If a method does not fit the task, the labels of any target or the parts. The message names the key, the target or the
-            part.
     """
     methods = chosen_methods(config.calibration, task)
     if not methods:
@@ -83,11 +79,7 @@ def measured_uncertainties(models: Models, part: str) -> dict[str, float]:
 
 
 def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
-    """Return the part to fit on.
-
-    Raises:
-        UserError: If no part may be used.
-    """
+    """Return the part to fit on, if one may be used."""
     if CALIBRATION in splits and config.calibration_on_validation:
         raise UserError(
             "training.calibration_on_validation=true, but there is a calibration part, which suits better: it did not choose the epoch. "

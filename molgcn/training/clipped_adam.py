@@ -68,13 +68,7 @@ class ClippedAdam(Adam):
 
 
 def _fits(tensors: list[Tensor], num_groups: int, of_each: int = 1) -> bool:
-    """Return whether the kernels take a step with these tensors.
-
-    Args:
-        tensors: the parameters, or what belongs to them.
-        num_groups: number of groups of parameters.
-        of_each: number of tensors that belong to a parameter.
-    """
+    """Return whether the kernels take a step with these parameters, or with all tensors that belong to them, `of_each` one as many."""
     if not 0 < len(tensors) <= of_each * MOST_TENSORS or num_groups > MOST_GROUPS:
         return False
     device = tensors[0].device

@@ -27,13 +27,11 @@ _DATASET_KEYS_THAT_MAY_CHANGE = (
 def check_same_keys(config: Config, folder: Path) -> Config:
     """Refuse changes of keys that a resumed run cannot change, before data is read or anything is written.
 
-    A change of such a key would leave the weights without meaning, or make the run compare losses that are not comparable.
+    A change of such a key would leave the weights without meaning, or make the run compare losses that are not comparable. The message
+    names it and says what to do instead.
 
     Returns:
         The configuration in which keys of the task that are `auto` have the values of the interrupted run in `folder`.
-
-    Raises:
-        UserError: If such a key has changed. The message names it and says what to do instead.
     """
     before = parse(Config, read_yaml(folder / "config.yaml", dict))
     if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings
@@ -71,11 +69,7 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
 
 
 def check_goes_on(module: MoleculeModule, checkpoint: dict[str, Any], folder: Path) -> None:
-    """Refuse, before anything is written, a checkpoint or number of epochs with which the run in `folder` cannot go on.
-
-    Raises:
-        UserError: If the run cannot go on. The message names the key or file and says what to do instead.
-    """
+    """Refuse, before anything is written, a checkpoint or number of epochs with which the run in `folder` cannot go on."""
     if missing := [key for key in _NEEDED if key not in checkpoint]:
         raise UserError(
             f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, without which a run cannot go on. Restore the file that "
@@ -116,8 +110,7 @@ def _check_log(size: int, folder: Path) -> None:
 def check_same_network(module: MoleculeModule, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
     """Check that the weights in a checkpoint have the names and shapes of the module's, but for keys that start with one of `but`.
 
-    Raises:
-        UserError: If they differ. The message names the first difference and the options that cause it.
+    The message names the first difference and the options that cause it.
     """
     saved, mine = (
         {key: tuple(value.shape) for key, value in weights.items() if key.startswith("model.") and not key.startswith(but)}

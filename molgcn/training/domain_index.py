@@ -36,8 +36,7 @@ def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpo
 def index_files(checkpoints: Sequence[Path], folder: Path) -> list[Path]:
     """Return the index files of the runs that wrote checkpoints; an index that only a checkpoint holds is written into `folder`.
 
-    Raises:
-        UserError: If a checkpoint has no index. The message says how to get it.
+    The message about a checkpoint without an index says how to get it.
     """
     files = []
     for number, checkpoint in enumerate(checkpoints):

@@ -69,16 +69,7 @@ def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
     """Count the molecules of each part that any of the runs in `folders` trained on, where equal to a network is the same.
 
-    Args:
-        folders: the runs' folders.
-        molecules: a set of molecules with their hashes.
-        parts: the indices of each part's molecules.
-
-    Returns:
-        The number of such molecules by part; None where a run did not save its hashes.
-
-    Raises:
-        UserError: If a run's file is damaged.
+    None is returned where a run did not save its hashes.
     """
     paths = [folder / TRAINED_ON for folder in folders]
     if not paths or not all(path.is_file() for path in paths):

@@ -65,13 +65,7 @@ def with_uncertainties(result: RunResult, models: Models) -> RunResult:
 def compare_models(models: Models, part: str, metrics: Mapping[str, float], config: Config, one_split: bool = True) -> Comparison:
     """Compare the metrics of what models predict together with baselines, and add intervals and metrics at chosen thresholds.
 
-    Args:
-        models: the run's models.
-        part: the part whose metrics are compared.
-        metrics: the metrics, by "<part>/<metric>/<target>".
-        config: the run's configuration.
-        one_split: whether the models share one split. Without it no molecules are training or validation for all models, so that there
-            are no baselines and no thresholds.
+    Without one split no molecules are training or validation for all models, so that there are no baselines and no thresholds.
     """
     task, data, wanted = models.task, models.data[0], config.training.baseline
     predicted = models.predicted(part)

@@ -35,11 +35,7 @@ class Monitor:
 
     @classmethod
     def of(cls, key: str, task: Task, option: str = "training.monitor") -> Monitor:
-        """Return the monitor of a value's name, which the key `option` gave.
-
-        Raises:
-            UserError: If the task has no such value.
-        """
+        """Return the monitor of a value's name, which the key `option` gave and the task must have."""
         if key == LOSS:
             return cls(key, "min", (key,), task.logged_with(None))
         metrics = [metric for metric in task.all_metrics if all(metric not in part.unordered for part in task.parts)]

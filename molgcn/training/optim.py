@@ -66,12 +66,9 @@ def build_scheduler(
 
 
 def total_steps(config: SchedulerConfig, steps_per_epoch: int, max_epochs: int | None, max_steps: int) -> int:
-    """Return the optimiser steps of a run, or of one epoch where nothing says when it ends.
+    """Return the optimiser steps of a run, or of one epoch where nothing says when it ends, which some schedules need.
 
     `max_epochs` and `max_steps` are Lightning's, where None and -1 are no limit.
-
-    Raises:
-        UserError: If the schedule ends with the training, and nothing says when that is.
     """
     limits = [steps_per_epoch * max_epochs] if max_epochs is not None and max_epochs >= 0 else []
     limits += [max_steps] if max_steps >= 0 else []

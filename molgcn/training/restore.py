@@ -166,11 +166,7 @@ def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None,
 
 
 def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
-    """Return the checkpoint's description of itself.
-
-    Raises:
-        UserError: If it is not complete.
-    """
+    """Return the checkpoint's description of itself, if it is complete."""
     complete = (
         isinstance(saved, Mapping)
         and isinstance(saved.get("config"), Mapping)
@@ -210,11 +206,7 @@ def require_features(module: MoleculeModule, path: Path) -> str:
 
 
 def choose_device(device: str) -> torch.device:
-    """Return the device of a name: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:<n>`.
-
-    Raises:
-        UserError: If the name is another one, or there is no such GPU.
-    """
+    """Return the device of a name, if there is such a one: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:<n>`."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

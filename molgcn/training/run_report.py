@@ -49,19 +49,9 @@ def write_run_report(
     pictures: Mapping[str, Path] | None = None,
     trainings: Trainings | None = None,
 ) -> dict[str, Path]:
-    """Write predictions, pictures and page about the last part of a run into its folder.
+    """Write predictions, pictures and page about the last part of a run into its folder, and return the task's own pictures by name.
 
-    Args:
-        models: the run's models.
-        folder: the run's folder.
-        parts: the molecules of each part that has metrics.
-        metrics: the metrics by "<part>/<metric>/<target>".
-        comparison: the intervals, baselines, means and thresholds beside the metrics.
-        pictures: further PNG files to show, by caption.
-        trainings: the trainings of a run of several, or None.
-
-    Returns:
-        The task's own pictures, by name.
+    :class:`molgcn.report.subject.Subject` says what the arguments are.
     """
     task, data, part = models.task, models.data[0], [*parts][-1]
     predicted = models.predicted(part)
@@ -105,23 +95,9 @@ def assemble_subject(
     trained_on: Mapping[str, int] | None = None,
     trainings: Trainings | None = None,
 ) -> Subject:
-    """Assemble what a report is about.
+    """Assemble what a report is about, as :class:`molgcn.report.subject.Subject` describes it.
 
-    Args:
-        module: The module, or one of several that predict together, for the facts about the model.
-        name: The name of the run or checkpoint.
-        source: The name of the molecules' source.
-        data_hash: The hash of the data.
-        where: The checkpoint or the run's folder.
-        parts: The molecules of each part that has metrics.
-        part: The part that the page shows in detail.
-        predictions: The predictions [M, P] for that part's molecules.
-        metrics: The metrics by "<part>/<metric>/<target>".
-        comparison: The intervals, baselines, means and thresholds beside the metrics.
-        calibration: The calibration of the predictions, or None.
-        pictures: Further PNG files to show, by caption.
-        trained_on: By part, the number of molecules that the model was trained on although the part is not its training part.
-        trainings: The trainings of a run of several, or None.
+    The facts are those of the module, or of one of several that predict together. `where` is the checkpoint or the run's folder.
     """
     task = module.task
     exact = {one: measured(molecules) for one, molecules in parts.items()}

@@ -65,11 +65,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in `folder`, and remove the temporary files that killed processes left there.
-
-    Raises:
-        UserError: If another process trains there.
-    """
+    """Keep other processes from training in `folder`, which is an error, and remove temporary files that killed processes left there."""
     with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
         if not free:
             raise UserError(f"Another process is training in {folder}. Wait for its end, or choose another folder with hydra.run.dir=.")

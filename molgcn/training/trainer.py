@@ -61,11 +61,7 @@ class _NoProfiler(PassThroughProfiler):
 
 
 def check_validates(config: Config, has_part: bool = True) -> None:
-    """Check that no option needs validations where there are none; a data set without a validation part is logged.
-
-    Raises:
-        UserError: If an option needs validations and there are none. The message names the option.
-    """
+    """Check that no option needs validations where there are none; a data set without a validation part is logged."""
     if has_part and config.trainer.get("limit_val_batches", 1) != 0:
         return
     why = "trainer.limit_val_batches=0 leaves validation out" if has_part else "the split has no validation part"
@@ -81,12 +77,9 @@ def check_validates(config: Config, has_part: bool = True) -> None:
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
-    """Return a Trainer that writes to `folder`, with `options` from the section `trainer`.
+    """Return a Trainer that writes to `folder`, with `options` from the section `trainer`, which are checked.
 
     Where `options` do not name `devices`, it has one: Lightning would take all that there are.
-
-    Raises:
-        UserError: If Lightning has no such option, refuses its value, or the option has another name here.
     """
     options = {name: value for name, value in options.items() if name not in _OURS or value is not None}
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]

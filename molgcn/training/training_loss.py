@@ -81,11 +81,9 @@ class TrainingLoss:
 
 
 def mean_of_terms(sums: Tensor, strategy: Any) -> float:
-    """Return the mean of the terms of all ranks, NaN where there are none; every rank has to call this.
+    """Return the mean of the terms of all ranks from the sum and number, float64 [2], of this one's; NaN where there are none.
 
-    Args:
-        sums: float64 [2], the sum of this rank's terms and their number.
-        strategy: Lightning's strategy, which adds up the sums of all ranks.
+    Every rank has to call this.
     """
     total, count = strategy.reduce(sums.clone(), reduce_op="sum").tolist()
     return total / count if count else math.nan
@@ -94,8 +92,7 @@ def mean_of_terms(sums: Tensor, strategy: Any) -> float:
 def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
     """End the run where a loss since the sums were last read was not finite; every rank has to call this.
 
-    Raises:
-        UserError: If one was not finite. The message names the step, its learning rate, remedies and the last good checkpoint.
+    The message names the step, its learning rate, remedies and the last good checkpoint.
     """
     loop, rates = trainer.fit_loop.epoch_loop, module.train_loss.rates
     number = module.train_loss.first_not_finite(trainer.strategy)
@@ -105,11 +102,7 @@ def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
 
 
 def check_weights(trainer: Trainer, module: MoleculeModule) -> None:
-    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to call this.
-
-    Raises:
-        UserError: If one is not finite; see :func:`check_loss`.
-    """
+    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to call this."""
     check_loss(trainer, module)
     tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
     finite = bool(get_total_norm(tensors, math.inf).isfinite())

@@ -31,12 +31,9 @@ _SAME = {
 
 
 def start_from(module: MoleculeModule, path: Path) -> None:
-    """Load the weights of a checkpoint, which are the moving average where it has one, into an untrained module.
+    """Load the weights of a checkpoint, which are the moving average where it has one, into an untrained module that they must fit.
 
     The head's weights are loaded as `ckpt_head` says; auto loads them where they predict the same. A log message says which were loaded.
-
-    Raises:
-        UserError: If its features, encodings or widths are not the module's.
     """
     checkpoint = load_checkpoint(path)
     _check_features(module, checkpoint["molgcn"], path)

@@ -37,15 +37,10 @@ def wandb_mode() -> Literal["online", "offline", "disabled"]:
 
 
 class Wandb(Logger):
-    """Logs a training run to a W&B run.
+    """Logs a training run to a W&B run, which writes to `wandb` in the run's folder.
 
     A resumed run continues the same W&B run, whose id is kept in `wandb_id.txt`. Whatever the service does, training goes on: after the
     first failure one warning is printed and nothing more is sent.
-
-    Args:
-        folder: the run's folder; W&B writes to `folder/wandb`.
-        config: names project, run name, group and tags.
-        settings: the run's configuration as plain values.
     """
 
     def __init__(self, folder: Path, config: LoggerConfig, settings: dict[str, Any]) -> None:

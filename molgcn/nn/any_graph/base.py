@@ -90,12 +90,7 @@ class AnyGraphConv(MessagePassing, ABC):
 
 
 def why_not_graph(x: Any, edge_index: Any) -> str | None:
-    """Return why kernels do not take these node features and edges; None where they do.
-
-    Args:
-        x: features [N, F], or a pair with the features of the sources and of the targets.
-        edge_index: the edges, which kernels take as int64 [2, E].
-    """
+    """Return why kernels do not take these edges, and node features [N, F] or a pair for sources and targets; None where they do."""
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return "edge_index is a sparse matrix"
     if isinstance(edge_index, EdgeIndex):

@@ -117,11 +117,7 @@ class AttentionLayer(nn.Module):
 
 
 def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of PyG's layer, whose `out_channels` is the width of one head.
-
-    Raises:
-        UserError: for a number of heads that does not divide the width, or a dropout that is not a probability.
-    """
+    """Return the arguments of PyG's layer, whose `out_channels` is the width of one head, after a check."""
     settings = options.settings_over(defaults)
     heads, dropout, concat = settings["heads"], settings.pop("attention_dropout"), settings["concat"]
     if heads < 1 or (concat and options.out_channels % heads != 0):

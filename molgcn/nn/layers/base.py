@@ -33,13 +33,27 @@ class LayerOptions:
         return {**defaults, **self.settings}
 
 
+class Layer(nn.Module):
+    """Base of layers in plain PyTorch that draw their linear maps one after another, and begin with a bias of 0 where they have one."""
+
+    def reset_parameters(self) -> None:
+        """Draw the linear maps by their own rules, in the order in which they were made, and set the bias to 0."""
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                part.reset_parameters()
+        if isinstance(bias := getattr(self, "bias", None), nn.Parameter):
+            nn.init.zeros_(bias)
+
+
 @dataclass(frozen=True)
 class LayerKind:
     """A layer of the registry, under the name that `model.name` takes.
 
-    Both builders give a module whose `forward(x, edge_index, edge_attr=None)` returns the atoms' new states [N, out_channels], before
-    norm, activation, dropout and residual. A layer with `edge_states` returns these and the bonds' new states [E, out_channels]. Both
-    modules can load each other's state dict: their parameters have the same names, those of PyG's layer where there is one.
+    Both builders give a module whose `forward(x, edge_index, edge_attr=None)` takes the atoms' states [N, in_channels], the source and
+    target of every bond, int64 [2, E], and the bonds' rows [E, edge_channels] where the layer sees them. It returns the atoms' new states
+    [N, out_channels], before norm, activation, dropout and residual. A layer with `edge_states` returns these and the bonds' new states
+    [E, out_channels]. Both modules can load each other's state dict: their parameters have the same names, those of PyG's layer where there
+    is one. Both raise a :class:`molgcn.errors.UserError` for a setting out of range.
 
     Attributes:
         name: name of the layer, which `model.name` takes.

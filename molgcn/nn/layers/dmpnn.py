@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.nn.padding import without_padding
 
@@ -20,7 +20,7 @@ SETTINGS = {
 }
 
 
-class DMPNN(nn.Module):
+class DMPNN(Layer):
     r"""The directed message-passing network with all rounds in one module, equal to Chemprop's `BondMessagePassing`.
 
     .. math::
@@ -32,19 +32,6 @@ class DMPNN(nn.Module):
     are several between two atoms, see :func:`reverse_bonds`. Without bond features :math:`W_i` sees the atom alone.
 
     Source: Yang et al., "Analyzing Learned Molecular Representations for Property Prediction", JCIM 2019, equations 1 to 5.
-
-    Args:
-        options: widths and settings, see `SETTINGS`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels], or None if built without
-        - **count:** integer [], number of real atoms of a padded batch, or None where all are real
-        - **output:** [N, out_channels]
-
-    Raises:
-        UserError: for a setting out of range.
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -61,11 +48,6 @@ class DMPNN(nn.Module):
         self.W_o = nn.Linear(in_channels + channels, channels)
         self.activation = ACTIVATIONS[settings["activation"]]()
         self.dropout = nn.Dropout(settings["dropout"])
-
-    def reset_parameters(self) -> None:
-        """Draw the linear maps as `torch.nn.Linear` does."""
-        for linear in (self.W_i, self.W_h, self.W_o):
-            linear.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, count: Tensor | None = None) -> Tensor:
         """Return the atoms' states [N, out_channels] after all rounds; the first `count` atoms of a padded batch are real."""

@@ -20,15 +20,6 @@ class GATLayer(AttentionLayer):
     where j runs over the neighbours and i itself. The features of an atom's self-loop are the mean over the bonds that end at the atom.
 
     Source: Veličković et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
-
-    Args:
-        options: widths and settings, see `SETTINGS` of `attention`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels] where `edge_channels` is given
-        - **output:** [N, out_channels]
     """
 
     att_edge: nn.Parameter | None

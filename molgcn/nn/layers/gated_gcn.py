@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 
 EPSILON = 1e-6  # in the denominator of the gates
 
 
-class GatedGCNLayer(nn.Module):
+class GatedGCNLayer(Layer):
     r"""The gated graph convolution, with gates normalised over the bonds that end at an atom.
 
     .. math::
@@ -20,15 +20,6 @@ class GatedGCNLayer(nn.Module):
     The bonds' new states are :math:`t_{ij}`. Norm, activation, dropout and residual of both states are the network's.
 
     Source: Bresson and Laurent, "Residual Gated Graph ConvNets", 2017; Dwivedi et al., "Benchmarking Graph Neural Networks", JMLR 2023.
-
-    Args:
-        options: widths of the layer, which has no settings.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels]
-        - **output:** states of the atoms [N, out_channels] and of the bonds [E, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -40,11 +31,6 @@ class GatedGCNLayer(nn.Module):
         self.C = nn.Linear(options.edge_channels, out_channels)
         self.D = nn.Linear(in_channels, out_channels)
         self.E = nn.Linear(in_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        """Draw the linear maps as `torch.nn.Linear` does."""
-        for linear in (self.A, self.B, self.C, self.D, self.E):
-            linear.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new states of the atoms [N, out_channels] and of the bonds [E, out_channels]."""

@@ -26,15 +26,6 @@ class GATv2Layer(AttentionLayer):
     where j runs over the neighbours and i itself. The features of an atom's self-loop are the mean over the bonds that end at the atom.
 
     Source: Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
-
-    Args:
-        options: widths and settings, see `SETTINGS`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels] where `edge_channels` is given
-        - **output:** [N, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:

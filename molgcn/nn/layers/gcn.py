@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.nn.init import GlorotLinear
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.ops.gcn_norm import gcn_norm
 
@@ -15,18 +15,10 @@ SETTINGS = {
 }
 
 
-class GCNLayer(nn.Module):
+class GCNLayer(Layer):
     r"""The graph convolution :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`, equal to PyG's `GCNConv`.
 
     Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017, equation 2.
-
-    Args:
-        options: widths and settings, see `SETTINGS`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **output:** [N, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -35,11 +27,6 @@ class GCNLayer(nn.Module):
         self.lin = GlorotLinear(options.in_channels, options.out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(options.out_channels))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weight by Glorot's rule and set the bias to 0."""
-        self.lin.reset_parameters()
-        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
         """Return the atoms' new states [N, out_channels]."""

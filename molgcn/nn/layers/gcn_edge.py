@@ -6,25 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.nn.init import GlorotLinear
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 
 
-class GCNEdgeLayer(nn.Module):
+class GCNEdgeLayer(Layer):
     r"""The layer :math:`h_i' = \sum_j \mathrm{relu}(W h_j + e_{ij}) + b`, without normalisation and without self-loops.
 
     A linear map `lin_edge` brings the bonds' rows to the width `out_channels` where they have another width.
 
     Source: Luo, Shi and Wu, "Unlocking the Potential of Classic GNNs for Graph-level Tasks", ICML 2025, code.
-
-    Args:
-        options: widths of the layer, which has no settings.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels]
-        - **output:** [N, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -34,13 +25,6 @@ class GCNEdgeLayer(nn.Module):
         self.lin = GlorotLinear(options.in_channels, out_channels, bias=False)
         self.lin_edge = None if width == out_channels else nn.Linear(width, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
-
-    def reset_parameters(self) -> None:
-        """Draw the weight by Glorot's rule and the bonds' map as `torch.nn.Linear` does, and set the bias to 0."""
-        self.lin.reset_parameters()
-        if self.lin_edge is not None:
-            self.lin_edge.reset_parameters()
-        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Return the atoms' new states [N, out_channels]."""

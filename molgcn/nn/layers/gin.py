@@ -20,19 +20,7 @@ SETTINGS = {
 
 
 class MLP(nn.Sequential):
-    """A linear map, batch norm if `mlp_norm` is set, an activation and another linear map.
-
-    Args:
-        options: the layer's widths and settings.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **count:** integer [], number of real rows of a padded batch, or None where all are real
-        - **output:** [N, out_channels]
-
-    Raises:
-        UserError: for an unknown activation.
-    """
+    """A linear map, batch norm if `mlp_norm` is set, an activation and another linear map: from [N, in_channels] to [N, out_channels]."""
 
     def __init__(self, options: LayerOptions) -> None:
         settings, channels = options.settings_over(SETTINGS), options.out_channels
@@ -84,14 +72,6 @@ class GINLayer(GINUpdate):
     r"""The graph isomorphism layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j h_j)`, equal to PyG's `GINConv`.
 
     Source: Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, equation 4.1.
-
-    Args:
-        options: widths and settings, see `SETTINGS`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **output:** [N, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:

@@ -15,15 +15,6 @@ class GINELayer(GINUpdate):
     A linear map `lin` brings the bonds' rows to the atoms' width where they have another width.
 
     Source: Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020, appendix A.
-
-    Args:
-        options: widths and settings, see `SETTINGS` of `gin`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **edge_attr:** [E, edge_channels]
-        - **output:** [N, out_channels]
     """
 
     def __init__(self, options: LayerOptions) -> None:

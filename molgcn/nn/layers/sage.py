@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molgcn.errors import UserError
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, sum_incoming
 
 SETTINGS = {
@@ -20,21 +20,10 @@ SETTINGS = {
 _AGGREGATIONS = {"mean": mean_incoming, "sum": sum_incoming, "max": max_incoming}
 
 
-class SAGELayer(nn.Module):
+class SAGELayer(Layer):
     r"""The GraphSAGE layer :math:`h_i' = W_l \, \mathrm{aggr}_j(h_j) + b + W_r h_i`, equal to PyG's `SAGEConv`.
 
     Source: Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017, algorithm 1.
-
-    Args:
-        options: widths and settings, see `SETTINGS`.
-
-    Shapes:
-        - **x:** [N, in_channels]
-        - **edge_index:** int64 [2, E]
-        - **output:** [N, out_channels]
-
-    Raises:
-        UserError: for an unknown aggregation.
     """
 
     def __init__(self, options: LayerOptions) -> None:
@@ -46,12 +35,6 @@ class SAGELayer(nn.Module):
         self.lin_l = nn.Linear(options.in_channels, options.out_channels)
         self.lin_r = nn.Linear(options.in_channels, options.out_channels, bias=False) if settings["root_weight"] else None
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all maps as `torch.nn.Linear` does."""
-        for linear in (self.lin, self.lin_l, self.lin_r):
-            if linear is not None:
-                linear.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
         """Return the atoms' new states [N, out_channels]."""

@@ -114,11 +114,7 @@ class Loop:
         return self._slots(batch)
 
     def as_it_is(self, batch: Any) -> Any:
-        """Return a batch on the network's device.
-
-        Raises:
-            UserError: for something that is not a batch.
-        """
+        """Return what must be a batch on the network's device."""
         if not hasattr(batch, "to") or (is_network(self.model) and not _is_batch(batch)):
             raise UserError(f"The batch is {type(batch).__name__}. Expected molgcn.data.GraphBatch or PyG's Batch.")
         return batch.to(self.device)

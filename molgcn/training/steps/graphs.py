@@ -21,11 +21,7 @@ class _Captured(NamedTuple):
 
 
 class Graphs:
-    """CUDA graphs that share a pool of memory, by the keys of what they do.
-
-    Args:
-        device: the GPU.
-    """
+    """CUDA graphs that share a pool of memory on a GPU, by the keys of what they do."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

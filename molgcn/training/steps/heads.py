@@ -63,12 +63,9 @@ class AutogradHead:
 
 
 def head_of(module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
-    """Return the fastest implementation for a module's head and loss.
+    """Return the fastest implementation for a module's head and loss, given a batch's labels.
 
-    Args:
-        module: the module with the head and the loss.
-        gradients: the gradient of each of the model's parameters. Those of the head are written.
-        targets: the labels [B, L] of a batch.
+    It writes the gradients of the head's parameters into `gradients`, which has those of each of the model's parameters.
     """
     operator = isinstance(module.loss, MaskedLoss) and _is_of_targets_alone(module, targets)
     return (OperatorHead if operator else AutogradHead)(module, gradients)
