@@ -74,7 +74,8 @@ def fingerprint(config: FingerprintConfig) -> Summary:
 def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
     """Open the output, and yield a function that writes some rows to it."""
     from molgcn.screening.arrays import ENDINGS, open_array
-    from molgcn.screening.run import header_of, open_result, written_rows
+    from molgcn.screening.chunk import written_rows
+    from molgcn.screening.run import open_result
 
     if output is not None and output.suffix in ENDINGS:
         with open_array(output, len(names), "fingerprints") as array:
@@ -85,15 +86,8 @@ def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], 
 
             yield write_numbers
         return
-    with open_result(config, output) as table:
-        table.write([header_of(columns, names, config.on_error)])
-
-        def write_text(part: Fingerprinted) -> None:
-            values = part.values.tolist()
-            rows = written_rows(part, config.on_error)
-            table.write([*before, *(format(value, _FORMAT) for value in values[place]), *behind] for place, before, behind in rows)
-
-        yield write_text
+    with open_result(config, output, columns, names) as write:
+        yield lambda part: write(part, [[format(value, _FORMAT) for value in row] for row in part.values.tolist()])
 
 
 if __name__ == "__main__":

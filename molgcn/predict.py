@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,14 +15,13 @@ from molgcn.cli import run_app
 from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.errors import counted, require
-from molgcn.screening.config import OnError, ScreeningConfig, parse_screening
+from molgcn.screening.config import ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from molgcn.files.column import Column
     from molgcn.screening.ensemble import Ensemble
-    from molgcn.screening.pipeline import Predicted
     from molgcn.screening.run import Summary
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ def predict(config: PredictConfig) -> Summary:
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from molgcn.screening.beside import no_columns, say_calibration
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.run import header_of, load_checked, open_result, open_screening
+    from molgcn.screening.run import load_checked, open_result, open_screening
     from molgcn.training.domain_index import index_files
 
     ensemble, checkpoints, output = load_checked(
@@ -105,12 +104,11 @@ def predict(config: PredictConfig) -> Summary:
     with open_screening(config, output, ensemble) as screening, TemporaryDirectory() as temporary:
         molecules = screening.molecules
         domain = index_files(checkpoints, Path(temporary)) if config.domain else []
-        with open_result(config, output) as table:
-            headers = [column.name for columns in no_columns(ensemble, config.domain) for column in columns]
-            table.write([header_of(molecules.columns, headers, config.on_error)])
+        headers = [column.name for columns in no_columns(ensemble, config.domain) for column in columns]
+        with open_result(config, output, molecules.columns, headers) as write:
             parts = predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers, domain)
             for part in screening.follow(parts):
-                table.write(_rows(part, config.on_error))
+                write(part, list(zip(*(column.cells for column in (*part.predicted, *part.beside)), strict=True)))
                 contents += part.contents
             summary = screening.summary()
     _say(summary, ensemble, output, config)
@@ -144,9 +142,9 @@ def predict_smiles(
         UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
     from molgcn.screening.beside import no_columns
+    from molgcn.screening.chunk import check_listed
     from molgcn.screening.descriptors import smiles_records
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.run import check_listed
 
     records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
     none = np.empty((0, ensemble.task.num_predictions))
@@ -172,15 +170,6 @@ def predict_smiles(
 def _concatenated(parts: Sequence[Sequence[Column]]) -> dict[str, np.ndarray]:
     """Return the values of the columns of parts of a table, by their headers."""
     return {columns[0].name: np.concatenate([column.values for column in columns]) for columns in zip(*parts, strict=True)}
-
-
-def _rows(part: Predicted, on_error: OnError) -> Iterator[list[str]]:
-    """Yield the rows as text: the input's columns, the predicted values and their deviations, and the further columns."""
-    from molgcn.screening.run import written_rows
-
-    cells = list(zip(*(column.cells for column in (*part.predicted, *part.beside)), strict=True))
-    for place, before, behind in written_rows(part, on_error):
-        yield [*before, *cells[place], *behind]
 
 
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: PredictConfig) -> None:

@@ -35,7 +35,7 @@ class DescriptorGroups:
 
         `wanted` says where they come from. Generators compute descriptors of each of the components of a row.
         """
-        sizes = {"columns": len(wanted.columns), "file": len(wanted.given) - len(wanted.columns)}
+        sizes = {"columns": len(wanted.columns), "file": wanted.num_of_file}
         for component in components or [""]:
             for generator in wanted.generators:
                 sizes[".".join(filter(None, (component, generator)))] = len(generated_names([generator]))

@@ -16,8 +16,8 @@ from molgcn.explain.contributions import Contributions, Explained, Parts
 from molgcn.explain.drawing import on_drawn_atoms
 from molgcn.explain.names import GRAPH, Names, shares_of
 from molgcn.explain.page import Gallery
+from molgcn.screening.chunk import header_of, shown_row, written_rows
 from molgcn.screening.output import Table, open_table
-from molgcn.screening.run import header_of, shown_row, written_rows
 
 MOLECULES, CONTRIBUTIONS = "molecules.csv", "contributions.csv"
 _FORM = ".7g"

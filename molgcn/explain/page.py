@@ -19,7 +19,7 @@ from molgcn.explain.names import DescriptorGroups, Names, name_column, small_sha
 from molgcn.files.whole_file import whole
 from molgcn.report.charts import embedded
 from molgcn.report.rendering import render
-from molgcn.screening.run import shown_row
+from molgcn.screening.chunk import shown_row
 
 PAGE_NAME = "index.html"
 PAGE = 100  # rows that the page shows

@@ -51,12 +51,7 @@ class GrowingArray:
 
 
 class ArrayFile:
-    """The open file of :func:`open_array`, which takes values and the numbers of their rows.
-
-    Args:
-        values: the array of the values.
-        rows: the array of the row numbers, or None for a file without them.
-    """
+    """The open file of :func:`open_array`: the array of values and that of the numbers of their rows, or None."""
 
     def __init__(self, values: GrowingArray, rows: GrowingArray | None) -> None:
         self._values, self._rows = values, rows
@@ -70,15 +65,10 @@ class ArrayFile:
 
 @contextmanager
 def open_array(path: Path, width: int, name: str) -> Iterator[ArrayFile]:
-    """Open a .npy or .npz file for values that are written row by row.
+    """Open a .npy or .npz file for values of a width H that are written row by row.
 
-    A .npy file holds the values, float32 [M, H]. A .npz file holds them and `rows`, int64 [M], the numbers of their input rows. The file
-    appears under its name when the block ends without an error.
-
-    Args:
-        path: the file.
-        width: the number H of values per row.
-        name: the name of the values in a .npz file.
+    A .npy file holds the values, float32 [M, H]. A .npz file holds them under a name, and `rows`, int64 [M], the numbers of their input
+    rows. The file appears under its name when the block ends without an error.
 
     Raises:
         UserError: when the file cannot be written. An earlier file of that name then stays as it was.

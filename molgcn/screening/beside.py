@@ -38,11 +38,8 @@ def columns_of(
 ) -> tuple[list[Column], list[Column]]:
     """Return the columns of predictions of R rows, and further columns.
 
-    Args:
-        ensemble: the models.
-        predictions: [R, P], NaN where there is no prediction.
-        deviation: [R, P], the standard deviations over several passes, or None.
-        distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
+    Predictions are [R, P], NaN where there is none, with their deviations [R, P] over several passes and distances from the training
+    molecules [R, 4] (:func:`molgcn.domain.distance.distance_to_all`), or None.
     """
     predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits)
     if distance is not None:

@@ -11,14 +11,9 @@ from molgcn.errors import UserError, nearest, shown
 
 
 def with_components(molecules: Molecules, columns: Sequence[str], components: Sequence[str]) -> Molecules:
-    """Return a file whose records hold the SMILES of all components, one per line.
+    """Return a file whose records hold the SMILES of all components, one per line, from a column for each component.
 
-    For models whose rows are one molecule the file is returned unchanged.
-
-    Args:
-        molecules: the open file.
-        columns: the columns with the SMILES of the components.
-        components: the components that the models were trained on; empty where a row is one molecule.
+    For models whose rows are one molecule, which have no components, the file is returned unchanged.
 
     Raises:
         UserError: when the number of columns differs from that of the components, or a column does not exist.

@@ -42,22 +42,19 @@ class DescriptorInput:
         return cls(tuple(dataset.descriptors or ()), tuple(given), generators)
 
     @property
-    def from_file(self) -> bool:
-        """Whether some descriptors come from a file."""
-        return len(self.given) > len(self.columns)
+    def num_of_file(self) -> int:
+        """The number of descriptors that come from a file."""
+        return len(self.given) - len(self.columns)
 
     def __str__(self) -> str:
-        file = [f"{len(self.given) - len(self.columns)} of a file"] if self.from_file else []
+        file = [f"{self.num_of_file} of a file"] if self.num_of_file else []
         return ", ".join([*self.columns, *file, *self.generators]) or "none"
 
 
 def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path: Path | None) -> Iterator[Record]:
-    """Return the rows with their descriptors. A row that lacks a descriptor gets the reason as its error.
+    """Return the rows with the descriptors that models take, of the open file's columns and of a .npz file or None.
 
-    Args:
-        molecules: the open file.
-        wanted: the descriptors that the models take.
-        path: a .npz file of descriptors, or None.
+    A row that lacks a descriptor gets the reason as its error.
 
     Raises:
         UserError: at once when a column or the file of descriptors is missing, and while rows are read when the file has another number
@@ -67,28 +64,25 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
         if name not in molecules.columns:
             hint = nearest(name, molecules.columns)
             raise UserError(f"{molecules.name} has no column '{shown(name)}', a descriptor that the model was trained with.{hint}")
-    if wanted.from_file != (path is not None):
+    if bool(wanted.num_of_file) != (path is not None):
         more = (
-            f"The model takes {len(wanted.given) - len(wanted.columns)} descriptors of a .npz file. Give the file for these rows with"
-            if wanted.from_file
+            f"The model takes {wanted.num_of_file} descriptors of a .npz file. Give the file for these rows with"
+            if wanted.num_of_file
             else "The model takes no descriptors of a file. Leave out"
         )
         raise UserError(f"{more} descriptors=.")
     if not wanted.given:
         return molecules.records
-    return _records(molecules, wanted, None if path is None else _matrix(path, wanted))
+    matrix = None if path is None else read_descriptors(path, "descriptors")[1]
+    if matrix is not None and matrix.shape[1] != wanted.num_of_file:
+        raise UserError(f"descriptors={path} has {matrix.shape[1]} columns; the model was trained with {wanted.num_of_file}.")
+    return _records(molecules, wanted, matrix)
 
 
 def smiles_records(
     smiles: Sequence[str] | Sequence[Sequence[str]], descriptors: np.ndarray | None, wanted: DescriptorInput, components: Sequence[str]
 ) -> Iterator[Record]:
-    """Return M SMILES in memory as rows.
-
-    Args:
-        smiles: M SMILES, or M lists with one SMILES per component.
-        descriptors: [M, K], the descriptors of the rows, or None.
-        wanted: the descriptors that the models take.
-        components: the names of the molecules of a row; empty where a row is one molecule.
+    """Return M SMILES in memory, or M lists with one SMILES per component, as rows with descriptors [M, K] or None.
 
     Raises:
         UserError: for descriptors of another shape, or another number of molecules in a row.
@@ -101,15 +95,6 @@ def smiles_records(
         raise UserError(f"The model takes {names} as descriptors=, and {there}.")
     texts = [one_item(one, components) for one in smiles]
     return (described(Record([], text), row, wanted.given) for text, row in zip(texts, given, strict=True))
-
-
-def _matrix(path: Path, wanted: DescriptorInput) -> np.ndarray:
-    _, values = read_descriptors(path, "descriptors")
-    if values.shape[1] != len(wanted.given) - len(wanted.columns):
-        raise UserError(
-            f"descriptors={path} has {values.shape[1]} columns; the model was trained with {len(wanted.given) - len(wanted.columns)}."
-        )
-    return values
 
 
 def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray | None) -> Iterator[Record]:
@@ -129,24 +114,14 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
 
 
 class _Cell:
-    """A column of numbers that is read row by row.
-
-    Args:
-        place: the index of the column.
-        name: the name of the descriptor.
-        decimal_comma: whether numbers may have decimal commas. The first comma or point in the column then says which of them it uses.
-    """
+    """A column of numbers that is read row by row. Where they may have decimal commas, its first comma or point says which it uses."""
 
     def __init__(self, place: int, name: str, decimal_comma: bool) -> None:
         self._place, self._name = place, name
         self._sign = "" if decimal_comma else "."
 
     def number(self, record: Record) -> float:
-        """Return the number in a row, NaN where it is missing.
-
-        Raises:
-            ValueError: for a cell that is not a number.
-        """
+        """Return the number in a row, NaN where it is missing, or raise ValueError for a cell that is not a number."""
         text = record.cells[self._place]
         self._sign = self._sign or next((sign for sign in ",." if sign in text), "")
         try:

@@ -19,11 +19,9 @@ def activate_dropout(module: MoleculeModule, source: Path | str) -> None:
 
     The fused operators have no dropout in evaluation, so that backend=reference replaces backend=fused.
 
-    Source: Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
+    The module, in evaluation mode, is changed in place. Its checkpoint `source` is named in messages.
 
-    Args:
-        module: a module in evaluation mode; it is changed in place.
-        source: the checkpoint that it came from, for messages.
+    Source: Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
 
     Raises:
         UserError: when the network has no dropout.
@@ -45,13 +43,7 @@ def activate_dropout(module: MoleculeModule, source: Path | str) -> None:
 
 @contextmanager
 def seeded(seed: int, start: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generator of a device within the block, and restore its state afterwards.
-
-    Args:
-        seed: the seed of the run.
-        start: the number of the first row of the batch, which is mixed into the seed.
-        device: the device whose generator is seeded.
-    """
+    """Seed torch's generator of a device by a run's seed and the batch's first row within the block, and restore its state afterwards."""
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     before = generator.get_state()
     generator.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))

@@ -12,11 +12,10 @@ import torch
 from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.nn.head import without_last_layers
-from molgcn.screening.chunk import Chunk
+from molgcn.screening.chunk import Chunk, check_listed
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
-from molgcn.screening.run import check_listed
 
 
 class Fingerprints:
@@ -61,15 +60,7 @@ class Fingerprinted(Chunk):
 def fingerprint_records(
     fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
 ) -> Iterator[Fingerprinted]:
-    """Compute the fingerprints of records, `batch_size` at a time.
-
-    Args:
-        fingerprints: the networks.
-        records: the rows, read as they are needed.
-        kind: the format of their molecules.
-        batch_size: the number of rows that are computed at once.
-        num_workers: the number of worker processes; see :func:`molgcn.screening.pipeline.predict_records`.
-    """
+    """Compute the fingerprints of records; the arguments are those of :func:`molgcn.screening.pipeline.predict_records`."""
     for ready in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
         yield _fingerprinted(fingerprints, ready)
 

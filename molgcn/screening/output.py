@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 
@@ -65,12 +65,7 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, mo
 
 
 class Table:
-    """A table of text cells that is written as CSV or TSV.
-
-    Args:
-        file: an open text file.
-        delimiter: "," or a tab.
-    """
+    """A table of text cells that is written as CSV or TSV to an open text file."""
 
     def __init__(self, file: Any, delimiter: str) -> None:
         self._file = file
@@ -80,6 +75,28 @@ class Table:
         """Write rows and flush the file."""
         self._writer.writerows(rows)
         self._file.flush()
+
+
+class TerminalTable:
+    """A table that takes the same rows as an output file, and prints each row as a table of two columns."""
+
+    def __init__(self) -> None:
+        self._header: list[str] | None = None
+
+    def write(self, rows: Iterable[Sequence[str]]) -> None:
+        """Print rows. The first row ever written is the header."""
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table as Grid  # an export, which writes no table, does not wait for these
+
+        for row in rows:
+            if self._header is None:
+                self._header = list(row)
+                continue
+            table = Grid(show_header=False)
+            for name, cell in zip(self._header, row, strict=True):
+                table.add_row(escape(shown(name)), escape(shown(cell)))
+            Console().print(table)
 
 
 @contextmanager
@@ -108,14 +125,7 @@ def open_table(path: Path | None) -> Iterator[Table]:
 
 @contextmanager
 def as_mistake(path: Path) -> Iterator[None]:
-    """Turn an OSError within the block into a UserError that says why the output cannot be written.
-
-    Args:
-        path: the output.
-
-    Raises:
-        UserError: if the block raises an OSError.
-    """
+    """Turn an OSError within the block into a UserError that says why the output cannot be written."""
     try:
         yield
     except OSError as error:

@@ -59,16 +59,16 @@ def prepare(
     domain: Sequence[Path] = (),
     **options: Any,
 ) -> Prepared:
-    """Parse, featurise and pack molecules, and compare them with the training molecules.
+    """Parse, featurise and pack molecules by :func:`featurize_chunk`, and compare them with the training molecules.
 
     Args:
         items: SMILES or mol blocks. With `components`, each item has one SMILES per component, one per line.
-        features: the name of the featuriser; see :func:`featurize_chunk`.
+        features: the name of the featuriser.
         kind: the format of the items.
-        bonds: whether bonds get features.
+        bonds: whether bonds get features. They do anyway where there is a `domain`.
         components: the names of the molecules of a row; empty where a row is one molecule.
-        domain: index files of training molecules to compare with. They make bonds get features too.
-        **options: further options of :func:`featurize_chunk`.
+        domain: index files of training molecules to compare with.
+        **options: further options of the featuriser.
     """
     bonds = bonds or bool(domain)
 

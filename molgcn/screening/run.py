@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from molgcn.config.run import BackendConfig
-from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
-from molgcn.errors import UserError, counted, listed, require, row_of, shown
-from molgcn.screening.chunk import Chunk
+from molgcn.data.formats import Molecules, one_molecule, open_molecules
+from molgcn.data.text import Text
+from molgcn.errors import UserError, counted, listed, row_of, shown
+from molgcn.process.progress import progress_bar
+from molgcn.screening.chunk import Chunk, header_of, shown_row, written_rows
 from molgcn.screening.components import with_components
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
 from molgcn.screening.descriptors import records_with_descriptors
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.output import Table, check_output, failure_list, open_table
-from molgcn.screening.progress import Progress, progress
-from molgcn.screening.terminal import TerminalTable
+from molgcn.screening.output import Table, TerminalTable, check_output, failure_list, open_table
 from molgcn.training.restore import find_checkpoints
 
 log = logging.getLogger(__name__)
@@ -49,13 +50,7 @@ class Summary:
         return f"{self.seconds:.1f} s, {self.rows / self.seconds:,.0f} molecules/s"
 
     def warn_of_failures(self, what: str, on_error: OnError, output: Path | None) -> None:
-        """Log how many rows have no result, and where they are listed.
-
-        Args:
-            what: the name of a result, such as "prediction".
-            on_error: how such rows were treated.
-            output: the output file, beside which the rows left out are listed. None means that they were printed.
-        """
+        """Log how many rows have no result, such as a "prediction", and that they are listed beside the output or were printed."""
         failed = counted(self.rows - self.predicted, "row")
         if self.rows == self.predicted:
             return
@@ -64,6 +59,37 @@ class Summary:
         else:
             listing = _listing(output)
             log.warning("%s left out%s", failed, "" if listing is None else f"; {listing} says why")
+
+
+class Progress:
+    """A count of molecules with a progress bar, which follows the bytes read from the file, since its number of rows is not known."""
+
+    def __init__(self, text: Text | None) -> None:
+        size = None if text is None else text.size
+        layout = "{percentage:3.0f}% |{bar}| {desc} [{elapsed}<{remaining}]" if size else "{desc} [{elapsed}]"
+        self._text = text
+        self._bar = progress_bar(total=size, bar_format=layout, leave=False)
+        self._start = time.perf_counter()
+        self.count = 0
+
+    def update(self, count: int) -> None:
+        """Add molecules that are done."""
+        self.count += count
+        self._bar.set_description_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
+        self._bar.update(self._text.position() - self._bar.n if self._text and self._text.size else count)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the start."""
+        return time.perf_counter() - self._start
+
+    @property
+    def rate(self) -> float:
+        """The molecules per second."""
+        return self.count / self.seconds
+
+    def close(self) -> None:
+        self._bar.close()
 
 
 class Screening:
@@ -126,48 +152,6 @@ class Screening:
             self._failures.write([[str(row), text, reason]])
 
 
-def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:
-    """Raise UserError for the first SMILES of a list in memory that has no result, unless `on_error` is "nan"."""
-    require(on_error in ("raise", "nan"), "on_error", on_error, '"raise" or "nan"')
-    if chunk.errors and on_error == "raise":
-        place, reason = min(chunk.errors.items())
-        row, text = row_of("the list of SMILES", chunk.start + place), shown(shown_row(chunk, place))
-        raise UserError(f"{row}: '{text}' cannot be {done}: {reason}. Correct it, or keep such rows without values with on_error=\"nan\".")
-
-
-def shown_row(chunk: Chunk, place: int) -> str:
-    """Return the text that a message shows of a row: its SMILES, or the name of a structure."""
-    record = chunk.records[place]
-    return record.molecule.replace("\n", ".") if chunk.smiles is None else record.cells[1]
-
-
-def written_rows(chunk: Chunk, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield the rows of a chunk that are written.
-
-    Each is a triple: the number in the chunk, the cells of the input, and the cells after the results.
-    """
-    for place, record in enumerate(chunk.records):
-        error = chunk.errors.get(place, "")
-        if error and on_error == "skip":
-            continue
-        cells = record.cells if chunk.smiles is None else [chunk.smiles[place], *record.cells[1:]]
-        yield place, cells, [error] if on_error == "nan" else []
-
-
-def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError) -> list[str]:
-    """Return the header of the output: the columns of the input, then those of the results under names not yet taken.
-
-    Args:
-        columns: the columns of the input.
-        results: the columns of the results.
-        on_error: "nan" adds a column for errors.
-    """
-    header = list(columns)
-    for name in [*results, *(["error"] if on_error == "nan" else [])]:
-        header.append(unused(name, header))
-    return header
-
-
 def load_checked(
     config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
 ) -> tuple[Ensemble, list[Path], Path | None]:
@@ -198,11 +182,8 @@ def load_checked(
 def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensemble, done: str = "predicted") -> Iterator[Screening]:
     """Open the molecules that a configuration names, with a progress bar and, for on_error=skip, the list of rows left out.
 
-    Args:
-        config: the configuration, which names the molecules.
-        output: the output file, beside which the rows left out are listed. None means that they are printed on standard error.
-        ensemble: the models, which know the columns of SMILES and the descriptors that they were trained with.
-        done: what is done with molecules, for messages.
+    That list lies beside the output. Without an output such rows are printed on standard error. The models know the columns of SMILES and
+    the descriptors that they were trained with, and `done` says what is done with molecules, for messages.
 
     Raises:
         UserError: when the molecules cannot be read, or do not fit the models.
@@ -225,14 +206,27 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
         given = None if config.descriptors is None else Path(config.descriptors).expanduser()
         molecules = with_components(molecules, named or ensemble.components, ensemble.components)
         molecules = replace(molecules, records=records_with_descriptors(molecules, ensemble.descriptors, given))
-        bar = stack.enter_context(progress(molecules.text))
+        bar = stack.enter_context(closing(Progress(molecules.text)))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         yield Screening(molecules, config.on_error, done, bar, failures)
 
 
-def open_result(config: ScreeningConfig, output: Path | None) -> AbstractContextManager[Table | TerminalTable]:
-    """Open the table for the results: the output file, or a table on the terminal for a single `molecule=`."""
-    return nullcontext(TerminalTable()) if config.prints else open_table(output)
+@contextmanager
+def open_result(
+    config: ScreeningConfig, output: Path | None, columns: Sequence[str], results: Sequence[str]
+) -> Iterator[Callable[[Chunk, Sequence[Sequence[str]]], None]]:
+    """Open the table for the results, the output file or, for a single `molecule=`, one on the terminal.
+
+    Yield a function that writes the rows of a chunk. It takes the cells of the results of each row, whose columns `results` names, and
+    writes them behind the cells of the input, whose columns are `columns`.
+    """
+    with nullcontext(TerminalTable()) if config.prints else open_table(output) as table:
+        table.write([header_of(columns, results, config.on_error)])
+
+        def write(chunk: Chunk, cells: Sequence[Sequence[str]]) -> None:
+            table.write([*before, *cells[place], *behind] for place, before, behind in written_rows(chunk, config.on_error))
+
+        yield write
 
 
 @contextmanager
