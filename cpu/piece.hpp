@@ -5,7 +5,7 @@
 
 namespace molgcn {
 
-struct Piece {  // the arrays of molgcn.data.piece.Piece
+struct Piece {  // the arrays of molgcn.data.resident.Piece
     int64_t *order, *node_ptr, *edge_ptr;
     int32_t *tile_ptr, *target_words;
     void *row_end, *neighbors;

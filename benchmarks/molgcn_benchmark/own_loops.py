@@ -119,7 +119,7 @@ class _Loops:
         self.module = module
         self.device = module.device
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self.data, self.trainers_loader = data, data.timed_train_loader.loader  # in whose slots the Trainer's graphs read
+        self.data, self.trainers_loader = data, data.train_loader  # in whose slots the Trainer's graphs read
         self.base = network(name, data.dataset.molecules).to(self.device)
         kept, molecules = [batch.clone() for batch in itertools.islice(data.train_dataloader(), _MOST_KEPT)], data.part("train")
         whole = [molecules.batch(batch.indices.cpu().numpy()) for batch in kept]  # equal leaves may be one row in the loader's

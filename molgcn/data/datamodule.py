@@ -19,7 +19,6 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.sources.base import Source
-from molgcn.data.timing import TimedLoader
 from molgcn.errors import UserError
 
 _LOADED: dict[str, LoadedDataset] = {}
@@ -101,7 +100,7 @@ class MoleculeDataModule(LightningDataModule):
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
         if self.loader_name == "pyg":
             self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
-        self.timed_train_loader: TimedLoader | None = None
+        self.train_loader: MoleculeLoader | None = None
 
     def part(self, name: str) -> PackedMolecules:
         """Return the molecules of "train", "val" or "test"."""
@@ -114,7 +113,7 @@ class MoleculeDataModule(LightningDataModule):
         precision = self.trainer.precision if self.trainer else "32-true"
         return self.choose_layout(molecules, typical, device, precision, can_merge=self.loader_name == "packed")
 
-    def _loader(self, part: str, shuffle: bool) -> TimedLoader:
+    def _loader(self, part: str, shuffle: bool) -> MoleculeLoader:
         molecules = self.part(part)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         batch_size = self.config.batch_size if shuffle else self._eval_batch_size(device)
@@ -133,7 +132,7 @@ class MoleculeDataModule(LightningDataModule):
         )
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)
-        return TimedLoader(loader)
+        return loader
 
     def _eval_batch_size(self, device: torch.device) -> int:
         size = self.config.batch_size
@@ -141,19 +140,19 @@ class MoleculeDataModule(LightningDataModule):
             return self.config.eval_batch_size
         return max(size, min(4 * size, 512)) if device.type == "cuda" else size
 
-    def train_dataloader(self) -> TimedLoader:
+    def train_dataloader(self) -> MoleculeLoader:
         """Return the loader over the training part, shuffled by the seed and the epoch."""
-        self.timed_train_loader = self._loader("train", shuffle=True)
-        return self.timed_train_loader
+        self.train_loader = self._loader("train", shuffle=True)
+        return self.train_loader
 
-    def val_dataloader(self) -> TimedLoader | list[TimedLoader]:
+    def val_dataloader(self) -> MoleculeLoader | list[MoleculeLoader]:
         """Return the loader over the validation part, in order.
 
         For a set without a validation part it returns an empty list, with which Lightning skips validation.
         """
         return self.evaluation_loader("val") if "val" in self.dataset.parts else []
 
-    def evaluation_loader(self, part: str) -> TimedLoader:
+    def evaluation_loader(self, part: str) -> MoleculeLoader:
         """Return the loader over "train", "val" or "test", in order."""
         return self._loader(part, shuffle=False)
 

@@ -1,79 +1,97 @@
-"""Chooses what fills the slots of a packed loader, by device, memory and installed extensions."""
+"""Fills slots with the batches of a plan; on the CPU, C++ threads fill one slot while the other is read."""
 
 from __future__ import annotations
 
-import logging
-import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Literal, Protocol
 
-import torch
-
-from molgcn.data.capacity import Capacity
-from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slot_batch import SlotBatch
 from molgcn.data.slots import Slot
-from molgcn.data.tiles import HAS_EXTENSION
-from molgcn.errors import UserError
-
-log = logging.getLogger(__name__)
 
 
-class Feed(Protocol):
-    """Fills two slots with batches, one while the other is read."""
+class Feed(ABC):
+    """Fills two slots with batches, one while the other is read.
 
-    slots: tuple[Slot, Slot]
+    Args:
+        slots: the two slots.
+    """
 
-    def settle(self) -> None:
-        """Wait until the plans of earlier epochs are no longer read."""
-        ...
+    def __init__(self, slots: tuple[Slot, Slot]) -> None:
+        self.slots = slots
+        self._reader: object = None
+        self._batch: SlotBatch | None = None
 
     def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
-        """Yield the batches of the plan from number `start` on. This ends an earlier reading."""
-        ...
+        """Yield the batches of the plan from number `start` on. This ends an earlier reading.
+
+        Raises:
+            RuntimeError: when a later reading has ended this one.
+        """
+        reader = self._reader = object()
+        self._expire()
+        self.begin(plan, start)
+        try:
+            for number in range(start, len(plan)):
+                if self._reader is not reader:
+                    raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
+                self._expire()
+                self._batch = self.take(plan, number)
+                yield self._batch
+        finally:
+            if self._reader is reader:
+                self.end()
+
+    def _expire(self) -> None:
+        if self._batch is not None:
+            self._batch.expire()
+            self._batch = None
+
+    @abstractmethod
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Start to fill in the batches of the plan from number `start` on."""
+
+    @abstractmethod
+    def take(self, plan: EpochPlan, number: int) -> SlotBatch:
+        """Return batch `number` of the plan, and go on with the batch after it."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Finish the reading of a plan, whether it is complete or was broken off."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until the plans of earlier epochs are no longer read."""
 
 
-def make_feed(
-    molecules: MoleculeSet, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
-) -> Feed | None:
-    """Return the fastest feed for the device, or None where batches have to be gathered by NumPy.
+class CPUFeed(Feed):
+    """Two slots in the CPU's memory and the threads that fill them.
 
     Args:
         molecules: the set.
-        capacity: size of the slots.
-        device: where the batches are needed.
-        resident: whether the packed set is kept in a GPU's memory, see :class:`molgcn.data.loader.PackedLoader`.
-        num_threads: number of threads that gather on the CPU. None chooses.
-
-    Raises:
-        UserError: when an argument is out of range, or `resident=True` and the set does not fit or the CUDA tool chain is missing.
+        slots: the two slots.
+        num_threads: number of threads. Each fills its share of every batch.
     """
-    if resident not in (True, False, "auto"):
-        raise UserError(f"dataset.resident={resident} is unknown. Expected auto, true or false.")
-    if num_threads is not None and num_threads < 1:
-        raise UserError(f"num_threads={num_threads} is not valid: expected at least 1, or None to leave it to the loader.")
-    if device.type == "cuda":
-        from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
 
-        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        if resident is True or (resident == "auto" and _fits(molecules, device, 0.5)):
-            if not _fits(molecules, device, 1.0):
-                raise UserError(
-                    f"The packed set needs {resident_bytes(molecules) / 2**30:.1f} GiB, more than is free in the memory of {device}. "
-                    "Use dataset.resident=auto or false, which gather on the CPU."
-                )
-            return ResidentFeed(molecules, capacity, device)
-        if HAS_EXTENSION:
-            return StagedFeed(molecules, capacity, device, num_threads or min(8, max(1, (os.cpu_count() or 1) - 1)))
-    elif HAS_EXTENSION and device.type == "cpu":
-        return CPUFeed(molecules, Slot.pair(molecules, capacity), num_threads or 1)
-    if not HAS_EXTENSION:
-        log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
-    return None
+    def __init__(self, molecules: MoleculeSet, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
+        from molgcn._cpu import SlotCollator
 
+        super().__init__(slots)
+        self._collator = SlotCollator(molecules, *slots, num_threads)
 
-def _fits(molecules: MoleculeSet, device: torch.device, share: float) -> bool:
-    return is_resident(molecules, device) or resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Start the threads."""
+        self._collator.start(plan, start, len(plan))
+
+    def take(self, plan: EpochPlan, number: int) -> SlotBatch:
+        """Wait for the threads."""
+        self._collator.next()
+        return SlotBatch(self.slots[number % 2], plan.spans[number])
+
+    def end(self) -> None:
+        """Stop the threads."""
+        self._collator.stop()
+
+    def settle(self) -> None:
+        """Return at once, since no thread works between two readings."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 from threading import Lock
 
 import torch
 
 from molgcn.cuda_runtime.launch import kernel
-from molgcn.data.capacity import Capacity
+from molgcn.data.feed import Feed
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.piece import Piece
-from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros, tables
+from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, Piece, PlanBuffer, macros, tables
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slot_batch import GraphFeed, SlotBatch
-from molgcn.data.slots import Slot
+from molgcn.data.slots import Capacity, Slot
 
 
-class CUDAFeed(ABC):
+class CUDAFeed(Feed):
     """Two slots in a GPU's memory and the side stream that fills them.
 
     Events order all work. The host never waits for the device's work on a batch.
@@ -30,13 +28,11 @@ class CUDAFeed(ABC):
     """
 
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
+        super().__init__(Slot.pair(molecules, capacity, device=device))
         self.device = device
-        self.slots = Slot.pair(molecules, capacity, device=device)
         self.stream = torch.cuda.Stream(device, priority=-1)
         self._filled = (torch.cuda.Event(), torch.cuda.Event())
         self._free = torch.cuda.Event()
-        self._reader: object = None
-        self._batch: SlotBatch | None = None
         self._number = 0  # the batch that is being read
         self._next = 0  # the first batch that has not been enqueued
         self._ahead = 1  # how many batches are enqueued before they are asked for
@@ -46,52 +42,30 @@ class CUDAFeed(ABC):
                 tensor.record_stream(self.stream)
 
     @abstractmethod
-    def begin(self, plan: EpochPlan, start: int) -> None:
-        """Prepare to fill in the batches of the plan from number `start` on, on the side stream."""
+    def prepare(self, plan: EpochPlan, start: int) -> None:
+        """Prepare, on the side stream, to fill in the batches of the plan from number `start` on."""
 
     @abstractmethod
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
         """Enqueue batch `number` on the side stream."""
 
-    @abstractmethod
-    def end(self) -> None:
-        """Finish the reading of a plan, whether it is complete or was broken off."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Wait until the plans of earlier epochs are no longer read."""
-
-    def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
-        """Yield the batches of the plan from number `start` on. This ends an earlier reading.
-
-        Each batch is ready for work on the stream that is current when the batch is asked for.
-
-        Raises:
-            RuntimeError: when a later reading has ended this one.
-        """
-        reader = self._reader = object()
-        self._expire()
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Start to fill in the batches of the plan from number `start` on."""
         if not self._ahead:  # graphs may still read the previous plan
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            self.begin(plan, start)
+            self.prepare(plan, start)
         self._next, self._ahead = start, 1
-        try:
-            for number in range(start, len(plan)):
-                if self._reader is not reader:
-                    raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
-                self._expire()
-                while self._next <= min(number + self._ahead, len(plan) - 1):
-                    self._fill(plan)
-                if self._waits[number % 2]:
-                    torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
-                    self._waits[number % 2] = False
-                self._number = number
-                self._batch = SlotBatch(self.slots[number % 2], plan.spans[number], self.for_graphs())
-                yield self._batch
-        finally:
-            if self._reader is reader:
-                self.end()
+
+    def take(self, plan: EpochPlan, number: int) -> SlotBatch:
+        """Return batch `number`, ready for work on the stream that is current now."""
+        while self._next <= min(number + self._ahead, len(plan) - 1):
+            self._fill(plan)
+        if self._waits[number % 2]:
+            torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
+            self._waits[number % 2] = False
+        self._number = number
+        return SlotBatch(self.slots[number % 2], plan.spans[number], self.for_graphs())
 
     def for_graphs(self) -> GraphFeed | None:
         """Return the feed itself if a CUDA graph of the consumer may fill the slots, else None."""
@@ -106,11 +80,6 @@ class CUDAFeed(ABC):
         self._filled[place].record(self.stream)
         self._waits[place] = True
         self._next += 1
-
-    def _expire(self) -> None:
-        if self._batch is not None:
-            self._batch.expire()
-            self._batch = None
 
 
 class ResidentFeed(CUDAFeed):
@@ -161,7 +130,7 @@ class ResidentFeed(CUDAFeed):
         """Wait until the last plan is uploaded, so that its page-locked memory can take another."""
         self._uploaded.synchronize()
 
-    def begin(self, plan: EpochPlan, start: int) -> None:
+    def prepare(self, plan: EpochPlan, start: int) -> None:
         """Upload the plan."""
         if self._plan is None:
             self._plan = PlanBuffer(plan, self.device)
@@ -217,7 +186,7 @@ class StagedFeed(CUDAFeed):
         self._piece = Piece(molecules, capacity, device)
         piece = self._piece
         self._tables = tables(piece.features, device)
-        self._launches = [Launch(piece.arrays() | self._tables, slot) for slot in self.slots]
+        self._launches = [Launch(piece.kernel_arrays() | self._tables, slot) for slot in self.slots]
         self.kernel = kernel(SOURCE, KERNEL, macros(piece.features, piece.row_end, piece.neighbors, staged=True), device)
         torch.cuda.current_stream(device).synchronize()
         for tensor in (piece.buffer, *self._tables.values()):
@@ -226,7 +195,7 @@ class StagedFeed(CUDAFeed):
     def settle(self) -> None:
         """Return at once, since only the threads read the plan, and they stop with each reading."""
 
-    def begin(self, plan: EpochPlan, start: int) -> None:
+    def prepare(self, plan: EpochPlan, start: int) -> None:
         """Start the threads."""
         self._copied.synchronize()
         self._collator.start(plan, start, len(plan))

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.batch_arrays import NAMES
-from molgcn.data.capacity import Capacity
 from molgcn.data.encodings import batch_encodings
 from molgcn.data.sampler import BatchSpan
 from molgcn.data.slot_batch import SlotBatch
-from molgcn.data.slots import ARRAYS, Slot, SlotArray
+from molgcn.data.slots import ARRAYS, Capacity, Slot, SlotArray
 from molgcn.data.tiles import max_tiles, next_fit
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -12,13 +15,17 @@ from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.batch_arrays import batch_arrays
-from molgcn.data.capacity import Capacity
-from molgcn.data.feed import make_feed
+from molgcn.data.feed import CPUFeed, Feed
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.planning import PlanAhead
 from molgcn.data.pyg import unpack_pyg
-from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.resident import is_resident, resident_bytes
+from molgcn.data.sampler import MoleculeSampler, PlanAhead
 from molgcn.data.set_checks import check_once
+from molgcn.data.slots import Capacity, Slot
+from molgcn.data.tiles import HAS_EXTENSION
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 class MoleculeLoader(ABC):
@@ -40,9 +47,14 @@ class MoleculeLoader(ABC):
         tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
         classes: float [M], class of each molecule. If given, shuffled epochs have equally many molecules of each class.
 
+    Attributes:
+        waited: seconds that the consumer has waited for batches so far.
+
     Raises:
         UserError: for the same reasons as :class:`molgcn.data.sampler.MoleculeSampler`.
     """
+
+    batch_sampler = None  # Lightning looks at it and at `sampler` to set the epoch
 
     def __init__(
         self,
@@ -63,6 +75,7 @@ class MoleculeLoader(ABC):
         self.molecules = molecules
         self.batch_size = batch_size
         self.device = torch.device(device)
+        self.waited = 0.0
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
         self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, join_single, tile_nodes, classes)
         self.plan = PlanAhead(self.sampler)
@@ -73,10 +86,13 @@ class MoleculeLoader(ABC):
 
     def __iter__(self) -> Iterator[GraphBatch]:
         """Read the current epoch, or the rest of it after `load_state_dict`."""
-        start = self.sampler.begin()
-        for batch in self.read(self.sampler.epoch, start):
+        first = self.sampler.begin()
+        start = time.perf_counter()
+        for batch in self.read(self.sampler.epoch, first):
+            self.waited += time.perf_counter() - start
             self.sampler.advance()
             yield batch
+            start = time.perf_counter()
 
     @abstractmethod
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
@@ -136,7 +152,7 @@ class PackedLoader(MoleculeLoader):
         super().__init__(molecules, batch_size, *args, **options)
         places = self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes
         self.capacity = Capacity.of(molecules, *places, repeats=self.sampler.repeats)
-        self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
+        self._feed = _make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
@@ -212,3 +228,35 @@ class PyGLoader(MoleculeLoader):
         )
         graphs.edge_index, graphs.batch = batch.edge_index, batch.batch
         return graphs
+
+
+def _make_feed(
+    molecules: MoleculeSet, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
+) -> Feed | None:
+    """Return the fastest feed for the device, or None where batches have to be gathered by NumPy."""
+    if resident not in (True, False, "auto"):
+        raise UserError(f"dataset.resident={resident} is unknown. Expected auto, true or false.")
+    if num_threads is not None and num_threads < 1:
+        raise UserError(f"num_threads={num_threads} is not valid: expected at least 1, or None to leave it to the loader.")
+    if device.type == "cuda":
+        from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
+
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        if resident is True or (resident == "auto" and _fits(molecules, device, 0.5)):
+            if not _fits(molecules, device, 1.0):
+                raise UserError(
+                    f"The packed set needs {resident_bytes(molecules) / 2**30:.1f} GiB, more than is free in the memory of {device}. "
+                    "Use dataset.resident=auto or false, which gather on the CPU."
+                )
+            return ResidentFeed(molecules, capacity, device)
+        if HAS_EXTENSION:
+            return StagedFeed(molecules, capacity, device, num_threads or min(8, max(1, (os.cpu_count() or 1) - 1)))
+    elif HAS_EXTENSION and device.type == "cpu":
+        return CPUFeed(molecules, Slot.pair(molecules, capacity), num_threads or 1)
+    if not HAS_EXTENSION:
+        log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
+    return None
+
+
+def _fits(molecules: MoleculeSet, device: torch.device, share: float) -> bool:
+    return is_resident(molecules, device) or resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]

@@ -1,4 +1,4 @@
-"""The packed set in a GPU's memory, and the kernel that gathers a batch from it (cuda/collate.cu)."""
+"""The packed set, or the packed arrays of one batch, in a GPU's memory, and the kernel that fills a slot from them (cuda/collate.cu)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.data.batch_arrays import NAMES, BatchArray, batch_arrays
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import BatchSpan, EpochPlan
-from molgcn.data.slots import ARRAYS, Slot
+from molgcn.data.slots import ARRAYS, Capacity, Slot, SlotArray, torch_type
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
 _ALL_THREADS = 2**17  # of a launch, as long as a molecule has more than a warp: half as many as run at a time on an H100
@@ -134,6 +134,48 @@ def resident_bytes(molecules: MoleculeSet) -> int:
     return sum(array.nbytes for array in arrays) + 4 * molecules.num_nodes
 
 
+class Piece(Slot):
+    """The packed arrays of one batch in one buffer, so that one copy moves them all to a GPU that does not hold the set.
+
+    Its arrays are `order`, `node_ptr`, `edge_ptr` and `tile_ptr`, sections of the :class:`~molgcn.data.sampler.EpochPlan`,
+    and `targets`, `row_end`, `neighbors` and those of :attr:`features`, as :class:`DeviceMolecules` has them, for the batch alone.
+
+    Args:
+        molecules: the set.
+        capacity: size of the slots.
+        device: device of the buffer.
+        pin_memory: whether a buffer on the CPU is page-locked.
+    """
+
+    row_end: Tensor
+    neighbors: Tensor
+
+    def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
+        features, labels = batch_arrays(molecules), molecules.labels
+        arrays = [
+            SlotArray("order", "molecule", torch.int64),
+            SlotArray("node_ptr", "molecule + 1", torch.int64),
+            SlotArray("edge_ptr", "molecule + 1", torch.int64),
+            SlotArray("tile_ptr", "tile + 1"),
+            SlotArray("targets", "molecule", torch_type(labels.dtype), labels.shape[1:]),
+            SlotArray("row_end", "atom", torch_type(row_end_type(molecules))),
+            SlotArray("neighbors", "bond", torch_type(molecules.neighbors.dtype)),
+        ]
+        for array in reversed(features):  # x last
+            arrays.append(SlotArray(array.name, array.axis, torch_type(array.values.dtype), array.values.shape[1:]))
+        super().__init__(arrays, capacity, device=device, pin_memory=pin_memory)
+        self.features = features
+
+    def used_bytes(self, span: BatchSpan) -> int:
+        """Return the number of bytes at the start of the buffer that hold the batch of `span`."""
+        return self.x.data_ptr() - self.buffer.data_ptr() + span.num_nodes * self.x[:1].nbytes
+
+    def kernel_arrays(self) -> dict[str, Tensor]:
+        """Return the arrays by their names in the kernel's argument, see :class:`Launch`."""
+        plan = ("order", "node_ptr", "edge_ptr", "tile_ptr")
+        return {f"plan_{name}" if name in plan else name: getattr(self, name) for name in self.arrays}
+
+
 class PlanBuffer:
     """A buffer on one device that holds the plan of one epoch at a time, at the same address for every epoch.
 
@@ -197,6 +239,6 @@ class Launch:
         return self._parameters
 
     def piece(self, span: BatchSpan) -> ctypes.Structure:
-        """Return the argument of the launch that fills in a :class:`molgcn.data.piece.Piece` holding the batch of `span`."""
+        """Return the argument of the launch that fills a slot from a :class:`Piece` holding the batch of `span`."""
         self._parameters.span = _HEADER.ctype("BatchSpan")(*span._replace(first_graph=0, first_tile=0))
         return self._parameters

@@ -1,9 +1,10 @@
-"""Slots: buffers for batches that are allocated once and keep their shapes."""
+"""Slots: buffers for batches that are allocated once and keep their shapes, and the sizes of slots."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.batch_arrays import BatchArray, batch_arrays
-from molgcn.data.capacity import Capacity
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.tiles import max_tiles
+from molgcn.errors import UserError
 
 
 class SlotArray(NamedTuple):
@@ -46,6 +48,84 @@ ARRAYS = (
 _ALIGNMENT = 256  # bytes, as PyTorch's allocator aligns tensors
 
 
+@dataclass(frozen=True)
+class Capacity:
+    """The size of a slot.
+
+    Attributes:
+        graphs: largest number of molecules.
+        nodes: largest number of atoms.
+        edges: largest number of directed bonds.
+        tiles: largest number of tiles.
+        tile_nodes: number of atoms that a tile has room for.
+        large_molecules: whether a molecule may have more atoms than a tile.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
+    """
+
+    graphs: int
+    nodes: int
+    edges: int
+    tiles: int
+    tile_nodes: int
+    large_molecules: bool
+    leaves_merged: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        molecules: MoleculeSet,
+        batch_size: int,
+        nodes: int | None = None,
+        edges: int | None = None,
+        tile_nodes: int | None = None,
+        repeats: bool = False,
+    ) -> Capacity:
+        """Return a capacity into which any `batch_size` molecules of the set fit.
+
+        It has room for the atoms of the molecules with the most atoms, and for the bonds of the molecules with the most bonds.
+
+        Args:
+            molecules: the set.
+            batch_size: number of molecules in a batch. A smaller set needs room for all its molecules only.
+            nodes: number of atoms, for slots that several sets share. Default: as many as the set needs.
+            edges: number of directed bonds. Default: as many as the set needs.
+            tile_nodes: number of atoms that a tile has room for. Default: that of the set.
+            repeats: whether a batch may hold a molecule several times, so that the largest molecule may fill the whole batch.
+
+        Raises:
+            UserError: when `nodes` or `edges` is less than the set needs.
+        """
+        sizes = molecules.num_nodes_per_graph
+        graphs = min(batch_size, len(molecules))
+        need = {
+            "atoms": _largest(sizes, graphs, repeats),
+            "bonds": _largest(np.diff(molecules.edge_ptr), graphs, repeats),
+        }
+        given = {"atoms": nodes, "bonds": edges}
+        for what, least in need.items():
+            if (places := given[what]) is not None and places < least:
+                raise UserError(
+                    f"A slot of {places:,} {what} is too small: the {graphs:,} largest molecules of the set have {least:,}. "
+                    f"Give at least as many, or lower dataset.batch_size."
+                )
+        nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
+        tile_nodes = tile_nodes or molecules.tile_nodes
+        large = min(graphs, int((sizes > tile_nodes).sum()))
+        large = graphs if repeats and large else large
+        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.leaves_merged)
+
+
+def _largest(sizes: np.ndarray, count: int, repeats: bool) -> int:
+    if repeats:
+        return count * int(sizes.max())
+    return int(np.partition(sizes, len(sizes) - count)[len(sizes) - count :].sum())
+
+
+def torch_type(dtype: type | np.dtype) -> torch.dtype:
+    """Return PyTorch's name of a NumPy type."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
 class Slot:
     """The arrays of one batch, padded to a fixed capacity.
 
@@ -65,22 +145,11 @@ class Slot:
         arrays: all arrays by their names.
         features: the :func:`molgcn.data.batch_arrays.batch_arrays` of the set that the slot was made for.
         buffer: uint8, the memory of all arrays.
-        x: float32 [nodes, F], atom features.
-        ptr: int32 [graphs + 1], first atom of each molecule.
-        rowptr: int32 [nodes + 1], first bond that points at each atom.
-        col: int32 [edges], source atom of each bond.
-        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`) in the set's dtype.
-        indices: int64 [graphs], positions of the molecules in the set.
-        tile_ptr: int32 [tiles + 1], first molecule of each tile.
         counts: int32 [4], numbers of molecules, atoms, bonds and tiles in use, for kernels.
-        edge_code: int32 [edges], the row of `edge_table` of each bond, or None for a set without such codes. PyTorch selects rows by int32
-            without a conversion.
-        edge_attr: float32 [edges, D], bond features of a set that does not code them, or None.
-        edge_table: float32 [K, D], the set's distinct rows of bond features, or None.
-        rwse: float32 [nodes, k], random-walk encoding of the atoms, or None.
-        bond_rw: float32 [edges, k], random-walk encoding of the bonds, or None.
-        descriptors: float32 [graphs, K], descriptors of each molecule, or None.
-        component: int32 [nodes], the component of its row to which each atom belongs, or None.
+        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`) in the set's dtype.
+
+    All other arrays are those of :class:`molgcn.data.GraphBatch`, for as many molecules, atoms and bonds as the slot has room for. A set
+    that codes its bonds has `edge_code` and no `edge_attr`.
     """
 
     x: Tensor
@@ -133,8 +202,8 @@ class Slot:
             pin_memory: whether a slot on the CPU is page-locked.
         """
         features = batch_arrays(molecules)
-        arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in features]
-        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.labels.dtype.type], molecules.labels.shape[1:]))
+        arrays = [SlotArray(array.name, array.axis, torch_type(array.batch_type), array.batch_shape) for array in features]
+        arrays.append(SlotArray("targets", "molecule", torch_type(molecules.labels.dtype), molecules.labels.shape[1:]))
         slot = cls([*arrays, *ARRAYS], capacity, device=device, pin_memory=pin_memory)
         slot.features = features
         slot.edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=device)
@@ -168,9 +237,6 @@ class Slot:
         if num_graphs not in self._padded:
             self._padded[num_graphs] = PaddedBatch(self, num_graphs)
         return self._padded[num_graphs]
-
-
-_TYPES: dict[type, torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64, np.int32: torch.int32}
 
 
 class PaddedBatch(GraphBatch):

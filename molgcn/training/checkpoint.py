@@ -74,7 +74,7 @@ class RunCheckpoint(Checkpoint):
         Lightning does not restore a loader that was made before its loops.
         """
         if self._loader_to_restore is not None:
-            trainer.datamodule.timed_train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
+            trainer.datamodule.train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
             self._loader_to_restore = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -142,7 +142,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
-        checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
+        checkpoint["train_loader"] = trainer.datamodule.train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:
             over = trainer.is_last_batch or stopped_early(trainer)

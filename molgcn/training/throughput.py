@@ -10,7 +10,7 @@ from lightning import Callback, Trainer
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from molgcn.data.timing import TimedLoader
+from molgcn.data.loader import MoleculeLoader
 from molgcn.process.memory import peak_resident_mb
 from molgcn.training.module import MoleculeModule
 from molgcn.training.training_loss import check_loss
@@ -29,7 +29,7 @@ class Throughput(Callback):
 
     def __init__(self, launches: KernelLaunches | None = None) -> None:
         self.launches = launches
-        self.loader: TimedLoader | None = None
+        self.loader: MoleculeLoader | None = None
         self.rates: list[float] = []
         self.atoms_per_row = 1.0
         self._reset()
@@ -45,9 +45,9 @@ class Throughput(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the clock of a run, or of the epoch in which a resumed run goes on."""
         data = trainer.datamodule  # type: ignore[attr-defined]
-        self.loader = data.timed_train_loader
+        self.loader = data.train_loader
         if self.loader is not None:
-            rows = self.loader.loader.molecules.num_nodes
+            rows = self.loader.molecules.num_nodes
             self.atoms_per_row = data.part("train").num_nodes / rows  # the mean over all molecules, exact for a whole epoch
         self._reset()
 

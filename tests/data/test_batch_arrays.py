@@ -6,10 +6,8 @@ from graphs import random_data
 
 from molgcn.data import PackedMolecules
 from molgcn.data.batch_arrays import NAMES, batch_arrays
-from molgcn.data.capacity import Capacity
-from molgcn.data.piece import Piece
-from molgcn.data.resident import DeviceMolecules
-from molgcn.data.slots import Slot
+from molgcn.data.resident import DeviceMolecules, Piece
+from molgcn.data.slots import Capacity, Slot
 
 KINDS = {  # levels of the features, features of bonds, descriptors: what batches hold, as name, columns and bytes of a code
     "codes": (2, 3, 0, [("x", 4, 1), ("edge_code", 0, 1)]),
@@ -44,5 +42,5 @@ def test_slots_pieces_and_sets_on_a_device_follow(kind):
     gathered = {name for names in NAMES.values() for name in names}
     slot = Slot.of(molecules, capacity)
     assert gathered.intersection(slot.arrays) == {*names}
-    for arrays in (Piece(molecules, capacity).arrays(), DeviceMolecules(molecules, "cpu").arrays()):
+    for arrays in (Piece(molecules, capacity).kernel_arrays(), DeviceMolecules(molecules, "cpu").arrays()):
         assert gathered.intersection(arrays) == {*names}

@@ -8,7 +8,8 @@ from graphs import assert_collated, assert_tiles, molecule_lists, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from molgcn.data import PackedMolecules, feed
+from molgcn.data import PackedMolecules
+from molgcn.data import loader as loaders
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
@@ -116,7 +117,7 @@ def test_both_loaders_let_a_single_molecule_join_in_a_slot_with_room(molecules):
 
 def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeypatch, caplog):
     expected = [batch.clone() for batch in PackedLoader(molecules, 8, tile_nodes=48)]
-    monkeypatch.setattr(feed, "HAS_EXTENSION", False)
+    monkeypatch.setattr(loaders, "HAS_EXTENSION", False)
     for one, other in zip(PackedLoader(molecules, 8, tile_nodes=48), expected, strict=True):
         assert one.tile_nodes == other.tile_nodes == 48
         for name in FIELDS:
@@ -130,7 +131,7 @@ def test_both_loaders_and_numpy_give_the_same_bonds(levels, coded, monkeypatch):
     data = [random_data(rng, int(n), levels=levels, num_edge_features=3) for n in rng.integers(1, 30, 50)]
     molecules = PackedMolecules.from_pyg(data)
     expected = [batch.clone() for batch in PackedLoader(molecules, 8, seed=3)]
-    monkeypatch.setattr(feed, "HAS_EXTENSION", False)
+    monkeypatch.setattr(loaders, "HAS_EXTENSION", False)
     for loader in (PyGLoader(molecules, 8, seed=3), PackedLoader(molecules, 8, seed=3)):
         for one, other in zip(loader, expected, strict=True):
             for name in ("edge_code", "edge_table", "edge_attr"):

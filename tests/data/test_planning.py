@@ -3,8 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from molgcn.data.planning import SHORT_EPOCH, PlanAhead
-from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.sampler import SHORT_EPOCH, MoleculeSampler, PlanAhead
 
 
 def make(**options):

@@ -15,13 +15,23 @@ from test_loader import poison
 
 from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
-from molgcn.data.capacity import Capacity
-from molgcn.data.feed_cpu import CPUFeed
-from molgcn.data.piece import Piece
-from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends, tables
+from molgcn.data.feed import CPUFeed
+from molgcn.data.resident import (
+    SOURCE,
+    THREADS,
+    DeviceMolecules,
+    Launch,
+    Piece,
+    PlanBuffer,
+    is_resident,
+    macros,
+    resident_bytes,
+    row_ends,
+    tables,
+)
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.set_encodings import with_encodings
-from molgcn.data.slots import Slot
+from molgcn.data.slots import Capacity, Slot
 from molgcn.resources import resource
 
 KINDS = {
@@ -183,7 +193,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
         assert collator.next() == number
         collator.stop()
         piece.buffer[piece.used_bytes(place) :] = 0xEE  # what is not copied to the GPU
-        arrays = piece.arrays() | tables(piece.features, "cpu")
+        arrays = piece.kernel_arrays() | tables(piece.features, "cpu")
         launch = Launch(arrays, slot)
         run(launch, launch.piece(place))
         assert_same(slot, expected)
