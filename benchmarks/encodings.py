@@ -12,8 +12,8 @@ from torch_geometric.transforms import AddRandomWalkPE
 
 from molgcn.data import PackedMolecules
 from molgcn.data.encodings import batch_encodings
+from molgcn.data.layout import set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader
-from molgcn.data.set_encodings import set_encodings, with_encodings
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import write_markdown
 

@@ -16,7 +16,7 @@ from run_cases import assert_same_run, train_and_copy
 
 from molgcn.config.run import BackendConfig, Config, ModelConfig, parse
 from molgcn.data import PackedMolecules
-from molgcn.data.set_encodings import with_encodings
+from molgcn.data.layout import with_encodings
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export

@@ -1,4 +1,4 @@
-"""Joins several packed sets into one."""
+"""Joins packed sets into one: whole sets, or chunks of one set as they are featurised."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.packed_arrays import ARRAYS
-from molgcn.data.packing import MAX_CODES, encode_rows
+from molgcn.data.packed_arrays import ARRAYS, PackedArray
+from molgcn.data.packing import MAX_CODES, check_table, encode_rows
 from molgcn.data.segments import pointers, smallest_uint
 from molgcn.errors import UserError
 
@@ -68,3 +68,34 @@ def _concat_features(parts: Sequence[MoleculeSet], name: str, table_name: str) -
     starts = pointers(np.array([len(part_table) for part_table in tables]))
     joined = np.concatenate([codes.ravel()[start:][value] for start, value in zip(starts, values, strict=False)])
     return joined.astype(smallest_uint(len(table) - 1)), table
+
+
+class FeatureTable:
+    """The distinct feature rows of all chunks, in order of first appearance, for one array of codes.
+
+    Args:
+        array: the array, whose codes are rows of a table.
+    """
+
+    def __init__(self, array: PackedArray) -> None:
+        assert array.table is not None
+        self._array, self._table = array.name, array.table
+        self._codes: dict[bytes, int] = {}
+
+    def recode(self, molecules: MoleculeSet) -> MoleculeSet:
+        """Add a chunk's new rows to this table, and return the chunk with codes into it. Without such features it stays as it is."""
+        table = getattr(molecules, self._table)
+        if table is None:
+            return molecules
+        codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in table], np.int64)
+        recoded: dict[str, Any] = {self._array: codes.astype(smallest_uint(len(self._codes) - 1))[getattr(molecules, self._array)]}
+        return replace(molecules, **recoded)
+
+    def attach(self, molecules: MoleculeSet) -> MoleculeSet:
+        """Return the joined molecules with this table in place of the first chunk's."""
+        table = getattr(molecules, self._table)
+        if table is None:
+            return molecules
+        rows = np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, table.shape[1])
+        attached: dict[str, Any] = {self._table: check_table(rows, self._table)}
+        return replace(molecules, **attached)

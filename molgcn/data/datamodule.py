@@ -16,7 +16,7 @@ from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
 from molgcn.data.load import LoadedDataset, load_molecules, split_molecules
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.row_names import RowNames
+from molgcn.data.rows import RowNames
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.sources.base import Source
 from molgcn.errors import UserError

@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from molgcn.data.identity import first_copies
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.row_names import RowNames
+from molgcn.data.rows import RowNames
 from molgcn.data.segments import pointers
 from molgcn.errors import UserError, counted, shown
 

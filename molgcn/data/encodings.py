@@ -8,7 +8,7 @@ two atoms, duplicates included and a self-loop once. :math:`D` holds its row sum
 - ``bond_rw=k``: :math:`(P^1, \ldots, P^k)_{st}` of the bond from :math:`s` to :math:`t`, the probabilities to be at its target after 1 to
   k steps from its source.
 
-Models call `batch_encodings`. :mod:`molgcn.data.set_encodings` has the encodings of a whole set, from which loaders gather them.
+Models call `batch_encodings`. :mod:`molgcn.data.layout` has the encodings of a whole set, from which loaders gather them.
 """
 
 from __future__ import annotations

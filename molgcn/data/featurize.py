@@ -13,18 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from molgcn.data.concat import FeatureTable
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.generators import calculator, generated_names
-from molgcn.data.feature_table import FeatureTable
 from molgcn.data.featurizers import Featurizer, get_featurizer
-from molgcn.data.gathered import Gathered
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.molecules import InvalidMoleculeError
-from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.packed_arrays import ARRAYS, Gathered
 from molgcn.data.plain_molecule import count_hydrogens
-from molgcn.data.row_names import Files, file_and_row
+from molgcn.data.rows import Files, file_and_row
 from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown

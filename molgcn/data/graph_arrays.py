@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.data.cip import with_labels
 from molgcn.data.featurizers import Featurizer
 from molgcn.data.featurizers.base import UnsupportedAtomError
 from molgcn.data.featurizers.fields import ATOM_STEREO, BOND_STEREO, BOND_TYPES, AtomFields, BondFields
-from molgcn.data.mol_bytes import mol_bytes_reader, read_atom
+from molgcn.data.mol_bytes import mol_bytes_reader, read_atom, with_labels
 from molgcn.data.molecules import InvalidMoleculeError, kekulized
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.segments import pointers, segment_index

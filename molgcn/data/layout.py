@@ -9,9 +9,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from molgcn.data.merge_leaves import merge_leaves
+from molgcn.data.batch import GraphBatch
+from molgcn.data.encodings import columns_of, random_walks
+from molgcn.data.merge_leaves import merge_leaves, refuse_merged
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.set_encodings import with_encodings
+from molgcn.data.set_checks import check_once
+from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
 _without_bonds: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
@@ -86,3 +89,57 @@ def lay_out(molecules: MoleculeSet, layout: BatchLayout) -> MoleculeSet:
     if molecules not in _without_bonds:
         _without_bonds[molecules] = replace(molecules, edge_attr=None, edge_table=None)
     return _without_bonds[molecules]
+
+
+_MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
+_encoded: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
+
+
+def with_encodings(molecules: MoleculeSet, rwse: int = 0, bond_rw: int = 0) -> MoleculeSet:
+    """Return the set with the encodings of its atoms and bonds.
+
+    The latest result is kept as long as `molecules`, so that a second call computes nothing.
+
+    Args:
+        molecules: a set that has all its atoms.
+        rwse: number of steps of the walks that encode atoms, k. 0 gives no encoding of atoms.
+        bond_rw: number of steps of the walks that encode bonds, k. 0 gives no encoding of bonds.
+
+    Returns:
+        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], each None for 0 steps. A set that already has these is returned
+        as it is.
+
+    Raises:
+        UserError: when equal leaves of the set are one row.
+    """
+    if _steps(molecules) == (rwse, bond_rw):
+        return molecules
+    if molecules not in _encoded or _steps(_encoded[molecules]) != (rwse, bond_rw):
+        refuse_merged(molecules)
+        atoms, bonds = set_encodings(molecules, rwse, bond_rw)
+        _encoded[molecules] = replace(molecules, rwse=atoms if rwse else None, bond_rw=bonds if bond_rw else None)
+    return _encoded[molecules]
+
+
+def _steps(molecules: MoleculeSet) -> tuple[int, int]:
+    atoms, bonds = (0 if array is None else array.shape[1] for array in (molecules.rwse, molecules.bond_rw))
+    return atoms, bonds
+
+
+def set_encodings(molecules: MoleculeSet, rwse: int, bond_rw: int, use_extension: bool = HAS_EXTENSION) -> tuple[np.ndarray, np.ndarray]:
+    """Compute `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set in C++ on all cores, or in PyTorch with the same results."""
+    atoms = np.empty((molecules.num_nodes, rwse), np.float32)
+    bonds = np.empty((molecules.num_edges, bond_rw), np.float32)
+    if use_extension:
+        from molgcn._cpu import walk_molecules
+
+        check_once(molecules)
+        walk_molecules(molecules.node_ptr, molecules.edge_ptr, molecules.degree, molecules.neighbors, atoms, bonds)
+        return atoms, bonds
+    for first in range(0, len(molecules), _MOLECULES_A_PIECE):
+        last = min(first + _MOLECULES_A_PIECE, len(molecules))
+        batch = GraphBatch.from_packed(molecules, slice(first, last))
+        of_atoms, of_bonds = random_walks(batch.edge_index, *columns_of(batch), rwse, bond_rw)
+        atoms[molecules.node_ptr[first] : molecules.node_ptr[last]] = of_atoms
+        bonds[molecules.edge_ptr[first] : molecules.edge_ptr[last]] = of_bonds
+    return atoms, bonds

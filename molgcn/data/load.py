@@ -24,11 +24,9 @@ from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
-from molgcn.data.label_counts import report_labels
 from molgcn.data.molecules import READING
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.row_names import Files, file_and_row
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import Files, SkippedRow, file_and_row
 from molgcn.data.sources import open_source
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.draw import make_split
@@ -36,8 +34,8 @@ from molgcn.data.splits.drawn import cut_calibration
 from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, PARTS, Split
 from molgcn.data.strings import PackedStrings
-from molgcn.data.target_columns import report_bounds, weighed
-from molgcn.data.target_warnings import warn_of_targets
+from molgcn.data.target_columns import weighed
+from molgcn.data.target_reports import report_bounds, report_labels, warn_of_targets
 from molgcn.errors import UserError, counted
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole

@@ -21,18 +21,10 @@ def exclusive(path: Path) -> Iterator[None]:
     The lock is the empty file `.<name>.lock` beside `path`, which stays. The system frees it when a process dies. In a folder that cannot
     be written, or on a file system without locks, there is no lock and no process waits.
     """
-    file = path.with_name(f".{path.name}.lock")
-    lock = FileLock(file)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # raises an error where acquiring the lock would wait for ever
-        try:
-            lock.acquire(timeout=PATIENCE)
-        except Timeout:
-            log.info("Waiting for another process to finish %s", path)
-            lock.acquire()
-    except OSError as error:
-        log.debug("%s is not locked: %s", path, error)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    if _acquire(lock, PATIENCE) is False:
+        log.info("Waiting for another process to finish %s", path)
+        _acquire(lock, -1)
     try:
         yield
     finally:
@@ -60,17 +52,22 @@ def tried(file: Path) -> Iterator[bool | None]:
     None stands for a file that cannot be locked, see :func:`exclusive`.
     """
     lock = FileLock(file)
-    free: bool | None = True
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-        lock.acquire(timeout=0)
-    except Timeout:
-        free = False
-    except OSError as error:
-        log.debug("%s is not locked: %s", file, error)
-        free = None
-    try:
-        yield free
+        yield _acquire(lock, timeout=0)
     finally:
         lock.release()
+
+
+def _acquire(lock: FileLock, timeout: float) -> bool | None:
+    """Return whether this process got the lock within `timeout` seconds, for which -1 is no limit. None is a file that cannot be locked."""
+    file = Path(lock.lock_file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()  # raises an error where acquiring the lock would wait for ever
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        return False
+    except OSError as error:
+        log.debug("%s is not locked: %s", file, error)
+        return None
+    return True

@@ -12,10 +12,9 @@ import numpy as np
 
 from molgcn.data import packing
 from molgcn.data.digits import stored
-from molgcn.data.gathered import Gathered
-from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE
+from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE, Gathered
+from molgcn.data.rows import SkippedRow
 from molgcn.data.segments import pointers, segment_index
-from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tiles import tile_size
 from molgcn.errors import UserError
@@ -34,7 +33,7 @@ class MoleculeSet:
         table: float32 [K, F], the distinct rows of atom features, or None.
         edge_attr: bond features in the order of `neighbors`, as codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D], or None.
         edge_table: float32 [K, D], the distinct rows of bond features, or None.
-        rwse: float32 [N, k], random-walk encoding of the atoms (:func:`molgcn.data.set_encodings.with_encodings`), or None.
+        rwse: float32 [N, k], random-walk encoding of the atoms (:func:`molgcn.data.layout.with_encodings`), or None.
         bond_rw: float32 [E, k], random-walk encoding of the bonds in the order of `neighbors`, or None.
         descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
         descriptor_names: names of the K descriptors.

@@ -13,7 +13,7 @@ from molgcn.data import packing
 from molgcn.data.concat import concat_packed
 from molgcn.data.featurize import OnError, as_text, featurize_items
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.data.storage import load_packed, save_packed
 
 if TYPE_CHECKING:

@@ -7,13 +7,17 @@ slots, pieces, sets in a GPU's memory, C++ and CUDA.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from molgcn.data.segments import pointers
 from molgcn.data.strings import PackedStrings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 Axis = Literal["molecule", "molecule + 1", "atom", "bond", "table row"]
 
@@ -85,3 +89,29 @@ ARRAYS = (
     PackedArray("rwse", "atom", (np.float32,), optional=True, seen=False, gathered=True),
     PackedArray("bond_rw", "bond", (np.float32,), optional=True, seen=False, gathered=True),
 )
+
+
+_Set = TypeVar("_Set", bound="DataclassInstance")
+
+
+class Gathered(Generic[_Set]):
+    """Collects the pieces of one set, whose codes refer to one table, and joins them.
+
+    Joining takes one array at a time, so that it needs no more memory beside the set than its largest array takes.
+    """
+
+    def __init__(self) -> None:
+        self._first: _Set | None = None
+        self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "table row"}
+
+    def add(self, piece: _Set) -> None:
+        """Append a piece. Everything but the arrays is taken from the first piece."""
+        self._first = self._first or piece
+        for name, values in self._arrays.items():
+            values.append(getattr(piece, name))
+
+    def whole(self) -> _Set:
+        """Return the joined set and release the pieces. This can be called once."""
+        assert self._first is not None
+        joined = {array.name: array.join(self._arrays.pop(array.name)) for array in ARRAYS if array.name in self._arrays}
+        return replace(self._first, **joined)

@@ -18,8 +18,8 @@ from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.rows import SkippedRow
 from molgcn.data.set_checks import check_arrays
-from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +12,6 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.tables import Columns, is_missing, numbers
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
-
-log = logging.getLogger(__name__)
 
 _BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
 
@@ -88,19 +85,6 @@ def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
             f"{molecules.rows[train[0]]}), so that nothing is learned. Give some of them more, or leave dataset.weights out."
         )
     return with_labels(molecules, molecules.bounds, molecules.weights / mean)
-
-
-def report_bounds(molecules: PackedMolecules, title: str) -> None:
-    """Log how many values of each target are bounds, for a set that has bounds."""
-    if molecules.bounds is None:
-        return
-    counts = (molecules.bounds != 0).sum(axis=0).tolist()
-    listed = ", ".join(
-        f"{bounded:,} of {known:,} values of {shown(name)}"
-        for name, bounded, known in zip(molecules.target_names, counts, molecules.num_labels, strict=True)
-        if bounded
-    )
-    log.info("%s: %s are bounds; metrics, plots and reports count exact values only", title, listed)
 
 
 def _classes(columns: Columns, name: str, classes: Mapping[str, int | None]) -> np.ndarray:

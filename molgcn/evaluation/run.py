@@ -21,10 +21,10 @@ from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured
-from molgcn.data.label_counts import report_labels
 from molgcn.data.load import write_skipped
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.row_names import RowNames
+from molgcn.data.rows import RowNames
+from molgcn.data.target_reports import report_labels
 from molgcn.errors import UserError
 from molgcn.evaluation.config import EvaluateConfig
 from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part

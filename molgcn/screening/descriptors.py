@@ -10,8 +10,8 @@ import numpy as np
 
 from molgcn.data.components import names_of_row
 from molgcn.data.descriptors.attach import unusable
-from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.descriptors.generators import generated_names
+from molgcn.data.descriptors.given import read_descriptors
 from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
 from molgcn.errors import UserError, listed, nearest, shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from molgcn.data.row_names import RowNames
+from molgcn.data.rows import RowNames
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.files.mapping_text import typed_mapping

@@ -9,7 +9,7 @@ import pytest
 
 from molgcn.data import cache, storage
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.errors import UserError
 
 

@@ -3,9 +3,8 @@
 import pytest
 from rdkit import Chem
 
-from molgcn.data.cip import with_labels
 from molgcn.data.featurizers.fields import CIP_LABELS, AtomFields, BondFields
-from molgcn.data.mol_bytes import mol_bytes_reader
+from molgcn.data.mol_bytes import mol_bytes_reader, with_labels
 
 
 def labelled(mol):

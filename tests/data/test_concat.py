@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.errors import UserError
 
 

@@ -14,9 +14,9 @@ from torch_geometric.utils import coalesce
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.data.encodings import batch_encodings, random_walks
+from molgcn.data.layout import set_encodings, with_encodings
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.data.set_encodings import set_encodings, with_encodings
 from molgcn.errors import UserError
 
 TOLERANCE = 1e-6  # float32 rounding of at most 32 sums of numbers between 0 and 1

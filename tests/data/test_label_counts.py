@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from split_sets import set_of
 
-from molgcn.data.label_counts import report_labels
+from molgcn.data.target_reports import report_labels
 
 NAN = np.nan
 PARTS = {"train": np.arange(6), "val": np.arange(6, 8), "test": np.array([], int), "calibration": np.array([8, 9])}

@@ -9,7 +9,7 @@ import pytest
 from molgcn.data import load
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, write_skipped
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.splits.drawn import random_split

@@ -16,6 +16,7 @@ from test_loader import poison
 from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.feed import CPUFeed
+from molgcn.data.layout import with_encodings
 from molgcn.data.resident import (
     SOURCE,
     THREADS,
@@ -30,7 +31,6 @@ from molgcn.data.resident import (
     tables,
 )
 from molgcn.data.sampler import MoleculeSampler
-from molgcn.data.set_encodings import with_encodings
 from molgcn.data.slots import Capacity, Slot
 from molgcn.resources import resource
 

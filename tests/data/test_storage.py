@@ -9,7 +9,7 @@ from graphs import molecule_lists, random_data
 from hypothesis import given, settings
 
 from molgcn.data import PackedMolecules
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 

@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from molgcn.data.load import write_skipped
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.files.spreadsheet import Writer, inert
 from molgcn.search.sweep import write_rows
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from molgcn.data.featurize import Kind
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 
 
 @dataclass

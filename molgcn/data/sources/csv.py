@@ -1,20 +1,24 @@
-"""dataset=csv: any CSV with columns of SMILES and numbers, or an SDF or list of SMILES."""
+"""dataset=csv: a CSV with columns of SMILES and numbers, an SDF whose targets are properties, or a list of SMILES and numbers (.smi)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from molgcn.data.cache import file_hash
 from molgcn.data.config import DatasetConfig
-from molgcn.data.formats import holds_records
+from molgcn.data.featurize import Kind
+from molgcn.data.formats import Molecules, holds_records, open_molecules
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.sources.columns import molecules_of, named_columns
-from molgcn.data.sources.records import open_records
-from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError, listed
+from molgcn.data.strings import PackedStrings
+from molgcn.data.tables import Columns, check_columns, column_names, read_columns
+from molgcn.data.target_columns import read_targets, read_weights
+from molgcn.errors import UserError, listed, nearest, shown
 
 
 def open_csv(config: DatasetConfig) -> Source:
@@ -77,3 +81,90 @@ def open_table(
         read=read,
         column=column,
     )
+
+
+def named_columns(targets: Sequence[str], config: DatasetConfig) -> Mapping[str, Sequence[str]]:
+    """Return the names of the columns to read, by the keys of `dataset` that name them."""
+    return {"targets": targets, "descriptors": config.descriptors or (), "weights": [config.weights] if config.weights else ()}
+
+
+def molecules_of(
+    items: Sequence[str], columns: Columns, targets: Sequence[str], config: DatasetConfig, kind: Kind = "smiles"
+) -> RawMolecules:
+    """Return M molecules with the targets, weights and descriptors in their columns.
+
+    Args:
+        items: M SMILES or mol blocks.
+        columns: the text of the columns of :func:`named_columns`.
+        targets: names of the target columns.
+        config: configuration of the data set, which names the other columns.
+        kind: what the items are.
+
+    Raises:
+        UserError: when a cell is not valid, naming its row.
+    """
+    values, bounds = read_targets(columns, targets, config)
+    weights = read_weights(columns, config.weights) if config.weights else None
+    given = np.stack([columns.numbers(name) for name in config.descriptors], axis=1) if config.descriptors else None
+    return RawMolecules(items, np.arange(len(items)), values, kind, bounds=bounds, weights=weights, descriptors=given)
+
+
+def open_records(path: Path, config: DatasetConfig) -> Source:
+    """Open an SDF or list of SMILES as a source. A property that a record does not have is a missing value.
+
+    Raises:
+        UserError: when targets are not set, or the file or one of its properties does not exist.
+    """
+    if len(config.smiles_columns) > 1:
+        raise UserError(f"dataset.smiles={config.smiles} names several columns of a table; a record of {path} is one molecule. Use a CSV.")
+    with _open(path) as molecules:
+        kind, names = molecules.kind, molecules.columns[2 if molecules.kind == "sdf" else 1 :]  # without SMILES and an SDF's titles
+    one, several = ("property", "properties") if kind == "sdf" else ("column", "columns")
+    if config.targets is None:
+        raise UserError(f"dataset=csv needs dataset.targets=[<name>,...]. {path} has the {several}: {listed(names) or 'none'}.")
+    targets = tuple(config.targets)
+    named = named_columns(targets, config)
+    for key, wanted in named.items():
+        for name in wanted:
+            if name not in names:
+                hint = nearest(name, names) if names else f" It has no {several}."
+                raise UserError(f"{path} has no {one} '{shown(name)}' (dataset.{key}).{hint}")
+
+    def read() -> RawMolecules:
+        items, columns = _read(path, list(dict.fromkeys(chain(*named.values()))))
+        return molecules_of(items, columns, targets, config, kind)
+
+    def column(name: str) -> Sequence[str]:
+        if name not in names:
+            raise UserError(f"{path} has no {one} '{shown(name)}' (dataset.split_column).{nearest(name, names)}")
+        return _read(path, [name])[1][name]
+
+    return Source(
+        title=str(path),
+        features=config.features or "general",
+        target_names=targets,
+        target_units=tuple(config.given("units").get(name, "") for name in targets),
+        identity={"file": file_hash(path), "records": kind} | config.identity,
+        read=read,
+        column=column,
+    )
+
+
+def _open(path: Path) -> AbstractContextManager[Molecules]:
+    return open_molecules(path, "auto", ["smiles"], option="dataset.path")
+
+
+def _read(path: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    """Read the molecules and the text of the named columns."""
+    items: list[str] = []
+    cells: list[list[str]] = [[] for _ in names]
+    with _open(path) as molecules:
+        places = [molecules.columns.index(name) for name in names]
+        for record in molecules.records:
+            items.append(record.molecule)
+            for column, place in zip(cells, places, strict=True):
+                column.append(record.cells[place])
+    if not items:
+        raise UserError(f"{path} has no molecules. Expected at least one.")
+    text = {name: PackedStrings.from_strings(column) for name, column in zip(names, cells, strict=True)}
+    return items, Columns(path, False, text, molecules.kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from molgcn.data.archive import WrongContentError
 from molgcn.data.cache import cache_folder, file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, download_archive, recorded_hash
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
 from molgcn.errors import UserError, nearest, shown
@@ -196,7 +196,10 @@ def _read(files: Files, smiles: str, targets: tuple[str, ...]) -> RawMolecules:
         )
         return raw
     numbered = _molecule_numbers(columns["mol_id"], files.table) if has_ids else np.arange(1, count + 1)
-    return _leave_out(raw, np.isin(numbered, list(read_uncharacterized(files.uncharacterized))))
+    drop = np.isin(numbered, list(read_uncharacterized(files.uncharacterized)))
+    text = raw.items if raw.kind == "smiles" else [""] * count
+    left_out = [SkippedRow(row, text[row], UNCHARACTERIZED_REASON) for row in np.flatnonzero(drop).tolist()]
+    return replace(raw.take(np.flatnonzero(~drop)), left_out=left_out)
 
 
 def _mol_blocks(path: Path, expected: int) -> list[str]:
@@ -214,15 +217,3 @@ def _molecule_numbers(ids: Sequence[str], path: Path) -> np.ndarray:
         if match is None:
             raise UserError(f"{path}, column 'mol_id', row {row}: '{shown(ids[row])}' is not of the form gdb_123.")
     return np.array([int(match[1]) for match in matches if match], np.int64)
-
-
-def _leave_out(raw: RawMolecules, drop: np.ndarray) -> RawMolecules:
-    assert raw.targets is not None
-    text = raw.items if raw.kind == "smiles" else [""] * len(raw.items)
-    return RawMolecules(
-        items=[item for item, dropped in zip(raw.items, drop, strict=True) if not dropped],
-        rows=raw.rows[~drop],
-        targets=raw.targets[~drop],
-        kind=raw.kind,
-        left_out=[SkippedRow(row, text[row], UNCHARACTERIZED_REASON) for row in np.flatnonzero(drop).tolist()],
-    )

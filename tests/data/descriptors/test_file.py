@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from molgcn.data.descriptors.file import read_descriptors
+from molgcn.data.descriptors.given import read_descriptors
 from molgcn.errors import UserError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from split_sets import set_of
 
-from molgcn.data.skipped_row import SkippedRow
+from molgcn.data.rows import SkippedRow
 from molgcn.data.splits.given import rows_to_split
 from molgcn.errors import UserError
 

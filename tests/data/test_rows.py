@@ -1,6 +1,6 @@
 import numpy as np
 
-from molgcn.data.row_names import RowNames, file_and_row
+from molgcn.data.rows import RowNames, file_and_row
 
 
 def test_rows_are_named_by_their_files():

@@ -1,14 +1,16 @@
-"""Names of the rows of a set in messages: their numbers, and their files where the set was read from several."""
+"""Rows of a source: their names in messages, and those that are left out of the set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 if TYPE_CHECKING:
     from molgcn.data.molecule_set import MoleculeSet
+
 
 Files = Sequence[tuple[str, int]]
 
@@ -56,3 +58,18 @@ class RowNames(Sequence[str]):
             return str(row)
         name, number = file_and_row(self.files, row)
         return f"{number} of {name}"
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A row of the source that did not become a molecule.
+
+    Attributes:
+        row: number of the data row, counted from 0.
+        smiles: the SMILES of the row, "" where it has none.
+        reason: why the row was left out.
+    """
+
+    row: int
+    smiles: str
+    reason: str

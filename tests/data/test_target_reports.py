@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from molgcn.data import PackedMolecules
-from molgcn.data.target_warnings import warn_of_targets
+from molgcn.data.target_reports import warn_of_targets
 
 COUNT = 40
 SPREAD = np.linspace(-1, 1, COUNT)
