@@ -45,11 +45,8 @@ class Contents:
 def contents_of(molecules: PackedMolecules, smiles: Sequence[str] | None = None) -> Contents:
     """Count the elements, sizes and mixtures of featurised molecules.
 
-    The counts come from the feature rows, so that a packed set needs no RDKit for them.
-
-    Args:
-        molecules: M molecules.
-        smiles: their M SMILES, if the set does not hold them. With SMILES the mixtures are found faster.
+    The counts come from the feature rows, so that a packed set needs no RDKit for them. With SMILES, the set's own or
+    given, mixtures are found faster.
     """
     numbers, codes = _atomic_numbers(molecules)
     sizes = np.bincount(heavy_atoms(molecules))
@@ -142,8 +139,7 @@ def is_domain(value: Any) -> bool:
 def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return what all models of an ensemble were trained on, or None where none of them says it.
 
-    Args:
-        domains: :func:`domain_of` for each model, None for a model that does not say it.
+    Each is a :func:`domain_of`, None for a model that does not say it.
     """
     known = [domain for domain in domains if domain is not None]
     if not known:
@@ -158,9 +154,7 @@ def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
 def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None) -> str:
     """Return a text that says how many molecules are unlike the training molecules, "" if none is.
 
-    Args:
-        contents: the counts of the molecules.
-        domain: :func:`domain_of` for the training molecules. None, as in older checkpoints, leaves elements and sizes out.
+    Without the `domain` of the training molecules, as in older checkpoints, elements and sizes are left out.
     """
     found = []
     seen = frozenset(domain["elements"]) if domain else frozenset[int]()

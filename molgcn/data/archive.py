@@ -20,15 +20,7 @@ class WrongContentError(Exception):
 
 
 def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
-    """Write the named members of an archive to `folder`, whatever folder they lie in inside the archive.
-
-    Args:
-        archive: the zip or tar file.
-        names: file names of the members.
-        folder: where they are written, under the same names.
-
-    Returns:
-        The paths of the files written, in the order of `names`.
+    """Write the named members of an archive, zip or tar, to `folder` and return their paths, whatever folder they lie in inside it.
 
     Raises:
         WrongContentError: when the file is not an archive, is damaged, or has no member of a name.

@@ -34,11 +34,7 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
 
 
 def file_hash(path: Path) -> str:
-    """Return the sha256 of a file.
-
-    Raises:
-        UserError: when the file cannot be read.
-    """
+    """Return the sha256 of a file."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -59,14 +55,9 @@ def load_or_pack(
 ) -> PackedMolecules:
     """Return the memory-mapped packed set of `identity`, which is packed and saved first if it is not in the cache.
 
-    A cache that cannot be read is rebuilt. A cache that cannot be written is not used. Both log one warning and neither stops a
-    training run. When several processes need the same set, one packs it and the others wait.
-
-    Args:
-        name: start of the folder's name.
-        identity: everything that determines the packed set: content hashes, options, versions.
-        pack: function that makes the set.
-        cache_dir: the cache folder, see :func:`cache_folder`.
+    A cache that cannot be read is rebuilt. A cache that cannot be written is not used. Both log one warning and neither stops a training
+    run. When several processes need the same set, one packs it and the others wait. `identity` is everything that determines the set:
+    content hashes, options, versions.
     """
     folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
     with exclusive(folder):

@@ -23,10 +23,6 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
 
     Descriptors are joined too, each named `<component>.<descriptor>`. Targets, rows and SMILES are added later by
     :meth:`PackedMolecules.with_data`.
-
-    Args:
-        sets: k sets of M molecules.
-        names: names of the k components.
     """
     count, total = len(sets), len(sets[0])
     bare = [replace(one, descriptors=None, descriptor_names=()) for one in sets]
@@ -63,10 +59,7 @@ def names_of_row(descriptors: Sequence[str], components: Sequence[str]) -> tuple
 def featurize_components(columns: Sequence[Sequence[str]], names: Sequence[str], featurize: Callable[..., Featurized]) -> Featurized:
     """Featurise the SMILES of k columns and join the molecules of each row.
 
-    Args:
-        columns: k lists of SMILES.
-        names: names of the columns, for messages and descriptors.
-        featurize: function that featurises a list of SMILES. Its second argument is the name of the column.
+    `featurize` takes a list of SMILES and the name of their column.
 
     Returns:
         The rows in which every component is a molecule, and the reasons why the other rows were left out.

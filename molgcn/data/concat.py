@@ -21,11 +21,7 @@ _MADE_ANEW = ("hashes", "exact_hashes", "rwse", "bond_rw")
 
 
 def concat_packed(parts: Sequence[_Set]) -> _Set:
-    """Join packed sets into one, see :meth:`PackedMolecules.concat`.
-
-    Raises:
-        UserError: if there are no sets, or they do not have the same features, targets and descriptors.
-    """
+    """Join packed sets into one, see :meth:`PackedMolecules.concat`."""
     if not parts:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]

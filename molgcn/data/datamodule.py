@@ -28,11 +28,8 @@ _MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset:
     """Return the data set of a configuration, and keep it for the next job of this process while its files do not change.
 
-    One set is kept at a time, so that a sweep over data sets does not fill the memory.
-
-    Args:
-        config: configuration of the data set.
-        saved: file of a split that a run has saved, used in place of the split that the configuration draws.
+    One set is kept at a time, so that a sweep over data sets does not fill the memory. `saved` is the file of a split that a run has saved,
+    used in place of the split that the configuration draws.
     """
     key = _key(config, saved)
     if key not in _LOADED:

@@ -38,11 +38,8 @@ class Delimited:
     def place(self, column: str, option: str, advice: str = "", otherwise: Sequence[str] = ()) -> int:
         """Return the position of a column in a row.
 
-        Args:
-            column: the name of the column.
-            option: key and value of the configuration that named the column, for messages.
-            advice: more advice for a table that seems to have no header.
-            otherwise: further columns that would have done and are missing too, for messages.
+        For messages there are `option`, the key and value that named the column, `advice` for a table that seems to have no header, and
+        `otherwise`, further columns that would have done and are missing too.
 
         Raises:
             UserError: when there is no such column (the nearest is named) or several columns have the name.
@@ -79,16 +76,8 @@ def separator_of(path: Path) -> str:
 def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> Delimited:
     """Read the header of a table and return the table, ready to read its rows.
 
-    Another usual separator is taken where the header has the wanted columns with it, and does not have them with the implied one.
-
-    Args:
-        lines: the lines of the text.
-        separator: the separator that the file's name implies.
-        wanted: names of columns that will be read.
-
-    Raises:
-        UserError: for an empty text, or for a row, while rows are read, whose number of cells differs from the header's. :class:`Lines`
-            raises more.
+    Another usual separator is taken where the header has the wanted columns with it, and does not have them with the implied one. A row
+    whose number of cells differs from the header's raises UserError while rows are read.
     """
     seen: list[str] = []
     headers: dict[str, list[str]] = {}

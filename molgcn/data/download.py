@@ -46,12 +46,8 @@ class RemoteFile:
 def download(remote: RemoteFile, folder: Path) -> Path:
     """Download a file into a folder on the first call, and return its path.
 
-    Its sha256 is recorded beside it as `<name>.sha256.json`. On later calls a file whose size or time has changed is compared
-    with the record, and so is a file that is downloaded again.
-
-    Args:
-        remote: the file to download.
-        folder: where it is stored. Missing folders are made.
+    Its sha256 is recorded beside it as `<name>.sha256.json`. On later calls a file whose size or time has changed is compared with the
+    record, and so is a file that is downloaded again.
 
     Raises:
         UserError: when no mirror gives the right file, the file on disk is no longer what was downloaded, or the folder cannot
@@ -72,17 +68,10 @@ def download(remote: RemoteFile, folder: Path) -> Path:
 
 
 def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], None]], folder: Path) -> list[Path]:
-    """Download an archive and unpack members of it into a folder on the first call, and return their paths.
+    """Download an archive, zip or tar, and unpack members of it into a folder on the first call, and return their paths.
 
-    The archive itself is not kept.
-
-    Args:
-        remote: the archive, zip or tar.
-        members: for each file name of a member a function that raises WrongContentError when its content is wrong.
-        folder: where the members are stored, each with its sha256 as :func:`download` records it.
-
-    Raises:
-        UserError: for the same reasons as :func:`download`.
+    The archive itself is not kept. For each file name of a member, `members` has a function that raises WrongContentError when its content
+    is wrong. Their sha256 is recorded, and errors are raised, as by :func:`download`.
     """
     paths = [folder / name for name in members]
 

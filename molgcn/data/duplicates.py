@@ -24,12 +24,7 @@ _LISTED = 3
 def report_repeats(molecules: PackedMolecules, title: str, standardize: str = "none") -> None:
     """Log how many molecules repeat another one, and by how much their labels disagree.
 
-    Nothing is logged for a set without repeats.
-
-    Args:
-        molecules: a set with hashes.
-        title: name of the set.
-        standardize: how the molecules were standardised, which may have made one molecule of several.
+    Nothing is logged for a set without repeats. Standardising molecules may have made one of several.
     """
     group, counts = _groups(molecules)
     repeats = len(molecules) - len(counts)
@@ -43,10 +38,6 @@ def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) 
     """Warn when molecules of one part of a split have a copy in another part, and say what to do.
 
     Copies are what splits keep together. How many of them are not equal to a network is said.
-
-    Args:
-        molecules: a set with hashes.
-        splits: positions in the set for "train", "val" and "test".
     """
 
     def count(hashes: np.ndarray | None, part: str, other: str) -> int:
@@ -80,11 +71,6 @@ def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) 
 def refuse_repeats(molecules: PackedMolecules, title: str, standardize: str = "none") -> None:
     """Refuse a set in which a molecule repeats another one.
 
-    Args:
-        molecules: a set with hashes.
-        title: name of the set.
-        standardize: how the molecules were standardised.
-
     Raises:
         UserError: when a molecule repeats another one, naming the first such rows.
     """
@@ -103,10 +89,7 @@ def refuse_repeats(molecules: PackedMolecules, title: str, standardize: str = "n
 def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     """Return the set with the first molecule of each group of equal molecules, with its row and SMILES.
 
-    Args:
-        molecules: a set with hashes.
-        how: how labels are merged. "first" keeps those of the first molecule. "mean" and "median" take each target's known labels in the
-            group, and are NaN where none is known.
+    Labels are those of the first molecule (`how="first"`), or the "mean" or "median" of each target's known labels in the group.
 
     Raises:
         UserError: for "mean" or "median" when the set has bounds.

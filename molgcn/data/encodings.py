@@ -51,18 +51,11 @@ def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[T
 def held_encoding(batch: GraphBatch | Any, name: Literal["rwse", "bond_rw"], steps: int | None = None) -> Tensor | None:
     """Return an encoding that a batch holds.
 
-    The encoding of atoms may also be called `random_walk_pe`, the name that PyG's `AddRandomWalkPE` gives it.
-
-    Args:
-        batch: a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch`.
-        name: name of the encoding.
-        steps: number of steps k that the encoding must have. None accepts any.
+    The encoding of atoms may also be called `random_walk_pe`, the name that PyG's `AddRandomWalkPE` gives it. If `steps` are given, the
+    encoding must have as many columns, else UserError is raised.
 
     Returns:
         float [N, k] or [E, k], or None where the batch does not hold the encoding.
-
-    Raises:
-        UserError: when the encoding has another shape.
     """
     rows = batch.x.shape[0] if name == "rwse" else batch.num_edges
     for held in ("rwse", "random_walk_pe") if name == "rwse" else ("bond_rw",):

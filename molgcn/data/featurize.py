@@ -72,24 +72,11 @@ def featurize_items(
     standardize: str = "none",
     files: Files = (),
 ) -> Featurized:
-    """Featurise items of one kind, and compute a label in the same pass.
+    """Featurise items of one kind, SMILES, mol blocks or `rdkit.Chem.Mol`, and compute a label and descriptors in the same pass.
 
-    Args:
-        items: SMILES, mol blocks or `rdkit.Chem.Mol` (the last in this process only).
-        features: see :func:`featurize`.
-        on_error: see :func:`featurize`.
-        num_workers: see :func:`featurize`.
-        progress: see :func:`featurize`.
-        kind: what the items are.
-        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
-        rows: row number of each item in the source, for messages. Default: the item's position.
-        source: name of the source, for messages.
-        generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors are computed.
-        standardize: one of :data:`molgcn.data.standardize.LEVELS`. Features, labels and descriptors are those of the standard form.
-        files: name and first row of each file of the source, for messages. Empty for a source of one file.
-
-    Raises:
-        UserError: for the same reasons as :func:`featurize`.
+    For `features`, `on_error`, `num_workers` and errors see :meth:`molgcn.data.PackedMolecules.from_smiles`. Features, label and
+    descriptors are those of the standard form (`standardize`). Messages name an item by `source`, its number in `rows`, by default its
+    position, and its file, if the source has several `files`.
     """
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
@@ -218,13 +205,7 @@ def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[A
 def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none") -> Any:
     """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in the same order.
 
-    All further atoms of the graph are hydrogens.
-
-    Args:
-        item: an item for which :func:`featurize_chunk` does not fail.
-        features: see :func:`featurize`.
-        kind: what the item is.
-        standardize: one of :data:`molgcn.data.standardize.LEVELS`.
+    All further atoms of the graph are hydrogens. The item must be one for which :func:`featurize_chunk` does not fail.
     """
     from rdkit import rdBase
 

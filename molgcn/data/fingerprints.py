@@ -31,10 +31,6 @@ def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -
     """Return the Morgan fingerprints of M molecules (radius 2) as zeros and ones, `scipy.sparse.csr_matrix` float64 [M, 2048].
 
     A molecule whose SMILES RDKit refuses has no bits.
-
-    Args:
-        smiles: M SMILES.
-        num_workers: worker processes, see :func:`molgcn.data.workers.map_chunks`.
     """
     from scipy.sparse import csr_matrix
 
@@ -93,9 +89,6 @@ def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield slices of rows, and those rows of the matrix of Tanimoto distances, float64 [n, M].
 
     A distance is 1 minus the Tanimoto similarity. Counts of bits are whole numbers, so that every machine gets the same distances.
-
-    Args:
-        fingerprints: the result of :func:`morgan_fingerprints`.
     """
     counts = np.asarray(fingerprints.sum(axis=1)).ravel()
     for start in range(0, len(counts), _ROWS_AT_ONCE):
@@ -107,11 +100,7 @@ def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
 def check_pairs(count: int, bytes_a_pair: int, split: str, memory: float | None = None) -> None:
     """Check that all pairs of molecules fit into memory, and warn when comparing them takes minutes.
 
-    Args:
-        count: number of molecules.
-        bytes_a_pair: bytes that are kept for each pair.
-        split: the value of `dataset.split`, for messages.
-        memory: bytes of memory of the machine. None asks the system.
+    `memory` are the bytes of memory of the machine, by default as the system says.
 
     Raises:
         UserError: when the pairs take more than half of the memory.

@@ -60,18 +60,10 @@ class Molecules:
 def open_molecules(
     path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input"
 ) -> AbstractContextManager[Molecules]:
-    """Open a table (CSV, TSV), a list of SMILES or an SDF, gzip or not.
+    """Open a table (CSV, TSV), a list of SMILES or an SDF, gzip or not. None is standard input.
 
-    Args:
-        path: the file. None is standard input.
-        form: format of the file. "auto" decides by the file's ending, and takes standard input as CSV.
-        smiles: names of columns. In a table the first of them that exists holds the SMILES.
-        max_record_mb: millions of characters that a row may have.
-        option: key of the configuration that named the file, for messages.
-
-    Raises:
-        UserError: when the file's ending is unknown, the file cannot be read, or a table has no such column. While records are read, when
-            a line does not fit the header or is too long, or the text is not UTF-8.
+    The format "auto" is decided by the file's ending, or is CSV for standard input. In a table the first of the columns `smiles` that
+    exists holds the SMILES. A mistake in the file, at once or while records are read, raises UserError.
     """
     chosen = form
     if form == "auto":
@@ -85,11 +77,7 @@ def one_molecule(smiles: str) -> AbstractContextManager[Molecules]:
 
 
 def format_of(path: Path) -> Format:
-    """Return the format that a file's ending implies.
-
-    Raises:
-        UserError: when the ending is unknown.
-    """
+    """Return the format that a file's ending implies."""
     if _ending(path) not in _ENDINGS:
         raise UserError(
             f"input={path}: expected a file that ends in {', '.join(_ENDINGS)} (or with .gz after that). Say what it is with "

@@ -39,13 +39,6 @@ def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> P
     A hash is that of the graph after colour refinement (Weisfeiler and Lehman, 1968) and does not depend on the other molecules, with one
     exception. Different graphs that refinement cannot tell apart (decalin and bicyclopentyl, or 219 pairs of QM9) are told apart by
     canonical SMILES, on which their hashes then depend too.
-
-    Args:
-        molecules: a set.
-        num_workers: worker processes for canonical SMILES, see :func:`molgcn.data.workers.map_chunks`.
-
-    Raises:
-        UserError: when equal leaves of the set are one row.
     """
     refuse_merged(molecules)
     return replace(molecules, hashes=_hashes(molecules, False, num_workers), exact_hashes=_hashes(molecules, True, num_workers))

@@ -59,10 +59,7 @@ def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor
 def with_labels(molecules: _Set, bounds: np.ndarray | None, weights: np.ndarray | None) -> _Set:
     """Return a set with the given bounds ([M, T] or None) and weights ([M] or None) in place of its own.
 
-    Args:
-        molecules: the M molecules.
-        bounds: [M, T], -1, 0 or 1; see :attr:`molgcn.data.PackedMolecules.bounds`. None where no label is a bound.
-        weights: [M], or None where all molecules weigh the same.
+    None stands for no bounds, and for equal weights.
     """
     bounds, weights = (
         None if one is None else np.ascontiguousarray(one, np.float32).reshape(len(molecules), -1) for one in (bounds, weights)

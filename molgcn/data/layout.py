@@ -71,10 +71,6 @@ def lay_out(molecules: MoleculeSet, layout: BatchLayout) -> MoleculeSet:
 
     The result is kept as long as `molecules`, so that a second call computes nothing.
 
-    Args:
-        molecules: the set.
-        layout: layout of the batches.
-
     Raises:
         UserError: when the layout asks for bond features that the set does not have.
     """
@@ -96,21 +92,9 @@ _encoded: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 
 def with_encodings(molecules: MoleculeSet, rwse: int = 0, bond_rw: int = 0) -> MoleculeSet:
-    """Return the set with the encodings of its atoms and bonds.
+    """Return the set, which has all its atoms, with `rwse` [N, k] and `bond_rw` [E, k] for walks of k steps, each None for 0 steps.
 
     The latest result is kept as long as `molecules`, so that a second call computes nothing.
-
-    Args:
-        molecules: a set that has all its atoms.
-        rwse: number of steps of the walks that encode atoms, k. 0 gives no encoding of atoms.
-        bond_rw: number of steps of the walks that encode bonds, k. 0 gives no encoding of bonds.
-
-    Returns:
-        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], each None for 0 steps. A set that already has these is returned
-        as it is.
-
-    Raises:
-        UserError: when equal leaves of the set are one row.
     """
     if _steps(molecules) == (rwse, bond_rw):
         return molecules

@@ -95,15 +95,7 @@ def split_molecules(
 ) -> LoadedDataset:
     """Split the molecules that :func:`load_molecules` returned for this configuration.
 
-    Args:
-        config: configuration of the data set.
-        molecules: the packed molecules.
-        source: where they come from.
-        data_hash: the data hash of :func:`load_molecules`.
-        saved: file of a split that a run has saved, used in place of the split that the configuration draws.
-
-    Raises:
-        UserError: for the same reasons as :func:`load_dataset`.
+    `saved` is the file of a split that a run has saved, used in place of the split that the configuration draws.
     """
     splits = (
         make_split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules, str(saved), source.title)
@@ -125,11 +117,7 @@ def split_molecules(
 
 
 def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
-    """Return the packed molecules of a configuration without a split, their source, and the data hash of :class:`LoadedDataset`.
-
-    Raises:
-        UserError: for the same reasons as :func:`load_dataset`.
-    """
+    """Return the packed molecules of a configuration without a split, their source, and the data hash of :class:`LoadedDataset`."""
     source = open_source(config)
     config.check_columns(source.target_names)
     if config.name != "csv" and (config.units or config.identity):
@@ -257,11 +245,7 @@ def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
 def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files = ()) -> None:
     """Write the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason.
 
-    Args:
-        path: the file to write.
-        skipped: the rows.
-        files: name and first row of each file of the set (:attr:`PackedMolecules.files`). If there are any, each line starts with the
-            name of the row's file.
+    If the set has several files, each line starts with the name of the row's file.
     """
     with whole(Path(path)) as temporary, open(temporary, "w", newline="") as file:
         writer = Writer(file)

@@ -39,11 +39,7 @@ def merge_leaves(molecules: MoleculeSet) -> MoleculeSet:
 
 
 def refuse_merged(molecules: MoleculeSet) -> None:
-    """Refuse a set whose equal leaves are one row.
-
-    Raises:
-        UserError: when equal leaves of the set are one row.
-    """
+    """Raise UserError for a set whose equal leaves are one row."""
     if molecules.leaves_merged:
         raise UserError("Equal leaves of this set are one row, for kernels alone. Take the set that it was made from.")
 

@@ -72,11 +72,8 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
 def whole_molecule(smiles: str, isotopes: bool = False) -> Any:
     """Return the sanitised molecule of a SMILES for everything but features: what the graph leaves out is left out.
 
-    Descriptors, fingerprints, scaffolds and the forest take it.
-
-    Args:
-        smiles: the SMILES.
-        isotopes: whether isotopes stay, and hydrogens with an isotope are atoms, as in version 1 of features=general.
+    Descriptors, fingerprints, scaffolds and the forest take it. With `isotopes` these stay, and hydrogens with an isotope are atoms, as in
+    version 1 of features=general.
 
     Raises:
         InvalidMoleculeError: when RDKit does not read the SMILES.
@@ -162,12 +159,8 @@ def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
     """Return the molecule of an MDL mol block that writes out all hydrogens, as in QM9's SDF.
 
     Atoms and bonds are those of the block, and nothing is added. A molecule that RDKit's valence check refuses is kept, since QM9 has
-    charges that its SDF does not show. Its rings, aromaticity and hybridisation are perceived without that check.
-
-    Args:
-        block: the text of the mol block.
-        hydrogens: "implicit" removes the hydrogen atoms that RDKit leaves out, anything else keeps them.
-        stereo: whether stereochemistry is perceived from 3D coordinates.
+    charges that its SDF does not show. Its rings, aromaticity and hybridisation are perceived without that check. With hydrogens="implicit"
+    the hydrogen atoms that RDKit leaves out are removed. With `stereo` it is perceived from 3D coordinates.
 
     Raises:
         InvalidMoleculeError: when the text is not a mol block or has no atoms.

@@ -24,11 +24,7 @@ def pack_graphs(
 ) -> dict[str, np.ndarray]:
     """Check the bonds of all molecules and sort them into CSR order.
 
-    Args:
-        num_nodes: int [M], number of atoms of each molecule.
-        num_edges: int [M], number of directed bonds of each molecule.
-        edge_index: int [2, E], molecule-local source (row 0) and target (row 1) of every bond, molecule after molecule.
-        edge_attr: [E] or [E, D], codes or features of the bonds in the order of `edge_index`, or None.
+    For the arguments see :meth:`molgcn.data.molecule_set.MoleculeSet.from_arrays`; `edge_attr` may also be codes [E].
 
     Returns:
         The arrays by name:
@@ -128,16 +124,7 @@ def pack_features(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return features as codes and their table, or as rows and None where codes would not make them smaller.
 
-    Features are given as `x`, or as `codes` and `table`.
-
-    Args:
-        x: float [N, F], rows of features.
-        codes: int [N], the row of `table` for each atom or bond.
-        table: float [K, F], distinct rows of features.
-        of: whether the features are those of atoms or bonds, for messages.
-
-    Raises:
-        UserError: when features are not finite, a code is outside the table, or the table has more than 65,536 rows.
+    Features are given as `x`, or as `codes` and `table`. Names in messages are those of atoms or bonds (`of`).
     """
     names = ("x", "codes", "table") if of == "atom" else ("edge_attr", "edge_codes", "edge_table")
     if (x is None) == (codes is None) or (codes is None) != (table is None):
@@ -153,11 +140,7 @@ def pack_features(
 
 
 def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
-    """Return a table of distinct feature rows as float32 [K, F].
-
-    Raises:
-        UserError: when the table is not a matrix of finite numbers, or has more than 65,536 rows.
-    """
+    """Return a table of at most 65,536 distinct feature rows as float32 [K, F], or raise UserError."""
     table = check_features(table, what)
     if len(table) > MAX_CODES:
         rows = "x" if what == "table" else "edge_attr"
@@ -167,9 +150,6 @@ def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
 
 def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Encode rows of features as codes into a table of distinct rows, or return None where this would not make them smaller.
-
-    Args:
-        x: float32 [N, F].
 
     Returns:
         `codes` uint8 or uint16 [N] and `table` float32 [K, F] with `x = table[codes]`, or None.
@@ -183,11 +163,7 @@ def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
-    """Return features as float32 [rows, F].
-
-    Raises:
-        UserError: when `x` is not a matrix with at least one column of finite numbers.
-    """
+    """Return features as float32 [rows, F], or raise UserError where they are no matrix of finite numbers with at least one column."""
     with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite and is reported below
         x = np.asarray(x, np.float32, order="C")
     if x.ndim != 2 or x.shape[1] < 1:

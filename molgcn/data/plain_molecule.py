@@ -12,22 +12,15 @@ _NEEDS_NO_BRACKET = {5, 6, 7, 8, 9, 15, 16, 17, 35, 53}  # SMILES' organic subse
 
 
 def without_labels(smiles: str, isotopes: bool = True) -> str:
-    """Return a SMILES without atom map numbers and isotopes, with the same atoms in the same order.
-
-    Args:
-        smiles: any text.
-        isotopes: whether isotopes are taken away too.
-    """
+    """Return a SMILES without atom map numbers and, if wanted, isotopes, with the same atoms in the same order."""
     return (_LABEL if isotopes else _ATOM_MAP).sub("", smiles)
 
 
 def plain_molecule(mol: Any) -> Any:
     """Return a molecule without isotopes, atom maps, and hydrogen atoms that are bound to one atom of another element.
 
-    Stereochemistry that only isotopes give is taken away too. The other atoms keep their order.
-
-    Args:
-        mol: a sanitised `rdkit.Chem.Mol`, which stays as it is.
+    Stereochemistry that only isotopes give is taken away too. The other atoms keep their order. The molecule given must be sanitised, and
+    stays as it is.
     """
     from rdkit import Chem
 
@@ -47,13 +40,8 @@ def count_hydrogens(mol: Any) -> Any:
     """Return the molecule without its hydrogen atoms, which become hydrogen counts of the atoms to which they are bound.
 
     Only a hydrogen that is bound to exactly one atom, of another element, is removed. Unlike RDKit's default, this includes hydrogens that
-    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre.
-
-    Args:
-        mol: a sanitised `rdkit.Chem.Mol`, which stays as it is.
-
-    Returns:
-        The `rdkit.Chem.Mol` without these hydrogens, or `mol` itself where it has no hydrogen atoms.
+    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre. The molecule given must be
+    sanitised, and stays as it is. It is returned itself where it has no hydrogen atoms.
     """
     from rdkit import Chem
 
@@ -87,10 +75,8 @@ def _perceive_stereo(mol: Any) -> None:
 def drop_brackets(mol: Any) -> None:
     """Let RDKit count the hydrogens of atoms whose bracket states nothing more, as if the SMILES had no such brackets.
 
-    A bracket that only held an atom map or an isotope would state hydrogens, which `features=zinc` sees.
-
-    Args:
-        mol: a sanitised `rdkit.Chem.Mol`, which is changed.
+    A bracket that only held an atom map or an isotope would state hydrogens, which `features=zinc` sees. The molecule given must be
+    sanitised, and is changed.
     """
     from rdkit.Chem import GetPeriodicTable
 

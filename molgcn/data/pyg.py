@@ -62,12 +62,7 @@ def _rows(data: Sequence[Any], name: str, of: str, what: str) -> np.ndarray | No
 
 
 def rows_of_graphs(values: Any, num_graphs: int, called: str) -> Tensor:
-    """Return values as one row for each graph, [B, columns].
-
-    Args:
-        values: the values: a number or a list of numbers for each graph, one after another, or rows [B, columns].
-        num_graphs: the number of graphs, B.
-        called: how a message calls the values.
+    """Return values as one row for each graph, [B, columns]. The values may be a number or several for each graph, one after another.
 
     Raises:
         UserError: when there is another number of rows, as where each atom has one.
@@ -79,11 +74,7 @@ def rows_of_graphs(values: Any, num_graphs: int, called: str) -> Tensor:
 
 
 def _all_have(data: Sequence[Any], name: str, what: str) -> bool:
-    """Return whether the molecules have an attribute.
-
-    Raises:
-        UserError: when some molecules have it and others do not. The message says to give `what`.
-    """
+    """Return whether the molecules have an attribute. Where only some have it, an error says to give all of them `what`."""
     having = [getattr(item, name, None) is not None for item in data]
     if any(having) and not all(having):
         raise UserError(f"Data {having.index(False)} has no `{name}`, others have. Give every molecule {what}.")

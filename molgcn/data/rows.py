@@ -16,12 +16,7 @@ Files = Sequence[tuple[str, int]]
 
 
 def file_and_row(files: Files, row: int) -> tuple[str, int]:
-    """Return the file of a row, and the row's number in this file.
-
-    Args:
-        files: name and first row of each file, in order.
-        row: number of the row, counted from 0 through all files.
-    """
+    """Return the file of a row, which is counted from 0 through all files, and the row's number in this file."""
     name, start = files[int(np.searchsorted([start for _, start in files], row, side="right")) - 1]
     return name, row - start
 

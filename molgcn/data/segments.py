@@ -6,15 +6,7 @@ import numpy as np
 
 
 def segment_index(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the positions of all elements of the given segments, one segment after the other.
-
-    Args:
-        starts: int [n], first element of each segment.
-        sizes: int [n], number of elements of each segment.
-
-    Returns:
-        int64 [sizes.sum()].
-    """
+    """Return the positions, int64, of all elements of n segments with the given `starts` and `sizes`, one segment after the other."""
     sizes = np.asarray(sizes, np.int64)
     before = np.cumsum(sizes) - sizes
     return np.repeat(np.asarray(starts, np.int64) - before, sizes) + np.arange(sizes.sum())

@@ -16,11 +16,7 @@ _checked: WeakSet[MoleculeSet] = WeakSet()
 
 
 def check_once(molecules: MoleculeSet) -> None:
-    """Check a set the first time that batches are taken from it, since C++ and CUDA read its arrays by address.
-
-    Raises:
-        UserError: when an array does not fit, naming the first one.
-    """
+    """Check a set the first time that batches are taken from it, and raise UserError that names the first array that does not fit."""
     if molecules in _checked:
         return
     try:

@@ -36,11 +36,7 @@ class Read(NamedTuple):
 def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "none") -> Callable[[Any], Read]:
     """Return a function that reads and standardises items of a kind, and raises InvalidMoleculeError with the reason.
 
-    Args:
-        kind: kind of the items, a key of :data:`molgcn.data.molecules.READERS`.
-        hydrogens: which hydrogens become atoms, see :func:`molgcn.data.molecules.smiles_reader`.
-        stereo: whether the stereochemistry of double bonds is perceived too.
-        standardize: one of :data:`LEVELS`.
+    For `hydrogens` and `stereo` see :func:`molgcn.data.molecules.smiles_reader`.
     """
     read = READERS[kind](hydrogens, stereo or standardize != "none")
     read_standard = READERS["smiles"](hydrogens, stereo)
@@ -61,11 +57,7 @@ def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "non
 
 
 def standard_smiles(mol: Any, level: str) -> str:
-    """Return the SMILES of a standardised molecule.
-
-    Args:
-        mol: an `rdkit.Chem.Mol`.
-        level: one of :data:`LEVELS` except "none".
+    """Return the SMILES of a standardised molecule. The level is one of :data:`LEVELS` except "none".
 
     Raises:
         InvalidMoleculeError: when RDKit cannot standardise the molecule, with its reason.

@@ -27,11 +27,7 @@ FORMAT = "molgcn-packed-4"
 
 
 def save_packed(molecules: MoleculeSet, folder: Path) -> None:
-    """Write a set into a temporary folder beside `folder`, sync it and rename it. An older `folder` is replaced.
-
-    Raises:
-        UserError: when equal leaves of the set are one row.
-    """
+    """Write a set into a temporary folder beside `folder`, sync it and rename it. An older `folder` is replaced."""
     refuse_merged(molecules)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}-{uuid4().hex}"
@@ -70,9 +66,6 @@ def load_packed(folder: Path) -> MoleculeSet:
     """Open a set that :func:`save_packed` wrote, after comparing every file with its checksum.
 
     Reading the files for this also brings them into the page cache.
-
-    Args:
-        folder: the folder of the set.
 
     Raises:
         UserError: when the folder is missing, damaged or of another format.

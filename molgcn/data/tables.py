@@ -53,21 +53,13 @@ def _open(path: Path, wanted: Sequence[str]) -> Iterator[Delimited]:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the header of a CSV file.
-
-    Raises:
-        UserError: when the file is missing, empty or not CSV.
-    """
+    """Return the header of a CSV file."""
     with _open(path, ()) as table:
         return table.header
 
 
 def check_columns(path: Path, **columns: Sequence[str]) -> None:
-    """Check that a CSV file has the columns that keys of `dataset` name, as in `check_columns(path, targets=["y"])`.
-
-    Raises:
-        UserError: when a column is missing (the nearest is named) or occurs twice, or the file is not CSV.
-    """
+    """Check that a CSV file has the columns that keys of `dataset` name, as in `check_columns(path, targets=["y"])`."""
     with _open(path, [name for names in columns.values() for name in names]) as table:
         for key, names in columns.items():
             for name in names:
@@ -75,16 +67,7 @@ def check_columns(path: Path, **columns: Sequence[str]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Columns:
-    """Read the named columns as text. Blank lines are not rows.
-
-    Args:
-        path: the file.
-        columns: names of the columns, as in the header.
-        key: key of `dataset` that named the columns, for messages.
-
-    Raises:
-        UserError: when a column is missing (the nearest is named) or occurs twice, there are no rows, or the file is not CSV.
-    """
+    """Read the named columns as text. Blank lines are not rows. A message says that `dataset.<key>` named a column that is missing."""
     with _open(path, columns) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
         table.say_separator(separator_of(path))
@@ -109,13 +92,8 @@ def is_missing(cell: str, of_numbers: bool) -> bool:
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
     """Return the numbers in a column, float64 [M], NaN where the cell is missing (:func:`is_missing`).
 
-    Args:
-        values: the text of the column's cells.
-        path: the file, for messages.
-        column: name of the column, for messages.
-        decimal_comma: whether 1,5 is a number. A column may then have points or commas, but not both, since 1.234 would be ambiguous. If
-            all points or commas of the column could separate thousands, a warning is logged.
-        kind: "sdf" for a property of an SDF's records, for messages.
+    With `decimal_comma`, a column may have points or commas, but not both, since 1.234 would be ambiguous. If all of them could separate
+    thousands, a warning is logged.
 
     Raises:
         UserError: when a cell is not a number or infinite, naming its row, or when every cell is missing.
@@ -144,11 +122,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
 
 
 def number(text: str, comma: bool) -> float:
-    """Return the number in a cell, NaN where the cell is missing (:func:`is_missing`).
-
-    Args:
-        text: the cell.
-        comma: whether the number is written with a decimal comma.
+    """Return the number in a cell, which may be written with a decimal comma, NaN where it is missing (:func:`is_missing`).
 
     Raises:
         ValueError: when the text is not a number.

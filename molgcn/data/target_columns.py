@@ -19,11 +19,6 @@ _BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
 def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the values of target columns, and which of them are bounds.
 
-    Args:
-        columns: the columns of the file.
-        names: names of the T targets.
-        given: configuration of the targets.
-
     Returns:
         - values: float64 [M, T], NaN where missing.
         - bounds: float32 [M, T], -1 where the true value is below its target, 1 where it is above, else 0. None without `given.bounded`
@@ -50,11 +45,7 @@ def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) ->
 
 
 def read_weights(columns: Columns, name: str) -> np.ndarray:
-    """Return the weight of each row, float64 [M].
-
-    Raises:
-        UserError: when a weight is missing, negative or not a finite number, naming its row.
-    """
+    """Return the weight of each row, float64 [M]."""
     weights = columns.numbers(name)
     wrong = np.flatnonzero(~(weights >= 0))
     if len(wrong):
@@ -67,11 +58,7 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
 
 
 def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
-    """Return the set with its weights divided by their mean over the training part.
-
-    Args:
-        molecules: the set. Without weights it is returned as it is.
-        train: int [n], positions of the training part.
+    """Return the set with its weights divided by their mean over the training part. A set without weights is returned as it is.
 
     Raises:
         UserError: when all weights of the training part are 0.

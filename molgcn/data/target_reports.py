@@ -17,13 +17,7 @@ _COARSE = 1e-3  # step of float32, as a fraction of the spread, that a model wou
 
 
 def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, transformed: Collection[str] = ()) -> None:
-    """Warn of targets whose values a network in float32 cannot tell apart.
-
-    Args:
-        molecules: the set.
-        train: int [n], positions of the training part. Each target must have a value there.
-        transformed: names of targets that are transformed, which are not checked.
-    """
+    """Warn of targets whose values a network in float32 cannot tell apart. Those that are `transformed` are not checked."""
     for name, column in zip(molecules.target_names, molecules.targets.T, strict=True):
         if name not in transformed:
             _warn_of_steps(name, column[train].astype(np.float64))
@@ -53,12 +47,7 @@ _LISTED = 30
 def report_labels(molecules: PackedMolecules, parts: Mapping[str, np.ndarray], title: str) -> None:
     """Log the number of labels of each target in each part, and the number of molecules that have none at all.
 
-    Nothing is logged if no label is missing. Of many targets those with the fewest labels are listed.
-
-    Args:
-        molecules: the set.
-        parts: positions in the set by part. Empty parts are left out.
-        title: name of the set.
+    Nothing is logged if no label is missing. Of many targets those with the fewest labels are listed. Empty parts are left out.
     """
     known = {part: ~np.isnan(molecules.targets[indices]) for part, indices in parts.items() if len(indices)}
     if all(values.all() for values in known.values()):

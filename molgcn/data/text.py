@@ -121,13 +121,9 @@ class Text:
 
 @contextmanager
 def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
-    """Open a text. Gzip is recognised by its first bytes, whatever the file's name.
+    """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
-    Args:
-        path: the file. None is standard input.
-        option: key of the configuration that named the file, for messages.
-        max_record_mb: millions of characters that a record, of one line or several, may have.
-        name: name of the text, for messages. Default: the path.
+    Messages name the key that named the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
 
     Raises:
         UserError: when the file cannot be opened, or begins as no text does. :class:`Lines` raises more while lines are read.

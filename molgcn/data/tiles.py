@@ -16,9 +16,6 @@ def tile_size(max_atoms: int) -> int:
     """Return the number of atoms that a tile has room for, T: 64, or 128 where a molecule needs it.
 
     A molecule of more than 128 atoms is a tile of its own.
-
-    Args:
-        max_atoms: number of atoms of the largest molecule.
     """
     return TILE_SIZES[0] if max_atoms <= TILE_SIZES[0] else TILE_SIZES[1]
 
@@ -110,15 +107,7 @@ def _most_valuable(values: np.ndarray, stock: np.ndarray) -> _Pattern:
 def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Reorder the molecules of every batch in place by :func:`fill_tiles`, in C++ where the extension is built.
 
-    Args:
-        order: int64 [n], the molecules, batch after batch. It is changed.
-        batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
-        sizes: int64 [M], number of atoms of each molecule.
-        tile_nodes: number of atoms that a tile has room for, at most 128.
-
-    Returns:
-        - `tile_ptr`: int32, the tile pointers of all batches one after the other, each starting with 0.
-        - `tile_starts`: int64 [K + 1], start of each batch in `tile_ptr`.
+    For the arguments and the result, `tile_ptr` and `tile_starts`, see :class:`molgcn.data.sampler.EpochPlan`.
     """
     if HAS_EXTENSION:
         from molgcn._cpu import plan_tiles as plan
@@ -133,14 +122,9 @@ def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile
 
 
 def next_fit(ptr: np.ndarray, tile_nodes: int) -> np.ndarray:
-    """Return tiles of molecules in their given order, each of as many molecules as fit.
+    """Return tiles of molecules in their given order, each of as many as fit: `tile_ptr`, int32 [tiles + 1], first molecule of each tile.
 
-    Args:
-        ptr: int [B + 1], first atom of each molecule.
-        tile_nodes: number of atoms that a tile has room for.
-
-    Returns:
-        `tile_ptr`, int32 [tiles + 1], first molecule of each tile. A molecule larger than a tile has its own.
+    A molecule larger than a tile has its own. `ptr` is the first atom of each molecule, int [B + 1].
     """
     first_atoms = ptr.tolist()  # NumPy takes microseconds for each look-up
     starts, count = [0], len(ptr) - 1

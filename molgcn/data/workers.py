@@ -36,12 +36,7 @@ def available_cores() -> int:
 def choose_workers(num_items: int, num_workers: int | None) -> int:
     """Return the number of worker processes for a list, at most one for each chunk.
 
-    Args:
-        num_items: length of the list.
-        num_workers: number of worker processes wanted. None takes one for each core for long lists, and none for short ones.
-
-    Raises:
-        UserError: when `num_workers` is negative.
+    None takes one for each core for long lists, and none for short ones.
     """
     if num_workers is not None and num_workers < 0:
         raise UserError(
@@ -66,15 +61,7 @@ def map_chunks(
 ) -> Iterator[T]:
     """Yield `function(chunk)` for consecutive chunks of `items`, in order.
 
-    Args:
-        function: called with a chunk, which is a slice of `items`. It must be importable, see :func:`map_stream`.
-        items: the list to work through.
-        num_workers: number of worker processes. 0 works in this process. None decides by the length of the list and the cores.
-        description: text before the progress bar.
-        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.process.progress.progress_bar`.
-
-    Raises:
-        UserError: when worker processes cannot start or end early.
+    The function must be importable, see :func:`map_stream`. Without `num_workers` the length of the list and the cores decide.
     """
     workers = choose_workers(len(items), num_workers)
     chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
@@ -89,15 +76,8 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     """Yield `(function(chunk), companion)` for every `(chunk, companion)` of a stream of any length, in order.
 
     At most `2 * num_workers + 1` chunks are in memory at once. Companions stay in this process. The workers are fresh interpreters
-    (`spawn`), which are safe beside CUDA and threads.
-
-    Args:
-        function: called with a chunk. It must be importable: a module-level function or a `functools.partial` of one.
-        chunks: the stream of chunks and companions, read as workers become free.
-        num_workers: number of worker processes. 0 works in this process.
-
-    Raises:
-        UserError: when worker processes cannot start or end early.
+    (`spawn`), which are safe beside CUDA and threads. The function must be importable: a module-level function or a `functools.partial` of
+    one.
     """
     if num_workers == 0:
         yield from ((function(chunk), companion) for chunk, companion in chunks)

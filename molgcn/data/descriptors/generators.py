@@ -129,10 +129,7 @@ def calculator(generators: Sequence[str], isotopes: bool = False) -> Callable[[s
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
     The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
-
-    Args:
-        generators: the names of the generators, whose descriptors follow each other.
-        isotopes: whether isotopes count, see :func:`molgcn.data.molecules.whole_molecule`.
+    With `isotopes` these count, see :func:`molgcn.data.molecules.whole_molecule`.
     """
     names = generated_names(generators)
 

@@ -18,16 +18,8 @@ from molgcn.errors import UserError, row_of
 def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[RawMolecules, tuple[str, ...]]:
     """Return the rows of a source with all descriptors that are given for them, and the names of the descriptors.
 
-    The descriptors of columns come before those of the file. With `dataset.on_error=skip`, rows whose descriptors are missing or not
-    finite are left out.
-
-    Args:
-        raw: all rows of a source, with the descriptors of its columns.
-        config: configuration of the data set.
-        title: name of the source, for messages.
-
-    Raises:
-        UserError: when the source has no columns, the file has another number of rows, or a row cannot be used.
+    The descriptors of columns come before those of the file. With `dataset.on_error=skip`, rows whose descriptors are missing or not finite
+    are left out.
     """
     names = tuple(config.descriptors or ())
     if names and raw.descriptors is None:
@@ -59,10 +51,6 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
 
 def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tuple[tuple[str, ...], np.ndarray]:
     """Read the single matrix of a .npz file, and the names of its columns from the array `names` if there is one.
-
-    Args:
-        path: the file.
-        option: key of the configuration that named the file, for messages.
 
     Returns:
         The K names and the matrix, float [rows, K]. Default names are the array's name and the column's number, such as x_0.

@@ -19,9 +19,6 @@ def get_featurizer(features: str) -> Featurizer:
     """Return the featuriser of a name: the newest version, or the one that the name states, as in "general:1".
 
     A last part "no_stereo" turns stereochemistry off, as in "general:no_stereo".
-
-    Raises:
-        UserError: when there is no such name or version.
     """
     name, *rest = features.split(":")
     if name not in FEATURIZERS:

@@ -19,10 +19,6 @@ SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
 
 
 def open_source(config: DatasetConfig) -> Source:
-    """Return the source of a configuration. Separate files for training, validation and test are one source.
-
-    Raises:
-        UserError: when a file cannot be read.
-    """
+    """Return the source of a configuration. Separate files for training, validation and test are one source."""
     opened = SOURCES[config.name]
     return open_files(opened, config) if len(config.files) > 1 else opened(config)

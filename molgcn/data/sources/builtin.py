@@ -14,11 +14,7 @@ UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}
 
 
 def builtin_path() -> Path:
-    """Return the path of the CSV of the built-in molecules.
-
-    Raises:
-        UserError: when the file is missing.
-    """
+    """Return the path of the CSV of the built-in molecules."""
     path = resource("data") / "molecules.csv"
     if path.is_file():
         return path
@@ -28,11 +24,8 @@ def builtin_path() -> Path:
 def open_builtin(config: DatasetConfig) -> Source:
     """Open the built-in molecules.
 
-    The targets are `logp` (Crippen logP), `mr` (Crippen molar refractivity, cm^3/mol) and `tpsa` (topological polar surface area, A^2).
-    The default is logp.
-
-    Raises:
-        UserError: when a target is unknown or a path is given.
+    The targets are `logp` (Crippen logP), `mr` (Crippen molar refractivity, cm^3/mol) and `tpsa` (topological polar surface area, A^2). The
+    default is logp.
     """
     if config.path is not None:
         raise UserError("dataset=builtin reads no file. Use dataset=csv with dataset.path, or leave dataset.path out.")

@@ -26,9 +26,6 @@ def open_csv(config: DatasetConfig) -> Source:
 
     It is a CSV with SMILES in the columns `dataset.smiles` and targets in the columns `dataset.targets`, or a file for
     :func:`open_records`.
-
-    Raises:
-        UserError: when path or targets are not set, or the file or a column does not exist.
     """
     if config.path is None:
         raise UserError("dataset=csv needs a file: dataset.path=<file.csv> dataset.smiles=<column> dataset.targets=[<column>].")
@@ -45,19 +42,7 @@ def open_csv(config: DatasetConfig) -> Source:
 def open_table(
     path: Path, smiles: Sequence[str], targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig
 ) -> Source:
-    """Open a CSV as a source.
-
-    Args:
-        path: the file.
-        smiles: names of the columns of SMILES, one for each component of a row.
-        targets: names of the T target columns.
-        units: units of the T targets.
-        features: name of the featuriser.
-        config: configuration of the data set, which names the other columns.
-
-    Raises:
-        UserError: when the file or a column does not exist.
-    """
+    """Open a CSV as a source. It has a column of SMILES for each component of a row."""
     named = named_columns(targets, config)
 
     def read() -> RawMolecules:
@@ -91,18 +76,7 @@ def named_columns(targets: Sequence[str], config: DatasetConfig) -> Mapping[str,
 def molecules_of(
     items: Sequence[str], columns: Columns, targets: Sequence[str], config: DatasetConfig, kind: Kind = "smiles"
 ) -> RawMolecules:
-    """Return M molecules with the targets, weights and descriptors in their columns.
-
-    Args:
-        items: M SMILES or mol blocks.
-        columns: the text of the columns of :func:`named_columns`.
-        targets: names of the target columns.
-        config: configuration of the data set, which names the other columns.
-        kind: what the items are.
-
-    Raises:
-        UserError: when a cell is not valid, naming its row.
-    """
+    """Return M molecules with the targets, weights and descriptors in their columns."""
     values, bounds = read_targets(columns, targets, config)
     weights = read_weights(columns, config.weights) if config.weights else None
     given = np.stack([columns.numbers(name) for name in config.descriptors], axis=1) if config.descriptors else None
@@ -110,11 +84,7 @@ def molecules_of(
 
 
 def open_records(path: Path, config: DatasetConfig) -> Source:
-    """Open an SDF or list of SMILES as a source. A property that a record does not have is a missing value.
-
-    Raises:
-        UserError: when targets are not set, or the file or one of its properties does not exist.
-    """
+    """Open an SDF or list of SMILES as a source. A property that a record does not have is a missing value."""
     if len(config.smiles_columns) > 1:
         raise UserError(f"dataset.smiles={config.smiles} names several columns of a table; a record of {path} is one molecule. Use a CSV.")
     with _open(path) as molecules:

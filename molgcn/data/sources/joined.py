@@ -16,15 +16,7 @@ from molgcn.errors import UserError
 
 
 def open_files(open_source: Callable[[DatasetConfig], Source], config: DatasetConfig) -> Source:
-    """Open `dataset.path`, `val_path` and `test_path` as one source, whose rows are counted through all files.
-
-    Args:
-        open_source: function that opens one file.
-        config: configuration of the data set, which names the files.
-
-    Raises:
-        UserError: when a file does not exist, or `open_source` raises one.
-    """
+    """Open `dataset.path`, `val_path` and `test_path` as one source, whose rows are counted through all files."""
     for part in ("val", "test"):
         path = config.files.get(part)
         if path is not None and not Path(path).expanduser().is_file():
@@ -47,15 +39,7 @@ def open_files(open_source: Callable[[DatasetConfig], Source], config: DatasetCo
 
 
 def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecules:
-    """Join the rows of several files.
-
-    Args:
-        parts: the rows of each file.
-        names: names of the files.
-
-    Raises:
-        UserError: when one file holds SMILES and another one mol blocks.
-    """
+    """Join the rows of several files, which must all hold SMILES or all mol blocks."""
     kinds = {part.kind: name for part, name in zip(parts, names, strict=True)}
     if len(kinds) > 1:
         raise UserError(f"{' and '.join(kinds.values())} are files of different kinds ({', '.join(kinds)}). Give files of one kind.")

@@ -117,9 +117,6 @@ def open_qm9(config: DatasetConfig) -> Source:
     """Open QM9, downloaded or at `dataset.path`.
 
     The path is a CSV with MoleculeNet's columns, gdb9.sdf beside gdb9.sdf.csv, or a folder that holds one of these.
-
-    Raises:
-        UserError: when a target is unknown, a file does not exist or is not QM9, or a download fails.
     """
     targets = tuple(config.targets or ("gap",))
     for target in targets:

@@ -65,9 +65,6 @@ def open_zinc(config: DatasetConfig) -> Source:
     name. A single list gets a substitute for this split. Its test part are the molecules in the index file (`dataset.split_file`, or a
     `*val*.index` beside the list). Its validation part are 1,000 other molecules drawn with `split_seed`. Its training part are 10,000
     other molecules with `subset=12k`, else all others.
-
-    Raises:
-        UserError: when another target is named, a file does not exist or has other content, or a download fails.
     """
     if config.targets not in (None, [TARGET]):
         raise UserError(f"dataset=zinc has the target {TARGET} only, which is computed. Leave dataset.targets out.")

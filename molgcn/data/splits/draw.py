@@ -23,11 +23,6 @@ from molgcn.errors import UserError, listed, nearest
 def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
     """Make the split of a configuration.
 
-    Args:
-        molecules: the set, with SMILES and hashes.
-        source: the source of the molecules.
-        config: configuration of the data set and its split.
-
     Returns:
         Sorted int64 positions in `molecules` for "train", "val" and "test". A split file may also name "calibration".
 
@@ -103,14 +98,6 @@ def groups_of(molecules: PackedMolecules, source: Source, config: DatasetConfig)
 
     Groups are the copies of a molecule (`dataset.group_duplicates`), or the scaffolds, clusters or groups of `dataset.split`, which are
     joined where they share a copy.
-
-    Args:
-        molecules: M molecules with SMILES and hashes.
-        source: the source of the molecules.
-        config: configuration of the data set and its split.
-
-    Raises:
-        UserError: when a column is missing, or there are too many molecules for the clustering.
     """
     assert molecules.hashes is not None and molecules.smiles is not None
     copies = first_copies(molecules.hashes) if config.group_duplicates else None

@@ -19,19 +19,9 @@ def random_split(
 ) -> Split:
     """Shuffle molecules with NumPy's PCG64 generator and cut them into parts. The same seed gives the same split on every machine.
 
-    Args:
-        num_molecules: number of molecules.
-        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.parts.split_sizes`.
-        seed: seed of the shuffle.
-        groups: int [num_molecules], equal for molecules that stay in one part. Sizes then follow `fractions` as closely as whole groups
-            allow. Groups larger than half of the smaller one of validation and test are placed first. None keeps no molecules together.
-        kind: name of the groups, for messages.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when fractions are not valid (:func:`~molgcn.data.splits.parts.split_sizes`), or too few groups leave a part empty.
+    Molecules of one of the `groups`, which messages call `kind`, stay in one part. Sizes then follow `fractions` (see
+    :func:`~molgcn.data.splits.parts.split_sizes`) as closely as whole groups allow, and groups larger than half of the smaller one of
+    validation and test are placed first.
     """
     sizes = split_sizes(num_molecules, fractions)
     shuffled = np.random.default_rng(seed).permutation(num_molecules)
@@ -51,17 +41,6 @@ def scaffold_split(scaffolds: np.ndarray, fractions: Sequence[float] = (0.8, 0.1
     training, validation and test in this order. Sizes follow `fractions` as closely as whole scaffolds allow. If scaffolds that are too
     large for training leave fewer molecules than planned, all parts get their share of the rest. Sizes that leave some molecules unused are
     never exceeded.
-
-    Args:
-        scaffolds: int [M], equal for molecules that stay in one part, see :func:`scaffold_groups`.
-        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.parts.split_sizes`.
-        seed: seed of the shuffle.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when fractions are not valid (:func:`~molgcn.data.splits.parts.split_sizes`), or too few scaffolds leave a part empty.
     """
     sizes = split_sizes(len(scaffolds), fractions)
     names, counts = np.unique(scaffolds, return_counts=True)
@@ -75,14 +54,9 @@ def scaffold_split(scaffolds: np.ndarray, fractions: Sequence[float] = (0.8, 0.1
 
 
 def cut_calibration(split: Split, fraction: float, seed: int, groups: np.ndarray | None = None) -> Split:
-    """Draw the part "calibration" from the part "train".
+    """Draw the part "calibration" from the part "train". Its size is a fraction of the training part, rounded to whole molecules.
 
-    Args:
-        split: a split without a calibration part.
-        fraction: fraction of the training part, rounded to whole molecules.
-        seed: seed of the draw.
-        groups: int [M], equal for molecules that stay in one part. The calibration part may then have fewer molecules than `fraction` says.
-            None does not keep molecules together.
+    Molecules of equal `groups` [M] stay in one part. The calibration part may then have fewer molecules than `fraction` says.
 
     Returns:
         The split with both parts, as sorted int64 positions.

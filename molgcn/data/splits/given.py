@@ -17,13 +17,7 @@ from molgcn.files.whole_file import whole
 
 
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
-    """Write a split as JSON of source row numbers, which `split=file dataset.split_file=<path>` reads.
-
-    Args:
-        path: the file to write.
-        split: positions in the set by part.
-        rows: int64 [M], the source row of each molecule.
-    """
+    """Write a split as JSON of source row numbers, which `split=file dataset.split_file=<path>` reads."""
     path = Path(path)
     text = json.dumps({part: rows[split[part]].tolist() for part in parts_of(split)})
     with whole(path) as temporary, open(temporary, "w") as file:
@@ -71,12 +65,6 @@ def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, 
 
     Rows that the set does not have are left out, and a warning says how many of them were skipped as unreadable.
 
-    Args:
-        wanted: row numbers of the source for train, val, test and, where there is one, calibration.
-        molecules: the set.
-        split: name of the split, for messages.
-        title: name of the set's source, for messages.
-
     Raises:
         UserError: when a row is beyond the source's last one, parts overlap or training is empty.
     """
@@ -118,18 +106,9 @@ _SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val
 
 
 def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:
-    """Split by a column that says train, val (valid, validation) or test. An empty cell leaves the molecule out.
+    """Split by a column that says train, val (valid, validation) or test.
 
-    Args:
-        values: the cells of the column, one for each row of the source.
-        column: name of the column, for messages.
-        rows: int [M], the source row of each molecule. Default: every row is a molecule.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when a cell has another value, or training is empty.
+    An empty cell leaves the molecule out. The cells are those of all rows of the source, and `rows` those of the molecules, by default all.
     """
     names = []
     for row in range(len(values)) if rows is None else rows:
@@ -148,11 +127,6 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
 
 def check_split(split: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> None:
     """Check a split that was read. Validation and test may be empty.
-
-    Args:
-        split: the positions of each part's molecules in the set.
-        rows: int [M], source row of each molecule of the set, for messages.
-        source: the name of the file or column, for messages.
 
     Raises:
         UserError: when training is empty, or a molecule is named twice.

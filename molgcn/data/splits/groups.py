@@ -21,9 +21,7 @@ _SECONDS = 4e-6  # of k-means for each pair of a molecule and a cluster, in all 
 def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
     """Return the number of each molecule's scaffold, int64 [M], in alphabetical order of the scaffolds' SMILES.
 
-    Args:
-        smiles: M SMILES. Molecules without rings share the empty scaffold.
-        num_workers: worker processes for the scaffolds.
+    Molecules without rings share the empty scaffold.
     """
     return np.unique(np.array(murcko_scaffolds(smiles, num_workers), object), return_inverse=True)[1]
 
@@ -31,15 +29,8 @@ def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np
 def butina_groups(smiles: Sequence[str], cutoff: float, num_workers: int | None = None) -> np.ndarray:
     """Return the number of each molecule's cluster, int64 [M], by RDKit's Butina clustering of Morgan fingerprints.
 
-    Source: Butina, J. Chem. Inf. Comput. Sci. 39, 747, 1999.
-
-    Args:
-        smiles: M SMILES.
-        cutoff: largest Tanimoto distance of a molecule from the centre of its cluster.
-        num_workers: worker processes for the fingerprints.
-
-    Raises:
-        UserError: when a matrix of all pairs, of one byte each, does not fit into memory.
+    The largest Tanimoto distance of a molecule from the centre of its cluster is `cutoff`. A matrix of all pairs, of one byte each, must
+    fit into memory. Source: Butina, J. Chem. Inf. Comput. Sci. 39, 747, 1999.
     """
     from rdkit.ML.Cluster.Butina import ClusterData
 
@@ -57,17 +48,8 @@ def butina_groups(smiles: Sequence[str], cutoff: float, num_workers: int | None 
 def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, num_workers: int | None = None) -> np.ndarray:
     """Return the number of each molecule's cluster, int64 [M], by scikit-learn's k-means of Morgan fingerprints.
 
-    The fingerprints are a sparse matrix whose sums are whole numbers and are computed in order, so that neither threads nor BLAS change
-    the clusters.
-
-    Args:
-        smiles: M SMILES.
-        num_clusters: number of clusters. None takes a tenth of the molecules, at least 3 and at most 200.
-        seed: seed of the first centres.
-        num_workers: worker processes for the fingerprints.
-
-    Raises:
-        UserError: when there are more clusters than molecules.
+    The fingerprints are a sparse matrix whose sums are whole numbers and are computed in order, so that neither threads nor BLAS change the
+    clusters. By default there are a tenth as many clusters as molecules, at least 3 and at most 200.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -93,10 +75,6 @@ def column_groups(cells: Sequence[str], column: str) -> np.ndarray:
     """Return the group of each molecule by its cell, int64 [M]. Blanks around a text do not count.
 
     A molecule whose cell is empty is a group of its own, and a warning says how many there are.
-
-    Args:
-        cells: the text of each molecule's cell.
-        column: name of the column, for the message.
     """
     number: dict[str, int] = {}
     missing = [is_missing(cell, of_numbers=False) for cell in cells]
@@ -111,14 +89,9 @@ def column_groups(cells: Sequence[str], column: str) -> np.ndarray:
 
 
 def join_groups(labels: np.ndarray, copies: np.ndarray | None) -> np.ndarray:
-    """Join groups that share a copy of a molecule.
+    """Join groups of molecules, `labels` int [M], that share a copy of a molecule, equal numbers in `copies` int [M].
 
-    Args:
-        labels: int [M], equal for molecules of one group.
-        copies: int [M], equal for copies of a molecule. None leaves the groups as they are.
-
-    Returns:
-        The least label of the groups that copies connect with each molecule's own group, int [M].
+    The result is the least label of the groups that copies connect with each molecule's own group.
     """
     if copies is None:
         return labels

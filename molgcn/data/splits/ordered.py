@@ -22,21 +22,9 @@ def ordered_split(
     """Cut molecules in order: the first ones train, the next ones validate, the last ones test.
 
     Molecules of equal rank stay in one part. Each cut is at the change of rank that is nearest to it, and no part stays empty while there
-    are ranks for it. Sizes that leave some molecules unused are never exceeded.
-
-    Args:
-        ranks: [M], values by which molecules are ordered.
-        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.parts.split_sizes`.
-        groups: int [M], equal for molecules that stay in one part. They all have the lowest rank among them. None does not keep molecules
-            of different ranks together.
-        newest: whether the first molecules, and not the last ones, are left out when sizes leave some unused.
-        kind: what molecules of equal rank have in common, for messages.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.parts.split_sizes`), or a part stays empty.
+    are ranks for it. Sizes that leave some molecules unused are never exceeded. Molecules of equal `groups` [M] all have the lowest rank
+    among them. With `newest` the first molecules, and not the last ones, are left out. Messages name what molecules of equal rank have in
+    common (`kind`).
     """
     sizes = split_sizes(len(ranks), fractions)
     _, rank = np.unique(ranks, return_inverse=True)
@@ -82,10 +70,7 @@ log = logging.getLogger(__name__)
 def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.ndarray) -> np.ndarray:
     """Return the times in the cells of a column, float64 or datetime64 [M].
 
-    Args:
-        cells: all numbers, such as years, or all ISO dates with or without a time of day: 2021-03, 2021-03-04, 2021-03-04T12:30Z.
-        column: name of the column, for messages.
-        rows: the source row of each cell, for messages.
+    Cells are all numbers, such as years, or all ISO dates with or without a time of day: 2021-03, 2021-03-04, 2021-03-04T12:30Z.
 
     Raises:
         UserError: when a cell is neither a number nor a date, or not of the kind of the first one, naming its row.
@@ -111,14 +96,7 @@ def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.
 
 
 def report_times(split: Split, times: np.ndarray, cells: Sequence[str], column: str) -> None:
-    """Log the first and the last time in each part of a split, and how many molecules follow an older copy into an earlier part.
-
-    Args:
-        split: positions for "train", "val" and "test".
-        times: [M], the time of each molecule, see :func:`column_times`.
-        cells: the text of the times.
-        column: name of the column.
-    """
+    """Log the first and the last time in each part of a split, and how many molecules follow an older copy into an earlier part."""
     spans, moved, begin = [], 0, None
     for part, places in reversed([(part, places) for part, places in split.items() if len(places)]):
         first, last = (cells[places[choose(times[places])]].strip() for choose in (np.argmin, np.argmax))
@@ -137,10 +115,6 @@ def kennard_stone_ranks(smiles: Sequence[str], num_workers: int | None = None) -
 
     The first two molecules have the largest Tanimoto distance of their Morgan fingerprints. Each further molecule is the one farthest from
     all before it.
-
-    Args:
-        smiles: M SMILES.
-        num_workers: worker processes for the fingerprints.
 
     Raises:
         UserError: when astartes is not installed, or a matrix of all pairs does not fit into memory.

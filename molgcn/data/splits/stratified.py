@@ -36,18 +36,7 @@ def stratified_split(
 ) -> Split:
     """Shuffle each stratum and distribute it, so that every part has its share of every stratum.
 
-    Args:
-        strata: int [M], stratum of each molecule, see :func:`strata_of`.
-        fractions: fractions or sizes of the parts, see :func:`~molgcn.data.splits.parts.split_sizes`.
-        seed: seed of the shuffle.
-        groups: int [M], equal for molecules that stay in one part. A group belongs to the stratum of its first molecule. None does not keep
-            molecules together.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when the fractions are not valid (:func:`~molgcn.data.splits.parts.split_sizes`), or too few groups leave a part empty.
+    Molecules of equal `groups` [M] stay in one part. A group belongs to the stratum of its first molecule.
     """
     sizes = split_sizes(len(strata), fractions)
     groups = np.arange(len(strata)) if groups is None else groups
@@ -75,21 +64,10 @@ def _dealt(counts: Sequence[int], sizes: Sequence[int]) -> list[int]:
 
 
 def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, validation: float, seed: int) -> Split:
-    """Hold one fold out as the test part and draw the validation part from the rest. The same seed gives the same folds on every machine.
+    """Hold one fold out as the test part and draw a fraction of the rest as the validation part.
 
-    Args:
-        groups: int [M], equal for molecules that stay in one part.
-        strata: int [M], stratum of each molecule. Each part gets its share of every stratum, as closely as whole groups allow.
-        folds: number of folds.
-        fold: number of the fold that is held out, counted from 0.
-        validation: fraction of the rest that is the validation part.
-        seed: seed of the shuffles.
-
-    Returns:
-        Sorted int64 positions for "train", "val" and "test".
-
-    Raises:
-        UserError: when there are fewer groups than folds, or the rest leaves training or validation empty.
+    Molecules of equal `groups` [M] stay in one part, and each part gets its share of every stratum, as closely as whole groups allow. The
+    same seed gives the same folds on every machine.
     """
     count = len(np.unique(groups))
     if count < folds:
@@ -115,14 +93,7 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
 def deal(groups: np.ndarray, strata: np.ndarray, shares: Sequence[float], rng: np.random.Generator) -> np.ndarray:
     """Distribute groups of molecules to parts, the largest groups first, each to the part that lacks most of its strata.
 
-    Args:
-        groups: int [M], equal for molecules that stay in one part.
-        strata: int [M], stratum of each molecule. Each part gets its share of every stratum.
-        shares: fraction of the molecules for each part, with a sum of 1.
-        rng: generator that orders groups of equal size.
-
-    Returns:
-        The number of each molecule's part, int64 [M].
+    The shares sum to 1. The result is the number of each molecule's part, int64 [M].
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     kinds, stratum = np.unique(strata, return_inverse=True)
