@@ -76,6 +76,11 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_module(find_checkpoint(config.ckpt), BackendConfig())
+    if module.blend is not None:
+        raise UserError(
+            f"ckpt={config.ckpt} predicts together with boosted trees (training.blend=trees), which {output.suffix} files do not hold. "
+            "Predict with python -m molgcn.predict, or train a network to export with training.blend=none."
+        )
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     with as_mistake(output):
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ LAYERS = [
     "report",
     "tasks",
     "comparison",
+    "blending",
     "calibration",
     "training",
     "screening",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -44,8 +44,8 @@ def baselines_of(
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
     """Measure the prediction of the training part's mean, or of its shares of the classes, for all targets [M, T] of a part."""
-    task = task.with_parts(_plain)
-    measured = _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
+    task = plain(task)
+    measured = measured_as(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
     found: dict[str, dict[str, float]] = {}
     for one in task.parts:
         own = {key: value for key, value in measured.items() if key.split("/")[1] in one.metrics}
@@ -55,19 +55,24 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
 
 def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: PackedMolecules, seed: int) -> dict[str, dict[str, float]]:
     """Measure a random forest that is fitted to the training molecules `known`, on the molecules of a part; both have SMILES."""
-    task = task.with_parts(_plain)
+    task = plain(task)
     columns = []
     for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets):
         found = forest_predictions(known.smiles or [], targets, asked.smiles or [], one.num_classes, seed)
         columns.append(one.joined(found) if isinstance(one, ClassTask) else found)
-    return {FOREST: _measured(task, part, task.together(columns), asked.targets)}
+    return {FOREST: measured_as(task, part, task.together(columns), asked.targets)}
 
 
-def _plain(task: Task) -> Task:
-    """Return a part of a task with values or probabilities as its only predictions, without uncertainties."""
-    return Regression(task.names, task.units, transforms=task.transforms) if isinstance(task, Regression) else task
+def plain(task: Task) -> Task:
+    """Return the task with values and probabilities as its only predictions, without uncertainties."""
+
+    def without(part: Task) -> Task:
+        return Regression(part.names, part.units, transforms=part.transforms) if isinstance(part, Regression) else part
+
+    return task.with_parts(without)
 
 
-def _measured(task: Task, part: str, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    found = with_means(task, task.values(predictions, targets, task.all_metrics))
+def measured_as(task: Task, part: str, predictions: np.ndarray, targets: np.ndarray, wanted: Collection[str] = ()) -> dict[str, float]:
+    """Return wanted metrics of predictions [M, P], or all, by "<part>/<metric>/<target>", and their means by "<part>/<metric>"."""
+    found = with_means(task, task.values(predictions, targets, wanted or task.all_metrics))
     return {f"{part}/{key}": float(values[0]) for key, values in found.items()}

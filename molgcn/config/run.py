@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig, LoaderConfig
+from molgcn.data.descriptors.generators import FOR_TREES
 from molgcn.errors import UserError, require
 
 T = TypeVar("T")
@@ -210,11 +211,19 @@ class Config:
     ckpt_head: Literal["auto", "checkpoint", "fresh"] = "auto"
 
     def __post_init__(self) -> None:
-        """Check the seed, and the learning rates against each other."""
+        """Check the seed, and the learning rates against each other, and choose the descriptors of trees."""
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
         lr, start, least = self.optimizer.lr, self.scheduler.start_lr, self.scheduler.min_lr
         require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
         require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
+        dataset = self.dataset
+        if self.training.blend == "trees" and dataset.tree_generators is None:
+            dataset.tree_generators = [name for name in FOR_TREES if name not in (dataset.descriptor_generators or ())]
+        if self.training.blend == "none" and dataset.tree_generators is not None:
+            raise UserError(
+                f"dataset.tree_generators={dataset.tree_generators} are for trees, and training.blend=none has none. Leave it out, "
+                "or use training.blend=trees."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""

@@ -25,7 +25,7 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
     :meth:`PackedMolecules.with_data`.
     """
     count, total = len(sets), len(sets[0])
-    bare = [replace(one, descriptors=None, descriptor_names=()) for one in sets]
+    bare = [replace(one, descriptors=None, descriptor_names=(), tree_descriptors=None) for one in sets]
     apart = PackedMolecules.concat(bare)[np.arange(count * total).reshape(count, total).T.ravel()]
     sizes, bonds = apart.num_nodes_per_graph, np.diff(apart.edge_ptr)
     starts = apart.node_ptr[:-1] - np.repeat(apart.node_ptr[:-1:count], count)  # first atom of each component, counted in its row
@@ -40,8 +40,10 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
         "target_names": (),
         "target_units": (),
     }
+    for name in ("descriptors", "tree_descriptors"):
+        if getattr(sets[0], name) is not None:
+            joined[name] = np.concatenate([getattr(one, name) for one in sets], axis=1)
     if sets[0].descriptors is not None:
-        joined["descriptors"] = np.concatenate([one.descriptors for one in sets if one.descriptors is not None], axis=1)
         joined["descriptor_names"] = names_of_row(sets[0].descriptor_names, names)
     return replace(apart, smiles=None, hashes=None, exact_hashes=None, **joined)
 

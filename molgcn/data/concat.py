@@ -32,7 +32,7 @@ def concat_packed(parts: Sequence[_Set]) -> _Set:
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "
                     "Featurise both sets alike and name their targets alike."
                 )
-    for name in ("bounds", "weights"):
+    for name in ("bounds", "weights", "tree_descriptors"):
         if len({getattr(part, name) is None for part in parts}) > 1:
             raise UserError(f"Sets with and without {name} cannot be joined. Give all of them some, or none.")
     joined: dict[str, Any] = dict.fromkeys(_MADE_ANEW)

@@ -37,6 +37,7 @@ class DatasetConfig(TargetConfig):
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of descriptors, one row for each row of the data set.
         descriptor_generators: descriptors that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
+        tree_generators: descriptors that RDKit computes for boosted trees, which take them beside all others, names of the same kind.
         standardize: how molecules are standardised before features and descriptors, one of :data:`molgcn.data.standardize.LEVELS`.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, or an older version as in general:1. None takes the source's
             default.
@@ -77,6 +78,7 @@ class DatasetConfig(TargetConfig):
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
     descriptor_generators: ColumnNames | None = None
+    tree_generators: ColumnNames | None = None
     standardize: str = "none"
     features: str | None = None
     stereo: bool = True
@@ -155,13 +157,14 @@ class DatasetConfig(TargetConfig):
             raise UserError(f"dataset.smiles={self.smiles} is not valid: expected a column, or several different ones.")
 
     def _check_descriptors(self) -> None:
-        for key in ("descriptors", "descriptor_generators"):
+        for key in ("descriptors", "descriptor_generators", "tree_generators"):
             names = as_names(getattr(self, key)) or []
             setattr(self, key, names or None)
             if len(set(names)) < len(names):
                 raise UserError(f"dataset.{key} names one twice: {names}. Name each once.")
-        for name in self.descriptor_generators or ():
-            _one_of("descriptor_generators", name, tuple(GENERATORS))
+        for key in ("descriptor_generators", "tree_generators"):
+            for name in getattr(self, key) or ():
+                _one_of(key, name, tuple(GENERATORS))
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
             raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
 

@@ -7,7 +7,7 @@ come, so that only a few are in memory beside the set. The number of workers doe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -69,6 +69,7 @@ def featurize_items(
     rows: np.ndarray | None = None,
     source: str = "",
     generators: Sequence[str] = (),
+    tree_generators: Sequence[str] = (),
     standardize: str = "none",
     files: Files = (),
 ) -> Featurized:
@@ -76,7 +77,7 @@ def featurize_items(
 
     For `features`, `on_error`, `num_workers` and errors see :meth:`molgcn.data.PackedMolecules.from_smiles`. Features, label and
     descriptors are those of the standard form (`standardize`). Messages name an item by `source`, its number in `rows`, by default its
-    position, and its file, if the source has several `files`.
+    position, and its file, if the source has several `files`. Descriptors of `tree_generators` are NaN where RDKit cannot compute them.
     """
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
@@ -88,7 +89,14 @@ def featurize_items(
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
     work = partial(
-        featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators, standardize=standardize
+        featurize_chunk,
+        features=features,
+        kind=kind,
+        label=label,
+        stop=on_error == "raise",
+        generators=generators,
+        tree_generators=tree_generators,
+        standardize=standardize,
     )
     parts: list[Featurized] = []
     joined, tables = Gathered[MoleculeSet](), [FeatureTable(array) for array in ARRAYS if array.table is not None]
@@ -141,6 +149,7 @@ def featurize_chunk(
     stop: bool,
     bonds: bool = True,
     generators: Sequence[str] = (),
+    tree_generators: Sequence[str] = (),
     standardize: str = "none",
 ) -> Featurized:
     """Featurise a chunk of items in this process, see :func:`featurize_items`.
@@ -157,6 +166,8 @@ def featurize_chunk(
     labels: list[float] = []
     written: list[str] = []
     descriptors: list[np.ndarray] = []
+    for_trees: list[np.ndarray] = []
+    calculate_for_trees = calculator(tree_generators, featurizer.keeps_isotopes, missing=True) if tree_generators else None
     calculate = calculator(generators, featurizer.keeps_isotopes) if generators else None
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
@@ -164,6 +175,7 @@ def featurize_chunk(
             try:
                 mol, smiles, own = read(item)
                 values = None if calculate is None else calculate(smiles)
+                trees = None if calculate_for_trees is None else calculate_for_trees(smiles).astype(np.float32)
                 graphs.add(mol)
             except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
@@ -175,16 +187,20 @@ def featurize_chunk(
                 labels.append(label_of(count_hydrogens(mol)))  # labels take heavy atoms, whatever the features take
             if values is not None:
                 descriptors.append(values)
+            if trees is not None:
+                for_trees.append(trees)
             if kind != "smiles":
                 written.append(own)
     arrays, refused = graphs.finish()
     for number in sorted(refused, reverse=True):
         failures.append((kept.pop(number), refused[number]))
-        for of_molecules in (labels, written, descriptors):
+        for of_molecules in (labels, written, descriptors, for_trees):
             del of_molecules[number : number + 1]
     molecules = MoleculeSet.from_arrays(**arrays, features=features) if kept else None
     if molecules is not None and descriptors:
         molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
+    if molecules is not None and for_trees:
+        molecules = replace(molecules, tree_descriptors=np.stack(for_trees))
     return Featurized(
         molecules,
         kept=np.array(kept, np.int64),

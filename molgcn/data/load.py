@@ -147,7 +147,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["standardize"] = config.standardize
     # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
     cached = {**identity, "reading": READING}
-    if config.descriptor_generators or config.standardize != "none":
+    if config.tree_generators:
+        cached["tree_generators"] = config.tree_generators
+    if config.descriptor_generators or config.tree_generators or config.standardize != "none":
         cached["rdkit"] = version("rdkit")
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
@@ -179,6 +181,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         label=raw.label,
         rows=raw.rows,
         generators=config.descriptor_generators or (),
+        tree_generators=config.tree_generators or (),
         standardize=config.standardize,
         files=raw.files,
     )

@@ -37,6 +37,7 @@ class MoleculeSet:
         bond_rw: float32 [E, k], random-walk encoding of the bonds in the order of `neighbors`, or None.
         descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
         descriptor_names: names of the K descriptors.
+        tree_descriptors: float32 [M, F], numbers that boosted trees take beside the descriptors, NaN where RDKit has none, or None.
         targets: float32 or float64 [M, T], NaN where missing. float64 where float32 has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: SMILES of the M molecules, or None.
@@ -77,6 +78,7 @@ class MoleculeSet:
     component: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     descriptor_names: tuple[str, ...] = ()
+    tree_descriptors: np.ndarray | None = None
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
     files: tuple[tuple[str, int], ...] = ()

@@ -82,6 +82,7 @@ ARRAYS = (
     PackedArray("edge_table", "table row", (np.float32,), optional=True),
     PackedArray("component", "atom", (np.uint8,), optional=True, gathered=True),
     PackedArray("descriptors", "molecule", (np.float32,), optional=True, gathered=True),
+    PackedArray("tree_descriptors", "molecule", (np.float32,), optional=True, seen=False),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),

@@ -162,6 +162,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
         descriptors=saved.descriptors,
         descriptors_path=given.descriptors_path,
         descriptor_generators=saved.descriptor_generators,
+        tree_generators=saved.tree_generators,
         standardize=saved.standardize,
         features=saved.features,
         on_error=given.on_error or saved.on_error,

@@ -11,10 +11,11 @@ from molgcn.calibration.assessment import assess
 from molgcn.calibration.columns import prediction_columns
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.label_columns import measured
+from molgcn.data.packed import PackedMolecules
 from molgcn.evaluation.data import EvaluationData
 from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.predictions_csv import write_predictions
-from molgcn.training.inference import combined, predict_molecules
+from molgcn.training.inference import Of, combined, predict_molecules
 
 
 def measure_parts(
@@ -38,8 +39,7 @@ def measure_parts(
     for name, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
-        passes = np.stack([predict_molecules(member, molecules, batch_size) for member in ensemble.members])
-        predictions[name], deviation = combined(task, passes)
+        predictions[name], deviation = predict_part(ensemble, molecules, batch_size)
         targets = measured(molecules).targets
         found = task.measure(predictions[name], targets)
         if name != "train":  # errors are smaller there, so that uncertainties would look too large
@@ -49,3 +49,8 @@ def measure_parts(
         write_predictions(folder / f"predictions_{name}.csv", task, molecules, *columns)
     warn_of_extrapolation(data.title, contents, ensemble.trained_on)
     return metrics, predictions[part]
+
+
+def predict_part(ensemble: Ensemble, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the combined predictions [M, P] of molecules and their deviations over models; `of` says what predicts."""
+    return combined(ensemble.task, np.stack([predict_molecules(member, molecules, batch_size, of) for member in ensemble.members]))

@@ -28,10 +28,12 @@ from molgcn.data.target_reports import report_labels
 from molgcn.errors import UserError
 from molgcn.evaluation.config import EvaluateConfig
 from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part
-from molgcn.evaluation.measure import measure_parts
+from molgcn.evaluation.measure import measure_parts, predict_part
 from molgcn.files.json_file import write_json
 from molgcn.metrics.comparison import Comparison, without_nan
 from molgcn.screening.ensemble import Ensemble
+from molgcn.training.blending import measured_alone
+from molgcn.training.inference import Of
 from molgcn.training.inputs import count_trained_on
 from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.run_report import assemble_subject
@@ -103,6 +105,13 @@ def run(config: EvaluateConfig) -> Evaluation:
     module = models.ensemble.members[0]
     seed = module.config.seed
     baselines = baselines_of(wanted, task, module.statistics, detailed, molecules, training_molecules, seed)
+    if any(member.blend is not None for member in models.ensemble.members):
+
+        def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
+            some = data.molecules[parts[part]]
+            return predict_part(models.ensemble, some, config.dataset.batch_size, of)[0], measured(some).targets
+
+        baselines |= measured_alone(task, [part for part in parts if part != "train"], predicted)
     thresholds = {} if models.run is None else saved_thresholds(models.run)
     comparison = compare(task, metrics, detailed, predictions, molecules.targets, config.bootstrap, seed, baselines, thresholds)
     subject = assemble_subject(

@@ -44,8 +44,11 @@ def explain(config: ExplainConfig) -> Summary:
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
+    blended = ensemble.members[0].blend is not None
+    if blended:
+        log.warning("Boosted trees predict together with this network, and only the network's part is explained, by itself")
     groups = DescriptorGroups.of(ensemble.members[0].descriptor_names, ensemble.descriptors, ensemble.components)
-    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups)
+    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups, blended)
     with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:

@@ -84,6 +84,7 @@ class Names:
         checkpoint: the checkpoint with the weights.
         components: the columns of the molecules of a row; empty where a row is one molecule.
         descriptors: the descriptors that the network takes.
+        blended: whether boosted trees predict together with the network, which are not explained.
     """
 
     explained: str
@@ -93,6 +94,7 @@ class Names:
     checkpoint: str
     components: Sequence[str]
     descriptors: DescriptorGroups
+    blended: bool = False
 
 
 def name_column(columns: Sequence[str]) -> int | None:

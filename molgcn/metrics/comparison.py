@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
+NETWORK, TREES = "the network", "the trees"  # of a blend
 BASELINES = {
     MEAN: "the mean of the training part as every prediction",
     PRIOR: "the shares of the classes in the training part as every prediction",
     FOREST: "a random forest of 100 trees (scikit-learn) on counts of Morgan fingerprints (radius 2, 2,048 bits) of the training molecules",
+    NETWORK: "the network alone, without the trees that predict together with it",
+    TREES: "the boosted trees (LightGBM) alone, without the network that predicts together with them",
 }
 
 

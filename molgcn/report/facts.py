@@ -25,8 +25,10 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     dataset = config.dataset
     given = [*(dataset.descriptors or ()), *(["a file"] if dataset.descriptors_path else []), *(dataset.descriptor_generators or ())]
     descriptors = {"Descriptors": f"{len(module.descriptor_names)}, of {', '.join(given)}"} if module.descriptor_names else {}
+    trees = {} if module.blend is None else {"Blend": f"the network and boosted trees (LightGBM): {module.blend.described}"}
     return {
         "Model": f"{network}; {parameters:,} parameters{averaged}",
+        **trees,
         "Weights": where,
         "Data": data,
         "Data hash": data_hash[:16],

@@ -59,12 +59,12 @@ def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
 def _rows(
     subject: Subject, metrics: list[str], values: Mapping[str, float], ending: str, sizes: Mapping[str, tuple[int, int]]
 ) -> Iterator[Row]:
-    """Yield a row for every part, and below the detailed part a row for every baseline."""
+    """Yield a row for every part, and below it a row for every baseline that was measured on it."""
     comparison = subject.comparison
     for part in subject.sizes:
         keys, main = [f"{part}/{metric}{ending}" for metric in metrics], part == subject.part
         found = [(values.get(key), comparison.intervals.get(key)) for key in keys]
         yield Row(PARTS[part], "main" if main else "", sizes.get(part), found)
-        for name, baseline in comparison.baselines.items() if main else ():
+        for name, baseline in comparison.baselines.items():
             if not baseline.keys().isdisjoint(keys):
                 yield Row(name, "baseline", None, [(baseline.get(key), None) for key in keys])

@@ -16,7 +16,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
-from molgcn.training.inference import common_digits
+from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.module import MoleculeModule
 from molgcn.training.restore import find_checkpoints, load_module, require_features
@@ -54,6 +54,7 @@ class Ensemble:
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
         self.descriptors = DescriptorInput.of(self.members[0])
+        self.tree_generators = tuple(self.members[0].config.dataset.tree_generators or ())
         self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
@@ -71,6 +72,7 @@ class Ensemble:
                 ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
+                ("trees", ", ".join(self.tree_generators) or "none", ", ".join(member.config.dataset.tree_generators or ()) or "none"),
                 ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:
@@ -138,7 +140,8 @@ class Ensemble:
         device = self.members[0].device
         batch = molecules.batch(slice(None), device=device)
         with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
-            return torch.stack([member(batch) for member in self.members for _ in range(max(self.dropout_samples, 1))]).cpu().numpy()
+            passes = [(member, member(batch).cpu().numpy()) for member in self.members for _ in range(max(self.dropout_samples, 1))]
+        return np.stack([blended(member, found, molecules) for member, found in passes])
 
 
 def components_of(module: MoleculeModule) -> list[str]:

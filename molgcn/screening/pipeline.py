@@ -84,7 +84,7 @@ def predict_records(
     Raises:
         UserError: when a worker process dies, or a record cannot be read.
     """
-    for ready in prepare_records(ensemble, records, kind, batch_size, num_workers, domain):
+    for ready in prepare_records(ensemble, records, kind, batch_size, num_workers, domain, ensemble.tree_generators):
         yield _predicted(ensemble, ready)
 
 
@@ -95,8 +95,12 @@ def prepare_records(
     batch_size: int,
     num_workers: int | None,
     domain: Sequence[Path] = (),
+    tree_generators: Sequence[str] = (),
 ) -> Iterator[Ready]:
-    """Featurise records for an ensemble, `batch_size` at a time. Arguments and errors are those of :func:`predict_records`."""
+    """Featurise records for an ensemble, `batch_size` at a time, with the descriptors that its trees take where these are named.
+
+    The other arguments and the errors are those of :func:`predict_records`.
+    """
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
@@ -106,6 +110,7 @@ def prepare_records(
         kind=kind,
         bonds=ensemble.sees_bonds,
         generators=ensemble.descriptors.generators,
+        tree_generators=tree_generators,
         standardize=ensemble.standardize,
         domain=domain,
         components=ensemble.components,

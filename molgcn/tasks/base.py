@@ -276,6 +276,10 @@ class Task(ABC):
         """Return each part with its columns of predictions and of targets."""
         return [(self, predictions, targets)]
 
+    def statistics_of_parts(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """Return the statistics of each part."""
+        return [statistics]
+
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
         """Join the predictions of each part into predictions [M, P]."""
         return predictions[0]

@@ -87,7 +87,7 @@ class Mixed(Task):
         """Return what each part's loss takes, one tuple for each part; see :meth:`Task.for_loss`."""
         return tuple(
             part.for_loss(labels_of(targets, len(self.names), places), dtype, *own)
-            for part, places, own in zip(self.parts, self.target_places, self._statistics(statistics), strict=True)
+            for part, places, own in zip(self.parts, self.target_places, self.statistics_of_parts(statistics), strict=True)
         )
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
@@ -99,25 +99,25 @@ class Mixed(Task):
     def _in_order(self, ways: Sequence[Callable[..., Tensor]], outputs: Tensor, statistics: Sequence[Tensor]) -> Tensor:
         """Turn each part's outputs and statistics into its columns, and put these into the targets' order."""
         given = outputs.split([part.num_outputs for part in self.parts], dim=1)
-        turned = [way(one, *own) for way, one, own in zip(ways, given, self._statistics(statistics), strict=True)]
+        turned = [way(one, *own) for way, one, own in zip(ways, given, self.statistics_of_parts(statistics), strict=True)]
         return torch.cat(turned, dim=1)[:, self._order]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return a layer that applies each part's output layer to its outputs, with predictions in the targets' order."""
-        layers = [part.output_layer(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)]
+        layers = [part.output_layer(*own) for part, own in zip(self.parts, self.statistics_of_parts(statistics), strict=True)]
         return SideBySide(layers, [part.num_outputs for part in self.parts], self._order)
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return each part's differences, in the targets' order."""
         found = [
             part.differences(actual[:, places], expected[:, places], *own)
-            for part, places, own in zip(self.parts, self.prediction_places, self._statistics(statistics), strict=True)
+            for part, places, own in zip(self.parts, self.prediction_places, self.statistics_of_parts(statistics), strict=True)
         ]
         return torch.cat(found, dim=1)[:, self._order]
 
     def digits(self, *statistics: Tensor) -> list[int]:
         """Return the number of significant digits in which each column of predictions is written."""
-        found = [digits for part, own in zip(self.parts, self._statistics(statistics), strict=True) for digits in part.digits(*own)]
+        found = [digits for part, own in zip(self.parts, self.statistics_of_parts(statistics), strict=True) for digits in part.digits(*own)]
         return [found[place] for place in self._order]
 
     @property
@@ -159,7 +159,7 @@ class Mixed(Task):
         return found
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        return self.together([part.guess(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)])
+        return self.together([part.guess(*own) for part, own in zip(self.parts, self.statistics_of_parts(statistics), strict=True)])
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
         return np.concatenate(predictions, axis=1)[:, self._order]
@@ -212,7 +212,7 @@ class Mixed(Task):
     def _by_part(self, values: Sequence[Mapping[str, T]]) -> dict[str, T]:
         return {f"{part.name}_{name}": value for part, own in zip(self.parts, values, strict=True) for name, value in own.items()}
 
-    def _statistics(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    def statistics_of_parts(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """Divide statistics among the parts."""
         rest = iter(statistics)
         return [list(islice(rest, len(part.statistics_shapes()))) for part in self.parts]

@@ -24,6 +24,7 @@ from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.tasks.choice import check_options as check_task_options
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
+from molgcn.training.blending import check_blend
 from molgcn.training.calibrating import check_calibration
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -133,6 +134,7 @@ def load_weights(module: MoleculeModule, data: MoleculeDataModule, folder: Path,
     Where the run goes on from a checkpoint, `resumed`, the Trainer restores the weights.
     """
     config = module.config
+    check_blend(config, data)
     if config.training.baseline == "rf":
         check_forest(data.part("train"))
     if config.trainer.get("precision") in DOUBLE:

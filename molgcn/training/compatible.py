@@ -48,6 +48,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
 def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     """Yield each key that cannot change, its value and why it cannot."""
     yield "task", config.task, "its outputs mean this"
+    yield "training.blend", config.training.blend, "it is a run with these models"
     for key, value in asdict(config.dataset).items():
         if key not in _DATASET_KEYS_THAT_MAY_CHANGE:
             yield f"dataset.{key}", value, "it goes on with the same molecules in the same parts and batches"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
     from molgcn.training.module import MoleculeModule
 
 
+Of = Literal["all", "network", "trees"]
+
+
 @torch.no_grad()
-def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
+def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> np.ndarray:
     """Return the predictions of molecules, computed on the module's device.
 
     Args:
         module: the trained module; it is left in evaluation mode.
         molecules: M molecules with the features that it was trained on.
         batch_size: molecules per batch.
+        of: what predicts; see :func:`blended`.
 
     Returns:
         float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`.
@@ -40,7 +44,21 @@ def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_
     for batch in PackedLoader(lay_out(molecules, layout), batch_size, shuffle=False):
         indices = batch.indices.numpy()
         predictions[indices] = module(module.ready(batch)).cpu().numpy()
-    return predictions
+    return blended(module, predictions, molecules, of)
+
+
+def blended(module: MoleculeModule, predictions: np.ndarray, molecules: PackedMolecules, of: Of = "all") -> np.ndarray:
+    """Return what a network and the trees of its run predict together.
+
+    Args:
+        module: the trained module.
+        predictions: [M, P], the network's predictions.
+        molecules: the M molecules.
+        of: "all" for both, "network" or "trees" for one of them.
+    """
+    if module.blend is None or of == "network":
+        return predictions
+    return (module.blend.trees_alone if of == "trees" else module.blend).mix(predictions, molecules)
 
 
 def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -87,17 +105,28 @@ class Models:
         modules: the N trained modules.
         data: the molecules of each module's run with their split; all hold the same set of molecules.
         calibration: the calibration of what all models predict together, or None.
+        of: what predicts; see :func:`blended`.
     """
 
     modules: Sequence[MoleculeModule]
     data: Sequence[LoadedDataset]
     calibration: Calibration | None = None
+    of: Of = "all"
     _predicted: dict[str, PartPredictions] = field(default_factory=dict, repr=False)
 
     @property
     def task(self) -> Task:
         """The task that all models share."""
         return self.modules[0].task
+
+    @property
+    def blended(self) -> bool:
+        """Whether trees predict together with a network."""
+        return any(module.blend is not None for module in self.modules)
+
+    def only(self, of: Of) -> Models:
+        """Return the networks or the trees alone."""
+        return replace(self, of=of, _predicted={})
 
     def predicted(self, part: str) -> PartPredictions:
         """Predict each molecule of a part by the models whose split has it there. The first call computes, later ones remember.
@@ -118,7 +147,7 @@ class Models:
         passes = np.full((*known.shape, self.task.num_predictions), np.nan)
         for number, (module, one) in enumerate(zip(self.modules, self.data, strict=True)):
             places = np.searchsorted(found, one.splits[part])
-            passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size)
+            passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size, self.of)
             known[number, places] = True
         values, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
         by_models, group = np.unique(known, axis=1, return_inverse=True)

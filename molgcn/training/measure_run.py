@@ -16,6 +16,7 @@ from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
+from molgcn.training.blending import blended_parts
 from molgcn.training.calibrating import measured_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -77,4 +78,7 @@ def compare_models(models: Models, part: str, metrics: Mapping[str, float], conf
         if len(data.splits.get("val", ())):
             validation = models.predicted("val")
             thresholds = chosen_thresholds(task, validation.values, validation.targets)
+    if models.blended:
+        validated = any(len(one.splits.get("val", ())) for one in models.data)
+        baselines |= blended_parts(models, [part, *(["val"] if validated and part == "test" else [])])
     return compare(task, metrics, part, predicted.values, predicted.targets, config.training.bootstrap, config.seed, baselines, thresholds)

@@ -14,6 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from molgcn.blending.blend import Blend
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
@@ -88,6 +89,7 @@ class MoleculeModule(TaskModule):
         self.trained_on = trained_on
         self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         sizes = edge_channels, len(descriptor_names), num_components
+        self.blend: Blend | None = None  # trees of a finished run that predict together with the network
         self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
         freeze_parts(self.model, config.training.freeze)
         decay = config.training.ema_decay

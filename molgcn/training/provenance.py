@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "numpy", "wandb")
+_PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "numpy", "wandb", "lightgbm")
 _ROOT = Path(__file__).resolve().parents[2]
 
 

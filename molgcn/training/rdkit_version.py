@@ -29,7 +29,9 @@ def check_rdkit(dataset: DatasetConfig, names: Sequence[str], saved: Mapping[str
         UserError: If this RDKit computes descriptors of other names.
     """
     generators = dataset.descriptor_generators or ()
-    uses = [*generators, *([] if dataset.standardize == "none" else [f"dataset.standardize={dataset.standardize}"])]
+    uses = [*generators, *(dataset.tree_generators or ())]
+    if dataset.standardize != "none":
+        uses.append(f"dataset.standardize={dataset.standardize}")
     if not uses:
         return
     versions, mine = saved.get("versions"), version("rdkit")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from molgcn.blending.blend import FOLDER, Blend
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.overrides import as_typed
 from molgcn.config.run import BackendConfig, Config, parse
@@ -125,6 +126,14 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
         reason = " ".join(str(error).split())
         raise UserError(f"The weights in {path} do not belong to the architecture that it names: {reason[:300]}") from error
     module.calibration = _calibration(saved, module, path)
+    if config.training.blend == "trees":
+        folder = run_folder(path)
+        if folder is None:
+            raise UserError(
+                f"{path} was trained with training.blend=trees, and its trees are in the folder {FOLDER} of its run. Name the run's folder "
+                "or checkpoints/best.ckpt in it."
+            )
+        module.blend = Blend.load(folder, module.task, module.statistics)
     return module.eval().to(target)
 
 

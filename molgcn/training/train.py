@@ -20,6 +20,7 @@ from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
 from molgcn.process.signals import Terminated
+from molgcn.training.blending import fit_blend, with_blend
 from molgcn.training.build import build_data, build_module, check_options, load_weights, prepare_process, start_or_resume
 from molgcn.training.calibrating import calibrated, store_calibration
 from molgcn.training.checkpoint import RunCheckpoint
@@ -98,7 +99,9 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         result = measure_run(trainer, module, data, checkpoint, throughput, folder)
         if trainer.is_global_zero:
             checkpoints = [checkpoint.best_path, checkpoint.last_path]
+            fit_blend(module, data.dataset, folder)
             models = calibrated(Models([module], [data.dataset]), config.training)
+            result = with_blend(result, models)
             if models.calibration is not None:
                 store_calibration(models.calibration, module, checkpoints)
             comparison = compare_models(models, data.dataset.parts[-1], result.metrics, config)

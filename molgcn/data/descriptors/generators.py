@@ -118,6 +118,7 @@ GENERATORS = {
     "avalon_counts": Generator(lambda: tuple(f"avalon_counts_{bit}" for bit in range(COUNT_BITS)), _compute_avalon_counts),
     "erg": Generator(lambda: tuple(f"erg_{bit}" for bit in range(ERG_BITS)), _compute_erg),
 }
+FOR_TREES = ("rdkit2d", "morgan_counts", "avalon_counts", "erg")  # as MapLight (Notwell and Wood, arXiv:2310.00174)
 
 
 def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
@@ -125,17 +126,19 @@ def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for generator in generators for name in GENERATORS[generator].names())
 
 
-def calculator(generators: Sequence[str], isotopes: bool = False) -> Callable[[str], np.ndarray]:
+def calculator(generators: Sequence[str], isotopes: bool = False, missing: bool = False) -> Callable[[str], np.ndarray]:
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
     The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
-    With `isotopes` these count, see :func:`molgcn.data.molecules.whole_molecule`.
+    With `isotopes` these count, see :func:`molgcn.data.molecules.whole_molecule`. With `missing` such a descriptor is NaN, and no error.
     """
     names = generated_names(generators)
 
     def calculate(smiles: str) -> np.ndarray:
         mol = whole_molecule(smiles, isotopes)
         values = np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
+        if missing:
+            return np.where(np.abs(values) <= np.finfo(np.float32).max, values, np.nan)
         for reason in unusable(values[None], names).values():
             raise InvalidMoleculeError(reason)
         return values

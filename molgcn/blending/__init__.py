@@ -1,0 +1,1 @@
+"""Boosted trees that predict together with a network, and how much of either counts."""

@@ -1,0 +1,71 @@
+"""Check LightGBM's text of trees before LightGBM reads it, whose reader trusts the numbers in it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+_TREE = re.compile(r"^Tree=(\d+)$", re.MULTILINE)
+_END = "\nend of trees"
+
+
+def check_text(text: str, num_outputs: int) -> None:
+    """Check that every tree of a text is a tree, of numeric splits, within the arrays that it states.
+
+    Args:
+        text: LightGBM's text.
+        num_outputs: the number of values that the trees predict.
+
+    Raises:
+        ValueError: If the text is not what LightGBM writes.
+    """
+    starts, end = [found.start() for found in _TREE.finditer(text)], text.find(_END) + 1
+    if not text.startswith("tree\n") or not starts or end < starts[-1] or not text.isascii():
+        raise ValueError("it is not LightGBM's text")
+    header = _fields(text[: starts[0]])
+    wanted = {"num_class": num_outputs, "num_tree_per_iteration": num_outputs}
+    if any(header.get(key) != str(value) for key, value in wanted.items()) or len(starts) % num_outputs:
+        raise ValueError(f"its trees do not predict {num_outputs} values")
+    features = _number(header, "max_feature_idx") + 1
+    if len(header.get("feature_names", "").split(" ")) != features or len(header.get("feature_infos", "").split(" ")) != features:
+        raise ValueError(f"it does not name {features} features")
+    sizes = np.diff([*starts, end])
+    if header.get("tree_sizes", "").split(" ") != [str(size) for size in sizes]:
+        raise ValueError("its trees do not have the sizes that it states")
+    for number, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        _check_tree(_fields(text[start : start + size]), number, features)
+
+
+def _check_tree(tree: dict[str, str], number: int, features: int) -> None:
+    leaves = _number(tree, "num_leaves")
+    splits = leaves - 1
+    places = np.arange(splits)
+    left, right, split = (_numbers(tree, key, splits) for key in ("left_child", "right_child", "split_feature"))
+    children = np.concatenate([left, right])
+    inner, outer = children[children >= 0], ~children[children < 0]
+    numeric = all(re.fullmatch(r"0|2|4|6|8|10", one) for one in tree.get("decision_type", "").split())
+    lengths = [len(tree.get(key, "").split()) for key in ("threshold", "decision_type", "leaf_value")]
+    right_kinds = tree.get("num_cat") == "0" and tree.get("is_linear", "0") == "0" and tree.get("Tree") == str(number)
+    within = ((split >= 0) & (split < features)).all() and lengths == [splits, splits, leaves]
+    ahead = all(((one < 0) | (one > places)).all() for one in (left, right))  # no circles
+    complete = np.array_equal(np.sort(inner), places[1:]) and np.array_equal(np.sort(outer), np.arange(leaves) if splits else [])
+    if not (leaves > 0 and right_kinds and numeric and within and ahead and complete):
+        raise ValueError(f"its tree {number} is damaged")
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {key: value for key, _, value in (line.partition("=") for line in text.splitlines())}
+
+
+def _number(fields: dict[str, str], key: str) -> int:
+    if not re.fullmatch(r"\d{1,7}", value := fields.get(key, "")):
+        raise ValueError(f"its {key} is not a number")
+    return int(value)
+
+
+def _numbers(tree: dict[str, str], key: str, count: int) -> np.ndarray:
+    values = tree.get(key, "").split()
+    if len(values) != count or not all(re.fullmatch(r"-?\d{1,7}", value) for value in values):
+        raise ValueError(f"its {key} is damaged")
+    return np.array(values, np.int64)

@@ -1,0 +1,134 @@
+"""Gradient-boosted trees that learn one target from numbers of molecules: LightGBM, whose models are text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from molgcn.blending.text import check_text
+from molgcn.errors import UserError
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """The settings of the trees.
+
+    Attributes:
+        num_trees: the number of trees; early stopping would need molecules that are better used to train.
+        learning_rate: the factor of each tree.
+        num_leaves: the largest number of leaves of a tree.
+        least_in_leaf: the smallest number of molecules in a leaf, for small and for large training parts.
+        molecules_a_leaf: the number of training molecules for each molecule that a leaf must have, between the two.
+        features_a_tree: the share of the features that each tree may use.
+        molecules_a_tree: the share of the molecules that each tree learns from.
+    """
+
+    num_trees: int = 500
+    learning_rate: float = 0.05
+    num_leaves: int = 31
+    least_in_leaf: tuple[int, int] = (5, 20)
+    molecules_a_leaf: int = 100
+    features_a_tree: float = 0.3
+    molecules_a_tree: float = 0.8
+
+    def parameters(self, molecules: int) -> dict[str, Any]:
+        """Return LightGBM's parameters for a number of training molecules."""
+        return {
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.num_leaves,
+            "min_data_in_leaf": int(np.clip(molecules // self.molecules_a_leaf, *self.least_in_leaf)),
+            "feature_fraction": self.features_a_tree,
+            "bagging_fraction": self.molecules_a_tree,
+            "bagging_freq": 1,
+        }
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The trees of one target.
+
+    Attributes:
+        text: LightGBM's text of them.
+        num_classes: the number of classes C, or 0 for a target that is a number.
+    """
+
+    text: str
+    num_classes: int = 0
+
+    @classmethod
+    def fit(
+        cls,
+        features: np.ndarray,
+        labels: np.ndarray,
+        num_classes: int,
+        weights: np.ndarray | None,
+        seed: int,
+        settings: TreeSettings | None = None,
+    ) -> Trees:
+        """Fit trees to molecules. The result does not depend on the number of threads.
+
+        Args:
+            features: float32 [M, F], NaN where a number is missing.
+            labels: [M], standardised numbers, or classes 0 to C - 1.
+            num_classes: the number of classes C, or 0 for numbers.
+            weights: [M], the molecules' weights, or None.
+            seed: random seed of the draws of molecules and features.
+            settings: the settings; None is the default.
+        """
+        lightgbm, settings = import_lightgbm(), settings or TreeSettings()
+        objective: dict[str, Any] = {"objective": "regression"}
+        if num_classes:
+            objective = {"objective": "binary"} if num_classes == 2 else {"objective": "multiclass", "num_class": num_classes}
+        parameters = {
+            **objective,
+            **settings.parameters(len(labels)),
+            **{
+                "seed": seed % 2**31,
+                "deterministic": True,
+                "force_col_wise": True,
+                "verbosity": -1,
+                "num_threads": torch.get_num_threads(),
+            },
+        }
+        data = lightgbm.Dataset(features, np.ascontiguousarray(labels), weight=weights, params=parameters)
+        return cls(lightgbm.train(parameters, data, num_boost_round=settings.num_trees).model_to_string(), num_classes)
+
+    @cached_property
+    def _booster(self) -> Any:
+        lightgbm = import_lightgbm()
+        try:
+            check_text(self.text, self.num_classes if self.num_classes > 2 else 1)
+            return lightgbm.Booster(model_str=self.text)
+        except (ValueError, lightgbm.basic.LightGBMError) as error:
+            raise UserError(
+                f"A text of boosted trees cannot be used: {error}. Restore the folder trees of the run, or train again."
+            ) from error
+
+    @property
+    def num_features(self) -> int:
+        """The number of features F."""
+        return self._booster.num_feature()
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Predict molecules from features float32 [M, F]: standardised numbers [M], or probabilities of all classes [M, C]."""
+        found = self._booster.predict(features, num_threads=torch.get_num_threads())
+        return np.stack([1 - found, found], axis=1) if self.num_classes == 2 else found
+
+
+def import_lightgbm() -> Any:
+    """Return the package LightGBM.
+
+    Raises:
+        UserError: If it is not installed.
+    """
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise UserError(
+            f"Boosted trees need the package {error.name}. Run `pip install molgcn[trees]`, or train with training.blend=none."
+        ) from error
+    return lightgbm

@@ -1,0 +1,102 @@
+"""Fit trees beside a trained network, and measure what network and trees predict alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.blending.blend import Blend
+from molgcn.blending.trees import import_lightgbm
+from molgcn.comparison.baselines import measured_as, plain
+from molgcn.config.run import Config
+from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.load import LoadedDataset
+from molgcn.errors import UserError
+from molgcn.metrics.comparison import NETWORK, TREES
+from molgcn.tasks.base import Task
+from molgcn.training.inference import Models, Of, predict_molecules
+from molgcn.training.module import MoleculeModule
+from molgcn.training.result import RunResult
+
+log = logging.getLogger(__name__)
+
+MOST = 200_000  # training molecules, whose descriptors are 2 GB of float32
+
+
+def check_blend(config: Config, data: MoleculeDataModule) -> None:
+    """Check before training that the trees which a configuration asks for can be fitted after it.
+
+    Raises:
+        UserError: If LightGBM is not installed, or there are too many molecules.
+    """
+    if config.training.blend == "none":
+        return
+    import_lightgbm()
+    if (count := len(data.part("train"))) > MOST:
+        raise UserError(
+            f"training.blend=trees is for at most {MOST:,} training molecules, and there are {count:,}. Leave it out, or train on a "
+            "smaller set (dataset.subset=)."
+        )
+
+
+def fit_blend(module: MoleculeModule, data: LoadedDataset, folder: Path) -> None:
+    """Fit the trees that a trained module's configuration asks for, let the module predict with them, and write them into its folder."""
+    config = module.config
+    if config.training.blend == "none":
+        return
+    known = data.part("train")
+    log.info("Fitting trees to %s molecules beside the network", f"{len(known):,}")
+    balanced = config.training.class_weights == "balanced" or config.dataset.sampling == "balanced"
+    blend = Blend.fit(module.task, module.statistics, known, config.seed, balanced)
+    if len(data.splits.get("val", ())):
+        validation = data.part("val")
+        blend = blend.weighed(predict_molecules(module, validation, config.dataset.batch_size, of="network"), validation)
+    else:
+        log.warning("There is no validation part to weigh network and trees by: each counts half")
+    blend.save(folder)
+    log.info("%s", blend.described)
+    module.blend = blend
+
+
+def with_blend(result: RunResult, models: Models) -> RunResult:
+    """Return the results of a training with the metrics of network and trees together, where there are trees."""
+    if not models.blended:
+        return result
+    found = {part: models.predicted(part) for part in models.data[0].parts}
+    measures = {part: models.task.measure(one.values, one.targets) for part, one in found.items()}
+    return replace(result, metrics={f"{part}/{key}": value for part, own in measures.items() for key, value in own.items()})
+
+
+def blended_parts(models: Models, parts: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return :func:`measured_alone` of a run's models on parts of its data."""
+
+    def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
+        found = models.only(of).predicted(part)
+        return found.values, found.targets
+
+    return measured_alone(models.task, parts, predicted)
+
+
+def measured_alone(
+    task: Task, parts: Sequence[str], predicted: Callable[[str, Of], tuple[np.ndarray, np.ndarray]]
+) -> dict[str, dict[str, float]]:
+    """Measure what the network and the trees of a blend predict alone.
+
+    Args:
+        task: what is predicted.
+        parts: the parts to measure on.
+        predicted: a function that returns the predictions [M, P] of one of them on a part, and the part's exact targets [M, T].
+
+    Returns:
+        By the names of network and trees, their metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
+    """
+    wanted = plain(task).all_metrics  # the trees have no uncertainties
+    names: dict[str, Of] = {NETWORK: "network", TREES: "trees"}
+    return {
+        name: {key: value for part in parts for key, value in measured_as(task, part, *predicted(part, of), wanted).items()}
+        for name, of in names.items()
+    }

@@ -1,0 +1,32 @@
+"""How much of a network and of trees a prediction takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from molgcn.blending.shares import EQUAL, share_of_classes, share_of_numbers
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_with_many_labels_it_is_that_with_the_least_error(share):
+    network, trees = RNG.normal(size=(2, 100_000))
+    assert share_of_numbers(network, trees, share * network + (1 - share) * trees) == pytest.approx(share, abs=1e-3)
+    one, other = RNG.dirichlet([1, 1, 1], (2, 100_000))
+    labels = (RNG.random((100_000, 1)) > (share * one + (1 - share) * other).cumsum(axis=1)).sum(axis=1).clip(max=2)
+    assert share_of_classes(one, other, labels.astype(float)) == pytest.approx(share, abs=0.05)
+
+
+def test_few_labels_move_it_little():
+    """As many labels as EQUAL move it half of the way, and an only class or no label at all does not."""
+    perfect, wrong = np.arange(EQUAL) % 2.0, 1 - np.arange(EQUAL) % 2.0
+    assert share_of_numbers(perfect, wrong, perfect) == pytest.approx(0.75)
+    assert share_of_numbers(wrong[:5], perfect[:5], perfect[:5]) == pytest.approx(0.5 * EQUAL / (5 + EQUAL))
+    both = [np.stack([1 - one, one], axis=1) for one in (perfect, wrong)]
+    assert share_of_classes(*both, perfect) == pytest.approx(0.75)
+    assert share_of_classes(*both, np.where(perfect == 1, 1, math.nan)) == 0.5
+    assert share_of_numbers(perfect, wrong, np.full(EQUAL, math.nan)) == 0.5
