@@ -93,16 +93,9 @@ def _mean(values: np.ndarray) -> float:
 
 
 def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str, tuple[float, float]]:
-    """Return the measures of one target before and after calibration.
+    """Return each measure of a target in a part before and after calibration, by its title, NaN where it was not measured.
 
-    Args:
-        metrics: the metrics by "<part>/<metric>/<target>".
-        part: the part.
-        name: the target.
-
-    Returns:
-        By title of the measure, its values before and after calibration, NaN where it was not measured. The dict is empty where there are
-        no uncertainties.
+    The dict is empty where there are no uncertainties.
     """
     if not any(f"{part}/{metric}/{name}" in metrics for metric in _ALWAYS):
         return {}
@@ -118,14 +111,8 @@ def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str,
 def print_assessment(console: Console, part: str, calibrated: str, names: Sequence[str], metrics: Mapping[str, float]) -> None:
     """Print the measures of a part as a table with one row per target, or nothing where there are none.
 
-    A cell shows the value after calibration where there is one, and else the value before.
-
-    Args:
-        console: where to print.
-        part: the part of `metrics` to print.
-        calibrated: what the uncertainties were calibrated on, or "" where they are not calibrated.
-        names: the targets.
-        metrics: the metrics by "<part>/<metric>/<target>".
+    A cell shows the value after calibration where there is one, and else the value before. `calibrated` says what the uncertainties were
+    calibrated on, and is "" where they are not.
     """
     rows = {name: measures_of(metrics, part, name) for name in names}
     titles = dict.fromkeys(title for measures in rows.values() for title in measures)

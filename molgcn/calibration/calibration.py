@@ -43,7 +43,7 @@ class TargetCalibration:
         Args:
             output: the predictions for n molecules.
             true: [n], the true values or labels, NaN where missing.
-            methods: names in :data:`molgcn.calibration.methods.METHODS` that suit the target.
+            methods: names in :data:`molgcn.calibration.methods.METHODS`, of which those that suit the target are fitted.
             alpha: the share of molecules that conformal intervals or sets may miss.
             sets: the conformal score of classes; see :class:`Conformal`.
         """

@@ -23,7 +23,7 @@ def prediction_columns(
         predictions: [M, P], the predictions of one model, or those of several combined, NaN where there is none.
         deviation: [M, P], the standard deviation of the predictions over several models, or None. Values get a column "<header> std".
         calibration: the calibration of the predictions, or None.
-        digits: the significant digits of each column of predictions.
+        digits: the significant digits of each column of predictions, with which bounds of intervals are written too.
 
     Returns:
         The columns of each target, and then those of the calibration; see :func:`calibrated_columns`.
@@ -46,13 +46,7 @@ def calibrated_columns(calibration: Calibration, task: Task, predictions: np.nda
     """Return the columns of the methods that were fitted.
 
     Numbers get "<target> calibrated std", "<target> conformal lower" and "<target> conformal upper". Classes get a calibrated column for
-    each column of probabilities, and "<target> conformal set".
-
-    Args:
-        calibration: the calibration of the model.
-        task: the task of the model.
-        predictions: [M, P], the predictions of the model, NaN where there is none.
-        digits: the significant digits of each column of predictions, with which bounds are written too.
+    each column of probabilities, and "<target> conformal set". The arguments are those of :func:`prediction_columns`.
     """
     outputs = outputs_of(task, predictions)
     first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # the first column of each target

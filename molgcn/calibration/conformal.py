@@ -53,14 +53,7 @@ class Conformal:
 
     @classmethod
     def fit(cls, output: Output, true: np.ndarray, alpha: float, sets: Sets) -> Conformal:
-        """Fit the threshold.
-
-        Args:
-            output: the predictions for n molecules.
-            true: [n], the true values, or the true classes as whole numbers.
-            alpha: the share of molecules whose true value may be missed.
-            sets: the kind of score for classes.
-        """
+        """Fit the threshold to true values or classes [n], so that a share `alpha` of molecules may be missed."""
         score = score_of(output, sets)
         if isinstance(output, Classes):
             every = _class_scores(output.probabilities, score)

@@ -13,14 +13,11 @@ _BINS = 10
 
 
 def deviation_metrics(error: np.ndarray, std: np.ndarray) -> dict[str, float]:
-    """Compute every measure.
+    """Compute "nll", "miscalibration_area", "ence" and "uncertainty_spearman" (:func:`rank_correlation`), NaN where undefined.
 
     Args:
         error: float64 [n], true minus predicted.
         std: float64 [n], the predicted standard deviations.
-
-    Returns:
-        The values of "nll", "miscalibration_area", "ence" and "uncertainty_spearman" (:func:`rank_correlation`), NaN where undefined.
     """
     return {
         "nll": nll(error, std),
@@ -88,11 +85,7 @@ def rank_correlation(error: np.ndarray, std: np.ndarray) -> float:
 
 
 def confidence_bins(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sort molecules into ten bins of equal width by their confidence.
-
-    Args:
-        labels: int [n], the true classes.
-        probabilities: float64 [n, C], the predicted probabilities. The confidence is the largest one in a row.
+    """Sort molecules into ten bins of equal width by their confidence, the largest probability [n, C] in a row.
 
     Returns:
         For each bin the number of molecules, the sum of their confidence, and the number of correct predictions, [10] each.
@@ -107,14 +100,7 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Compute the expected calibration error.
 
     It is the mean over molecules of |accuracy - mean confidence| of their bin (Guo, Pleiss, Sun and Weinberger, ICML 2017, after Naeini,
-    Cooper and Hauskrecht, AAAI 2015).
-
-    Args:
-        labels: int [n], the true classes.
-        probabilities: float64 [n, C], the predicted probabilities.
-
-    Returns:
-        A number from 0 to 1, or NaN without labels.
+    Cooper and Hauskrecht, AAAI 2015), a number from 0 to 1, or NaN without labels.
     """
     _, summed, correct = confidence_bins(labels, probabilities)
     return float(np.abs(correct - summed).sum() / len(labels)) if len(labels) else math.nan

@@ -56,14 +56,7 @@ def can_learn(output: Output, true: np.ndarray) -> bool:
 
 
 def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha: float, part: str) -> None:
-    """Warn of targets that stay uncalibrated for want of labels, and of those with too few for conformal prediction.
-
-    Args:
-        methods: the methods, from :func:`chosen_methods`.
-        task: the task.
-        targets: [n, T], the true values of the molecules to fit on, NaN where missing.
-        alpha: the share of molecules that conformal intervals or sets may miss.
-        part: the name of the part that these molecules are, for messages.
+    """Warn of targets [n, T] that stay uncalibrated for want of labels, and of those with too few for conformal prediction.
 
     Raises:
         UserError: when no target can be calibrated.

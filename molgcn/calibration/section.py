@@ -27,15 +27,9 @@ def uncertainty_of(
     predictions: np.ndarray,
     targets: np.ndarray,
 ) -> Uncertainty | None:
-    """Return the content of the section, or None where there are no uncertainties.
+    """Return the content of the section about a part with predictions [M, P] and true values [M, T], NaN where missing.
 
-    Args:
-        task: the task of the model.
-        calibration: the calibration of the model, or None.
-        metrics: the metrics by "<part>/<metric>/<target>".
-        part: the part that is shown.
-        predictions: [M, P], the predictions for the molecules of that part.
-        targets: [M, T], the true values of that part, NaN where missing.
+    It is None where there are no uncertainties.
     """
     measures = {name: found for name in task.names if (found := measures_of(metrics, part, name))}
     if not measures:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from molgcn.metrics import error_text
 from molgcn.metrics.classes import class_metrics, confusion
-from molgcn.report.plots import BLUE, GREY, new_figure, plain, save_png, tidy
+from molgcn.report.plots import BLUE, GREY, new_figure, panels_of, plain, save_png, tidy
 
 _LISTED = 4  # with more curves, a legend inside the panel would hide some
 _BINS = 10
@@ -24,14 +24,9 @@ _LONGEST = 16  # characters; a longer class name would leave the picture no room
 def plot_classes(
     targets: np.ndarray, probabilities: Sequence[np.ndarray], names: Sequence[str], path: Path, titles: Sequence[Sequence[str]]
 ) -> None:
-    """Draw one line per target in three panels of curves, or one confusion matrix per target for more than two classes.
+    """Draw one line per target in three panels of curves, or one confusion matrix per target for more than two classes, as a PNG file.
 
-    Args:
-        targets: [M, T], the true classes, NaN = missing.
-        probabilities: for each target, the probabilities of class 1 [M] or of all classes [M, C].
-        names: the T targets.
-        path: the PNG file to write.
-        titles: for each target, the names of its C classes.
+    Targets are [M, T], NaN = missing, and each target's probabilities are of class 1 [M] or of all classes [M, C], which `titles` names.
     """
     known = {name: _known(labels, given) for name, labels, given in zip(names, targets.T, probabilities, strict=True)}
     if probabilities[0].ndim == 1:
@@ -48,12 +43,7 @@ def _known(labels: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]], positive: str) -> Figure:
-    """Draw the ROC, precision-recall and calibration curves of targets with two classes.
-
-    Args:
-        known: by target, the true classes [n] and the probabilities of class 1 [n].
-        positive: the name of class 1.
-    """
+    """Draw ROC, precision-recall and calibration curves of the true classes [n] and probabilities [n] of class 1 by target."""
     figure = new_figure(13.2, 4.6)
     panels = figure.subplots(1, 3)
     colors = [BLUE] if len(known) == 1 else mpl.colormaps["turbo"](np.linspace(0.05, 0.9, len(known)))
@@ -63,16 +53,11 @@ def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]], positive: str) ->
             _ranking(panels[0], panels[1], true, given, color, name, values)
         if len(true):
             _calibration(panels[2], true, given, color)
+    binned = f"calibration, {_BINS} bins of as many molecules"
     for panel, title, x, y, corner in (
         (panels[0], "ROC", "false positive rate", "true positive rate", "lower right"),
         (panels[1], "precision and recall", "recall", "precision", "lower left"),
-        (
-            panels[2],
-            f"calibration, {_BINS} bins of as many molecules",
-            "predicted probability",
-            f"share of class {plain(positive)}",
-            "upper left",
-        ),
+        (panels[2], binned, "predicted probability", f"share of class {plain(positive)}", "upper left"),
     ):
         if y != "precision":
             panel.plot((0, 1), (0, 1), color=GREY, linewidth=1.0, zorder=1)
@@ -102,13 +87,8 @@ def _calibration(axes: Axes, true: np.ndarray, given: np.ndarray, color: object)
 
 
 def _confusions(known: Mapping[str, tuple[np.ndarray, np.ndarray]], titles: Sequence[Sequence[str]]) -> Figure:
-    columns = min(len(known), 4)
-    rows = math.ceil(len(known) / columns)
-    figure = new_figure(4.4 * columns, 4.4 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for panel in panels[len(known) :]:
-        panel.set_visible(False)
-    for panel, (name, (true, given)), classes in zip(panels, known.items(), titles, strict=False):
+    figure, panels = panels_of(len(known), 4.4, 4.4)
+    for panel, (name, (true, given)), classes in zip(panels, known.items(), titles, strict=True):
         confusion_panel(panel, confusion(true, given), plain(name), classes)
     return figure
 

@@ -30,12 +30,7 @@ class Row:
 
 
 def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
-    """Return the table of metrics with an explanation of them.
-
-    Args:
-        subject: what the page is about.
-        columns: the titles of the metrics, by metric.
-    """
+    """Return the table of metrics, whose titles `columns` has by metric, with an explanation of them."""
     measured = {key.split("/")[1] for key in subject.metrics}
     columns = {metric: title for metric, title in columns.items() if metric in measured}
     metrics, comparison = [*columns], subject.comparison

@@ -47,13 +47,7 @@ class TargetGroup:
 
 
 def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> None:
-    """Write a page of one or several groups of targets, one below the other.
-
-    Args:
-        path: the file to write.
-        subject: what the whole page is about.
-        groups: the groups of targets.
-    """
+    """Write a page about a subject, with one or several groups of its targets, one below the other."""
     page = render(
         "layout.html.jinja",
         subject=subject,

@@ -29,6 +29,17 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def panels_of(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Make a figure of panels, up to four side by side, of a width and height in inches each."""
+    columns = min(count, 4)
+    rows = math.ceil(count / columns)
+    figure = new_figure(width * columns, height * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[count:]:
+        panel.set_visible(False)
+    return figure, list(panels[:count])
+
+
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG file."""
     with whole(path) as temporary:
@@ -48,16 +59,9 @@ def plain(text: str) -> str:
 
 
 def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str = "val/loss", maximize: bool = False) -> None:
-    """Draw the training and validation losses of a run against the epochs.
+    """Draw the training and validation losses of a run's `metrics.csv` against the epochs into a file.
 
-    Each training loss is the mean of its epoch. The best validation is marked.
-
-    Args:
-        metrics_csv: the `metrics.csv` of the run.
-        path: the picture to write.
-        label: the label of the y axis.
-        monitor: the column by which the best validation is chosen.
-        maximize: whether more of it is better.
+    Each training loss is the mean of its epoch. The best validation by the column `monitor` is marked. `label` is that of the y axis.
     """
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
@@ -88,11 +92,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str 
 
 
 def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return the curves of "train/loss" and "val/loss" from the rows of `metrics.csv`.
-
-    Returns:
-        Steps and losses float64 [n, 2] by name. A training loss is the mean of an epoch, at its last step.
-    """
+    """Return steps and losses float64 [n, 2] of "train/loss", the mean of an epoch at its last step, and of "val/loss"."""
     epoch, step, loss = _finite(table[["epoch", "step", "train/loss"]]).T
     weight = np.diff(step, prepend=0).clip(min=1)  # the steps that a row is the mean of
     epochs = pd.DataFrame({"step": step, "loss": loss * weight, "weight": weight}).groupby(epoch)
@@ -123,12 +123,7 @@ def _log_scale(axes: Axes, span: float) -> None:
 
 def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[str], units: Sequence[str], path: Path) -> None:
     """Draw predicted against true values [M, T], one panel per target. Missing values (NaN) are left out."""
-    columns = min(len(names), 4)
-    rows = math.ceil(len(names) / columns)
-    figure = new_figure(4.0 * columns, 4.2 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for panel in panels[len(names) :]:
-        panel.set_visible(False)
+    figure, panels = panels_of(len(names), 4.0, 4.2)
     for i, (name, unit) in enumerate(zip(names, units, strict=True)):
         known = ~np.isnan(targets[:, i])
         true, predicted = (values[known, i].astype(np.float64) for values in (targets, predictions))

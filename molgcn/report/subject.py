@@ -98,12 +98,7 @@ class Subject:
     uncertainty: Uncertainty | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
-        """Return the subject restricted to some targets.
-
-        Args:
-            places: the indices of the targets.
-            columns: the indices of their columns of predictions.
-        """
+        """Return the subject restricted to the targets at some places, which have these columns of predictions."""
         names, units = ([values[place] for place in places] for values in (self.names, self.units))
         return replace(
             self,
