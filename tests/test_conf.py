@@ -11,8 +11,9 @@ from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, options, 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from molgcn.config.layer_settings import LayerSettings
 from molgcn.config.overrides import compose_config
-from molgcn.config.run import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
+from molgcn.config.run import CallbacksConfig, Config, LoggerConfig, ModelConfig, parse
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES

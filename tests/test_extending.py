@@ -13,7 +13,7 @@ import pytest
 from conf_cases import MODELS, model_values
 from run_cases import assert_same_run
 
-from molgcn.config.run import LayerSettings
+from molgcn.config.layer_settings import LayerSettings
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.options import PLAIN

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from molgcn.config.layer_settings import Activation, LayerSettings
 from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig, LoaderConfig
@@ -29,35 +30,6 @@ class BackendConfig:
     name: Literal["auto", "fused", "pyg", "reference"] = "auto"
     strategy: Strategy = "auto"
     recompute: bool = False
-
-
-Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
-
-
-@dataclass(frozen=True)
-class LayerSettings:
-    """The keys of conf/model/*.yaml that only some layers have; see `LayerKind.settings`.
-
-    A layer that does not have a key leaves it at its default.
-    """
-
-    add_self_loops: bool = True
-    eps: float = 0.0
-    train_eps: bool = False
-    mlp_norm: bool = False
-    mlp_activation: Activation = "relu"
-    aggr: Literal["mean", "sum", "max"] = "mean"
-    project: bool = False
-    normalize: bool = False
-    root_weight: bool = True
-    heads: int = 1
-    concat: bool = True
-    negative_slope: float = 0.2
-    attention_dropout: float = 0.0
-    bias: bool = True
-    linear_residual: bool = False
-    share_weights: bool = False
-    undirected: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from molgcn.config.run import BackendConfig, LayerSettings, ModelConfig
+from molgcn.config.layer_settings import LayerSettings
+from molgcn.config.run import BackendConfig, ModelConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.molecule_net import MoleculeNet

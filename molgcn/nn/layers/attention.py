@@ -9,19 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.init import GlorotLinear, glorot
 from molgcn.nn.layers.base import LayerOptions
 from molgcn.nn.layers.propagate import mean_incoming, softmax_incoming, sum_incoming
 
-SETTINGS = {
-    "heads": 1,  # attention heads
-    "concat": True,  # put heads of out_channels / heads side by side; False averages heads of out_channels
-    "negative_slope": 0.2,  # slope below zero of the leaky relu in the scores
-    "attention_dropout": 0.0,  # probability that an atom leaves out a neighbour or itself in training
-    "bias": True,  # whether a bias is added at the end
-    "linear_residual": False,  # whether a linear map of the atom's own state is added at the end, PyG's `residual`
-}
+SETTINGS = defaults_of("heads", "concat", "negative_slope", "attention_dropout", "bias", "linear_residual")
 
 
 class Bonds(NamedTuple):

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
@@ -15,8 +16,8 @@ from molgcn.nn.padding import without_padding
 SETTINGS = {
     "depth": 3,  # rounds of messages; the first one computes the bonds' first states
     "dropout": 0.0,  # probability that an element of a state is zeroed in training
-    "activation": "relu",  # relu, gelu, silu, leaky_relu or elu
-    "undirected": False,  # average the two states of a bond before every round
+    "activation": "relu",
+    **defaults_of("undirected"),
 }
 
 

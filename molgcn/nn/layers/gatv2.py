@@ -5,15 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers import attention
 from molgcn.nn.layers.attention import AttentionLayer, pyg_arguments, with_own_bonds
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 
-SETTINGS = {
-    **attention.SETTINGS,
-    "share_weights": False,  # whether one map serves the atom itself and its neighbours
-}
+SETTINGS = {**attention.SETTINGS, **defaults_of("share_weights")}
 
 
 class GATv2Layer(AttentionLayer):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.ops.gcn_norm import gcn_norm
 
-SETTINGS = {
-    "add_self_loops": True,  # whether an atom counts among its own neighbours
-}
+SETTINGS = defaults_of("add_self_loops")
 
 
 class GCNLayer(Layer):

@@ -5,18 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.nn.norms import BatchNorm
 
-SETTINGS = {
-    "eps": 0.0,  # the atom itself has weight 1 + eps
-    "train_eps": False,  # whether eps is learnt
-    "mlp_norm": False,  # whether the MLP has batch norm before its activation
-    "mlp_activation": "relu",  # relu, gelu, silu, leaky_relu or elu
-}
+SETTINGS = defaults_of("eps", "train_eps", "mlp_norm", "mlp_activation")
 
 
 class MLP(nn.Sequential):

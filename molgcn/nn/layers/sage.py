@@ -7,16 +7,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, sum_incoming
 
-SETTINGS = {
-    "aggr": "mean",  # aggregation over the neighbours: mean, sum or max
-    "project": False,  # whether the neighbours pass through a linear map and relu first
-    "normalize": False,  # whether every atom's new state is scaled to length 1
-    "root_weight": True,  # whether the atom itself counts
-}
+SETTINGS = defaults_of("aggr", "project", "normalize", "root_weight")
 _AGGREGATIONS = {"mean": mean_incoming, "sum": sum_incoming, "max": max_incoming}
 
 
