@@ -1,10 +1,77 @@
-"""The encoder that turns random-walk probabilities into part of the atoms' first states."""
+"""Encoders of inputs beside the graph: random-walk probabilities for the atoms' first states, and descriptors for the head."""
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
+from molgcn.errors import UserError
 from molgcn.nn.norms import BatchNorm, normalised
+
+
+class Descriptors(nn.Module):
+    r"""Standardise descriptors by the training part's mean and deviation, and concatenate them to the pooled states.
+
+    .. math::
+        Z = [P \;|\; (D - \mu) / \sigma]
+
+    :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them. A limit keeps a molecule whose
+    descriptors are far from all that training saw from a prediction that is as far away. It scales all of a molecule's descriptors alike,
+    since the head may weigh differences of descriptors that say nearly the same, such as masses and numbers of atoms.
+
+    Args:
+        channels: descriptors per molecule, K.
+        limit: largest absolute value of a molecule's standardised descriptors, to which they are scaled down; None is no limit.
+
+    Shapes:
+        - **pooled:** [B, H]
+        - **descriptors:** [B, K], not standardised
+        - **output:** [B, H + K], in the dtype of `pooled`
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int, limit: float | None = None) -> None:
+        super().__init__()
+        self.limit = limit
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+
+    @torch.no_grad()
+    def fit(self, descriptors: np.ndarray) -> None:
+        """Set mean and deviation from the descriptors [M, K] of the training part; a column that is constant there is only centred."""
+        pieces = [descriptors[start : start + MOLECULES_AT_ONCE] for start in range(0, len(descriptors), MOLECULES_AT_ONCE)]
+        mean = sum(piece.sum(axis=0, dtype=np.float64) for piece in pieces) / len(descriptors)
+        std = np.sqrt(sum(np.square(piece - mean).sum(axis=0) for piece in pieces) / len(descriptors))
+        constant = descriptors.min(axis=0) == descriptors.max(axis=0)
+        self.mean.copy_(torch.from_numpy(mean))
+        self.std.copy_(torch.from_numpy(np.where(constant, 1.0, std)))
+
+    def forward(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
+        """Return the input of the head [B, H + K].
+
+        Raises:
+            UserError: for a batch without descriptors, or with another number of them than the network was made for.
+        """
+        channels = self.mean.shape[0]
+        if descriptors is None:
+            raise UserError(
+                f"The network reads {channels} `descriptors` per molecule, which the batch does not have. Add them to its molecules "
+                "with molgcn.data.descriptors.attach.with_descriptors."
+            )
+        rows = descriptors.reshape(pooled.shape[0], -1)
+        if rows.shape[1] != channels:
+            raise UserError(
+                f"The batch has {rows.shape[1]} `descriptors` per molecule, but the network was made for {channels}. Give it molecules "
+                "with the descriptors that it was trained on."
+            )
+        scaled = (rows.to(self.mean.dtype) - self.mean) / self.std
+        if self.limit is not None:
+            scaled = scaled * (self.limit / scaled.abs().amax(dim=1, keepdim=True)).clamp(max=1)
+        return torch.cat([pooled, scaled.to(pooled.dtype)], dim=1)
 
 
 class WalkEncoder(nn.Module):

@@ -53,7 +53,7 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
         ValueError: for batch norm in training over a single atom.
     """
     layers = members_of(model, PARTS)
-    call = _layer_call(model, batch, layers)
+    call = layer_call(model, batch, layers)
     outputs = layer_network(call)
     if call.batch_statistics and call.graph.num_nodes > 0:
         counts = [norm.num_batches_tracked for norm in layers.named(model, call.spec.batch_norms)]
@@ -61,12 +61,9 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     return outputs.pooled / NORM_CONSTANT if model.pool == "norm" else outputs.pooled
 
 
-def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
-    """Return the operator's arguments for a model and a batch; :func:`pooled` lists the errors."""
-    return _layer_call(model, batch, members_of(model, PARTS))
-
-
-def _layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members) -> LayerNetworkCall:
+def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = None) -> LayerNetworkCall:
+    """Return the operator's arguments for a model, whose layers are found if not given, and a batch; :func:`pooled` lists the errors."""
+    layers = layers or members_of(model, PARTS)
     x, bonds, code = _inputs(model, batch)
     norms = layers.named(model, _spec(model, x, bonds, 1e-5, 0.1).norms)
     training = mode_of(model, norms, x.shape[0])

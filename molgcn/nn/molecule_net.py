@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.backend import Backend, backend_module, check_recompute, check_strategy, resolve_backend, why_not_fused
-from molgcn.nn.descriptors import Descriptors
-from molgcn.nn.encoders import WalkEncoder
+from molgcn.nn.encoders import Descriptors, WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.hooks import has_hooks

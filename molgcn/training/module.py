@@ -27,14 +27,13 @@ from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
-from molgcn.training.mean_gradients import MeanGradients
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
 from molgcn.training.task_module import TaskModule
-from molgcn.training.training_loss import TrainingLoss, check_loss, mean_of_terms
+from molgcn.training.training_loss import MeanGradients, TrainingLoss, check_loss, mean_of_terms
 
 
 class MoleculeModule(TaskModule):

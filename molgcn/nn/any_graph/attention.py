@@ -21,10 +21,7 @@ _FILLS = ("mean", "add", "sum")
 class AttentionConv(AnyGraphConv):
     """Base of the fused attention layers."""
 
-    def _why_not_inputs(self, *args: Any, **kwargs: Any) -> str | None:
-        return self._why_not_attention(*args, **kwargs)
-
-    def _why_not_attention(
+    def _why_not_inputs(
         self, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None, return_attention_weights: Any = None
     ) -> str | None:
         if return_attention_weights is not None:
@@ -207,10 +204,12 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
             edges = wide(self.lin_edge(self._attributes(edge_attr, edge_index, source.shape[0], num_loops)))
         return self._attended(x, edge_index, (source, targets, edges, self.att[0]), num_targets, num_loops)
 
-    def _why_not_inputs(self, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None) -> str | None:
+    def _why_not_inputs(  # type: ignore[override]  # GATv2Conv takes no size
+        self, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
+    ) -> str | None:
         if edge_attr is not None and self.lin_edge is None:
             return "edge_attr is given to a layer without edge_dim"
-        return self._why_not_attention(x, edge_index, edge_attr, None, return_attention_weights)
+        return super()._why_not_inputs(x, edge_index, edge_attr, None, return_attention_weights)
 
 
 def _folded(weight: Tensor, att: Tensor) -> Tensor:

@@ -19,10 +19,7 @@ class NeighbourConv(AnyGraphConv):
 
     aggregations: ClassVar[tuple[str, ...]] = ("add", "sum", "mean", "max")
 
-    def _why_not_inputs(self, *args: Any, **kwargs: Any) -> str | None:
-        return self._why_not_nodes(*args, **kwargs)
-
-    def _why_not_nodes(self, x: Any, edge_index: Any, size: Any = None) -> str | None:
+    def _why_not_inputs(self, x: Any, edge_index: Any, size: Any = None) -> str | None:
         if reason := why_not_graph(x, edge_index):
             return reason
         if isinstance(x, Tensor):
@@ -126,8 +123,10 @@ class FusedGINEConv(NeighbourConv, GINEConv):
         inputs = GineInputs(wide(sources), wide(edges), edge_index, targets.shape[0], self.flow == "target_to_source")
         return self.nn(torch.addcmul(gine_aggregate(inputs).to(dtype), targets, 1 + self.eps))
 
-    def _why_not_inputs(self, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None) -> str | None:
-        if reason := self._why_not_nodes(x, edge_index, size):
+    def _why_not_inputs(  # type: ignore[override]  # GINEConv takes edge_attr before size
+        self, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None
+    ) -> str | None:
+        if reason := super()._why_not_inputs(x, edge_index, size):
             return reason
         if not isinstance(edge_attr, Tensor):
             return "edge_attr is missing"

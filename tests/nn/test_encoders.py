@@ -8,7 +8,7 @@ from molgcn.data import PackedMolecules
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
-from molgcn.nn.descriptors import Descriptors
+from molgcn.nn.encoders import Descriptors
 from molgcn.ops import Objective
 
 
