@@ -43,9 +43,7 @@ class EvaluationData:
 def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
     """Return the indices of the molecules of each part to evaluate.
 
-    Args:
-        data: the molecules and their parts.
-        split: one part, or "all" for all molecules as one part. None means every part that has molecules, except "calibration".
+    `split` names one part, or "all" for all molecules as one. None means every part that has molecules, except "calibration".
 
     Raises:
         UserError: for a part that is empty or does not exist.
@@ -66,12 +64,9 @@ def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarra
 
 
 def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
-    """Return the data set that the run was trained on, with the split that it saved.
+    """Return the data set that a run was trained on, with the split that it saved.
 
-    Args:
-        given: the keys of the command line.
-        saved: the configuration of the run's data set.
-        run: the folder of the run, or None where the checkpoint lies elsewhere. The split is then drawn again.
+    The keys that are given go over those that the run saved. Without the run's folder the split is drawn again.
 
     Raises:
         UserError: for keys that belong to another file, or when the data has changed since training.
@@ -99,12 +94,7 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
 
 
 def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
-    """Return the molecules that the runs were trained on, with targets.
-
-    Args:
-        given: how to load the data.
-        saved: the configuration of the runs' data.
-        trainings: the folders of the runs.
+    """Return the molecules that the runs in some folders were trained on, with targets.
 
     Raises:
         UserError: when the data is missing or has changed, or the runs have different training parts.
@@ -127,11 +117,7 @@ def differ_in_split(trainings: Sequence[Path]) -> bool:
 def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
     """Return the molecules of `dataset.path`, as one part "all" unless a split file names parts.
 
-    Args:
-        given: the keys of the command line.
-        saved: the configuration of the data set that the model was trained on.
-        names: the T targets of the model.
-        units: the T units of the targets.
+    What is not given is as in the data set that the model was trained on. The model has T targets with these names and units.
 
     Raises:
         UserError: when the columns, descriptors or units do not fit the model.

@@ -23,16 +23,8 @@ def measure_parts(
 ) -> tuple[dict[str, float], np.ndarray]:
     """Predict and measure parts of a data set, write `predictions_<part>.csv` of each, and warn of what the models do not know.
 
-    Args:
-        ensemble: The models, which predict together.
-        data: The molecules.
-        parts: The indices of each part's molecules.
-        part: The part whose predictions are returned.
-        batch_size: The number of molecules in a batch.
-        folder: The folder of the files.
-
     Returns:
-        The metrics by "<part>/<metric>/<target>", and the predictions [M, P] of one part.
+        The metrics by "<part>/<metric>/<target>", and the predictions [M, P] of the part that is named.
     """
     task, metrics, contents = ensemble.task, dict[str, float](), Contents()
     predictions = {}

@@ -30,7 +30,8 @@ from molgcn.evaluation.config import EvaluateConfig
 from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part
 from molgcn.evaluation.measure import measure_parts, predict_part
 from molgcn.files.json_file import write_json
-from molgcn.metrics.comparison import Comparison, without_nan
+from molgcn.metrics.comparison import without_nan
+from molgcn.report.subject import Subject
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.blending import measured_alone
 from molgcn.training.inference import Of
@@ -129,8 +130,8 @@ def run(config: EvaluateConfig) -> Evaluation:
         trained_on=known,
     )
     task.write_report(folder / "report.html", subject)
-    _write_summary(folder, models, data, subject.sizes, trained_on, metrics, comparison)
-    _print(folder, models, data, subject.sizes, detailed, metrics, comparison)
+    _write_summary(folder, models, data, subject, trained_on)
+    _print(folder, models, data, subject)
     return Evaluation(folder, metrics)
 
 
@@ -211,44 +212,29 @@ def _output_folder(config: EvaluateConfig, own: bool, beside: Path) -> Path:
     return folder
 
 
-def _write_summary(
-    folder: Path,
-    models: _Models,
-    data: EvaluationData,
-    sizes: Mapping[str, int],
-    trained_on: Mapping[str, int] | None,
-    metrics: Mapping[str, float],
-    comparison: Comparison,
-) -> None:
+def _write_summary(folder: Path, models: _Models, data: EvaluationData, subject: Subject, trained_on: Mapping[str, int] | None) -> None:
     task, calibration = models.ensemble.task, models.ensemble.calibration
     summary = {
         "checkpoint": str(models.checkpoint),
         "data": data.title,
         "data_hash": data.data_hash,
-        "molecules": sizes,
+        "molecules": subject.sizes,
         "trained_on": trained_on,
         "units": dict(zip(task.names, task.units, strict=True)),
         "calibrated": "" if calibration is None else calibration.described,
-        "metrics": metrics,
-        **asdict(comparison),
+        "metrics": subject.metrics,
+        **asdict(subject.comparison),
     }
     write_json(folder / "metrics.json", without_nan(summary))
 
 
-def _print(
-    folder: Path,
-    models: _Models,
-    data: EvaluationData,
-    sizes: Mapping[str, int],
-    detailed: str,
-    metrics: Mapping[str, float],
-    comparison: Comparison,
-) -> None:
+def _print(folder: Path, models: _Models, data: EvaluationData, subject: Subject) -> None:
     task, calibration = models.ensemble.task, models.ensemble.calibration
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    counts = ", ".join(f"{part} {count:,}" for part, count in sizes.items())
+    counts = ", ".join(f"{part} {count:,}" for part, count in subject.sizes.items())
     line(f"{models.checkpoint.name} on {data.title}: {counts} molecules")
-    console.print(results_table(task, "", metrics, [*(part for part in sizes if part != detailed), detailed], comparison))
-    print_assessment(console, detailed, "" if calibration is None else calibration.described, task.names, metrics)
+    parts = [*(part for part in subject.sizes if part != subject.part), subject.part]
+    console.print(results_table(task, "", subject.metrics, parts, subject.comparison))
+    print_assessment(console, subject.part, "" if calibration is None else calibration.described, task.names, subject.metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")

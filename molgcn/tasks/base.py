@@ -66,14 +66,7 @@ class Task(ABC):
 
     @classmethod
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
-        """Return the task of targets, with what a configuration says of them, such as transforms or names of classes.
-
-        Args:
-            names: the names of the targets.
-            units: the units of the targets ("" = none).
-            num_classes: the number of classes of each target; 0 where targets are numbers.
-            given: what the configuration says of the targets.
-        """
+        """Return the task of targets, with what a configuration says of them, such as transforms or names of classes."""
         return cls(names, units, num_classes)
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
@@ -113,22 +106,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, config: TrainingConfig, fused: bool) -> Loss:
-        """Return the loss that a configuration names.
-
-        Args:
-            config: names the loss and its options; see :meth:`settled`.
-            fused: use this project's operators where there are some.
-        """
+        """Return the loss that a configuration names (:meth:`settled`), by this project's operators where there are some if `fused`."""
 
     @abstractmethod
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return the arguments of the loss after the outputs.
-
-        Args:
-            targets: the labels [B, L], see :mod:`molgcn.data.label_columns`.
-            dtype: the model's dtype.
-            *statistics: the task's statistics.
-        """
+        """Return the arguments of the loss after the outputs, for labels [B, L] (:mod:`molgcn.data.label_columns`) in the model's dtype."""
 
     def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
         """Return the weights of a loss's terms and the bounds among the targets; empty where all weigh the same and none is a bound.
@@ -144,15 +126,7 @@ class Task(ABC):
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn a network's outputs into predictions.
-
-        Args:
-            outputs: [B, O].
-            *statistics: the task's statistics.
-
-        Returns:
-            The predictions, float64 [B, P], whose columns are ordered target by target.
-        """
+        """Turn a network's outputs [B, O] into predictions, float64 [B, P], whose columns are ordered target by target."""
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Return what the contributions of atoms add up to, [B, P]: logits, or values in the targets' units."""
@@ -164,24 +138,11 @@ class Task(ABC):
 
     @abstractmethod
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the best prediction without looking at a molecule, such as the mean of the training part.
-
-        Args:
-            *statistics: the task's statistics.
-
-        Returns:
-            The prediction for every molecule, float64 [1, P].
-        """
+        """Return the best prediction without looking at a molecule, such as the mean of the training part, float64 [1, P]."""
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return the differences of predictions from expected ones, scaled so that rounding errors of all targets compare.
-
-        Args:
-            actual: the predictions [B, P].
-            expected: the predictions that they should be [B, P].
-            *statistics: the task's statistics.
-        """
+        """Return the differences of predictions [B, P] from expected ones, scaled so that rounding errors of all targets compare."""
 
     @abstractmethod
     def digits(self, *statistics: Tensor) -> list[int]:

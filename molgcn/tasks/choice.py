@@ -33,12 +33,8 @@ _WITHOUT_BOUNDS = ("evidential", "quantile")
 def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
     """Return the task of a data set, after a check that the task can learn its targets.
 
-    A log message says where `auto` has chosen classification.
-
-    Args:
-        wanted: the value of `task`.
-        data: the data set with its split.
-        given: what the configuration says of the targets; None is nothing.
+    `wanted` is the value of `task`, and `given` what the configuration says of the targets, None for nothing. A log message says where
+    `auto` has chosen classification.
 
     Raises:
         UserError: If a label is not a class, or the training part has a single class of every target.
@@ -64,12 +60,7 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
 
 
 def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:
-    """Check that the configuration's options fit these targets.
-
-    Args:
-        task: the task of the targets.
-        config: the run's configuration, in which the task is not `auto`.
-        molecules: the molecules with their targets.
+    """Check that the options of the run's configuration, in which the task is not `auto`, fit the molecules' targets.
 
     Raises:
         UserError: If balanced sampling is asked for anything but the classes of a single target, if classes are transformed or have
@@ -144,12 +135,9 @@ def _count_classes(targets: np.ndarray) -> int:
 
 
 def _check_classes(task: Task, present: list[set[float]], trained: list[set[float]]) -> None:
-    """Warn of each target's classes that training lacks; raise UserError where it has a single class of every target.
+    """Warn of each target's classes that are present in the set and that training lacks.
 
-    Args:
-        task: a task of classes.
-        present: the classes of each target that any molecule of the set has.
-        trained: those that a training molecule has.
+    A UserError says where training has a single class of every target.
     """
     if all(len(found) == 1 for found in trained):
         (only,) = trained[0]

@@ -21,14 +21,7 @@ def write_predictions(
 ) -> None:
     """Write a CSV file with one line per molecule: `row`, `smiles`, for every target the true value and its predictions, and more columns.
 
-    Missing values are empty cells.
-
-    Args:
-        path: the file.
-        task: the task of the targets.
-        molecules: M molecules with their targets.
-        predicted: the columns [M] of each target, from :func:`molgcn.calibration.columns.prediction_columns`.
-        beside: further columns [M].
+    The columns are those of :func:`molgcn.calibration.columns.prediction_columns`. Missing values are empty cells.
     """
     columns = [("row", [str(row) for row in molecules.rows.tolist()]), ("smiles", molecules.smiles or [""] * len(molecules))]
     for place, (label, own) in enumerate(zip(task.labels, predicted, strict=True)):

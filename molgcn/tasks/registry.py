@@ -48,10 +48,6 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
 def learned_with(task: Task, options: TrainingConfig) -> Task:
     """Return the task with the targets' weights and with the outputs that the loss needs, such as standard deviations.
 
-    Args:
-        task: the task of the targets.
-        options: gives `loss`, `task_weights` and the options of the loss.
-
     Raises:
         UserError: If the loss predicts standard deviations of transformed targets, or a weight is given for an unknown target.
     """

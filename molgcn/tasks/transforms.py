@@ -53,12 +53,7 @@ class Transforms:
         return len(self.names), 2, _KNOTS
 
     def forward(self, values: Tensor, curves: Tensor | None = None) -> Tensor:
-        """Transform values [B, T]; NaN stays NaN.
-
-        Args:
-            values: [B, T], targets in their units.
-            curves: [T, 2, K], from :meth:`fit`; None where no transform depends on the training part.
-        """
+        """Transform targets [B, T] in their units by the curves of :meth:`fit`, where some depend on the training part; NaN stays NaN."""
         return self._by_column(values, curves, torch.log10, back=False)
 
     def inverse(self, values: Tensor, curves: Tensor | None = None) -> Tensor:
@@ -79,12 +74,7 @@ class Transforms:
 
 
 class Inverse(nn.Module):
-    """A layer of an exported network that transforms values back into the targets' units.
-
-    Args:
-        transforms: the transforms of T targets.
-        curves: [T, 2, K], from :meth:`Transforms.fit`, or None.
-    """
+    """A layer of an exported network that transforms values back into the targets' units; see :class:`Transforms`."""
 
     curves: Tensor | None
 
