@@ -121,14 +121,7 @@ def metadata(module: MoleculeModule) -> dict[str, str]:
 
 
 def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels: int | None = None) -> PackedMolecules:
-    """Return random trees of 1 to 40 atoms.
-
-    Args:
-        num_features: F; every atom gets features float32 [F] in [0, 1).
-        count: how many molecules.
-        seed: the random seed.
-        edge_channels: D; every bond gets features float32 [D] in [0, 1). None means no features of bonds.
-    """
+    """Return random trees of 1 to 40 atoms, with float32 features in [0, 1) of every atom [F] and, unless D is None, of every bond [D]."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 41, count)
     sizes[0] = 1
@@ -140,13 +133,7 @@ def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels
 
 
 def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> GraphBatch:
-    """Return a batch of random molecules with every input that a network reads.
-
-    Args:
-        model: the network.
-        count: how many molecules to draw.
-        chosen: the index of those that the batch holds.
-    """
+    """Return a batch of the chosen ones of random molecules, with every input that a network reads."""
     sets = [random_molecules(model.in_channels, count, seed, model.edge_channels) for seed in range(model.num_components)]
     batch = (sets[0] if len(sets) == 1 else join_components(sets, [""] * len(sets))).batch(chosen)
     generator = torch.Generator().manual_seed(0)

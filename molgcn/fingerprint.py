@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,11 +36,7 @@ class FingerprintConfig(ScreeningConfig):
 
 def main() -> None:
     """Run `python -m molgcn.fingerprint`."""
-    run_app("fingerprint", _job, imports=["molgcn.screening.fingerprint"])
-
-
-def _job(config: Any) -> None:
-    fingerprint(parse_screening(FingerprintConfig, config))
+    run_app("fingerprint", lambda config: fingerprint(parse_screening(FingerprintConfig, config)), imports=["molgcn.screening.fingerprint"])
 
 
 def fingerprint(config: FingerprintConfig) -> Summary:

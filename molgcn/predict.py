@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -78,11 +78,7 @@ class Predictions:
 
 def main() -> None:
     """Run `python -m molgcn.predict`."""
-    run_app("predict", _job, imports=["molgcn.screening.pipeline"])
-
-
-def _job(config: Any) -> None:
-    predict(parse_screening(PredictConfig, config))
+    run_app("predict", lambda config: predict(parse_screening(PredictConfig, config)), imports=["molgcn.screening.pipeline"])
 
 
 def predict(config: PredictConfig) -> Summary:
