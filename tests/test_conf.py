@@ -15,6 +15,7 @@ from molgcn.config.layer_settings import LayerSettings
 from molgcn.config.overrides import compose_config
 from molgcn.config.run import CallbacksConfig, Config, LoggerConfig, ModelConfig, parse
 from molgcn.config.training import TrainingConfig
+from molgcn.convert import ConvertConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
@@ -35,6 +36,7 @@ DATACLASSES = {
     "explain": ExplainConfig,
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
+    "convert": ConvertConfig,
     "benchmark": BenchmarkConfig,
 }
 GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(kind)]
@@ -204,6 +206,7 @@ def keys_of(path):
         ("molgcn.explain.__main__", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
+        ("molgcn.convert", ["python -m molgcn.convert chemprop=", "message passing alone", "targets: null"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
     ],
 )

@@ -36,8 +36,8 @@ LAYERS = [
     "replicates",
     "search",
     "cli",
-    "evaluation",
-    "evaluate export predict",
+    "evaluation conversion",
+    "evaluate export predict convert",
     "explain fingerprint model",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
+Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu", "tanh"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class LayerSettings:
     linear_residual: bool = False  # whether a linear map of the atom's own state is added at the end, PyG's `residual`
     share_weights: bool = False  # whether one map serves the atom itself and its neighbours
     undirected: bool = False  # average the two states of a bond before every round
+    message_bias: bool = False  # add a bias to W_i and W_h
 
 
 def defaults_of(*names: str) -> dict[str, Any]:

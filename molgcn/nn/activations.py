@@ -12,4 +12,5 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
     "leaky_relu": nn.LeakyReLU,
     "elu": nn.ELU,
+    "tanh": nn.Tanh,
 }

@@ -52,7 +52,7 @@ class MoleculeNet(nn.Module):
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
         recompute: keep only the layers' inputs for backward on a GPU, and compute the other rows again: less memory, more time.
-        activation: "relu", "gelu", "silu", "leaky_relu" or "elu", after layers, in feed-forward blocks and in the head.
+        activation: "relu", "gelu", "silu", "leaky_relu", "elu" or "tanh", after layers, in feed-forward blocks and in the head.
         dropout: probability that an activation is zeroed in training.
         norm: "batch", "layer" (over one atom's features) or None. It also applies to bonds' states, if the layer has them.
         residual: add a layer's input to its output where the widths agree.

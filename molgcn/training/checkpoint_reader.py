@@ -27,7 +27,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}. Expected the folder of a run, as in runs/<run>, or one of its .ckpt files.")
     with open(path, "rb") as file:
-        reason = _damage(file)
+        reason = damage(file)
         if reason is None:
             try:
                 checkpoint = torch.load(file, map_location="cpu", weights_only=True)
@@ -43,7 +43,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
-def _damage(file: BinaryIO) -> str | None:
+def damage(file: BinaryIO) -> str | None:
     """Return why the file is not as PyTorch wrote it, in words, or None where it is; PyTorch itself checks no checksum."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -60,7 +60,7 @@ def _instead(path: Path) -> str:
     for other in (path.with_name(name) for name in (BEST, LAST) if name != path.name):
         if other.is_file():
             with open(other, "rb") as file:
-                if _damage(file) is None:
+                if damage(file) is None:
                     return (
                         f"{other.name} beside it is intact: {as_typed('ckpt', other)} predicts with it, and {as_typed('ckpt_path', other)} "
                         "starts a new run from its weights."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import Config, parse
+from molgcn.config.run import Config, ModelConfig, parse
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json
 from molgcn.files.yaml_file import read_yaml
@@ -119,13 +119,18 @@ def check_same_network(module: MoleculeModule, checkpoint: dict[str, Any], path:
     )
     if saved != mine:
         key = next(key for key in sorted(saved.keys() | mine.keys()) if saved.get(key) != mine.get(key))
-        here = dict(_options(asdict(module.config.model)))
-        changed = {name: value for name, value in _options(checkpoint["molgcn"]["config"]["model"]) if here.get(name, value) != value}
-        hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
+        hint = " ".join(changed_options(module.config.model, checkpoint["molgcn"]["config"]["model"]).values())
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
             f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use its features, targets and loss.")
         )
+
+
+def changed_options(model: ModelConfig, saved: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that a saved network has and another one has not, as overrides, by their names."""
+    here = dict(_options(asdict(model)))
+    changed = {name: value for name, value in _options(saved) if here.get(name, value) != value}
+    return {name: f"model.{name}={'null' if value is None else value}" for name, value in changed.items()}
 
 
 def _options(model: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

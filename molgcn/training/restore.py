@@ -176,6 +176,11 @@ def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None,
 
 def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
     """Return the checkpoint's description of itself, if it is complete."""
+    if isinstance(saved, Mapping) and saved.get("target_names") == []:
+        raise UserError(
+            f"{path} holds an encoder without a head, which predicts nothing. Start a training from its weights with "
+            f"{as_typed('ckpt_path', path)}."
+        )
     complete = (
         isinstance(saved, Mapping)
         and isinstance(saved.get("config"), Mapping)

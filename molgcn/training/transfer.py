@@ -15,12 +15,14 @@ from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.compatible import AVERAGE, check_same_network
+from molgcn.training.compatible import AVERAGE, changed_options, check_same_network
 from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 
 HEAD = ("head.", "descriptors.")  # with which the keys of the head's weights start; it reads the scaled descriptors
+# options that weights do not depend on, or the head's
+_FREE = ("head_layers", "head_channels", "descriptor_limit", "dropout", "init", "settings")
 _SAME = {
     "task": "task",
     "num_classes": "number of classes",
@@ -51,6 +53,10 @@ def start_from(module: MoleculeModule, path: Path) -> None:
     count = sum(not key.startswith(HEAD) for key in weights)
     head = f"and the head's {len(weights) - count} are taken" if why_fresh is None else f"are taken; the head starts anew: {why_fresh}"
     log.info("%s: the encoder's %d weights %s", path, count, head)
+    free = (*_FREE, "pool") if why_fresh else _FREE
+    changed = changed_options(module.config.model, checkpoint["molgcn"]["config"]["model"])
+    if others := [override for name, override in changed.items() if name not in free]:
+        log.warning("Its encoder was trained with %s, which makes another network of the same weights", " ".join(others))
 
 
 def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str | None:
@@ -58,6 +64,8 @@ def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mappin
     wanted = module.config.ckpt_head
     if wanted != "auto":
         return None if wanted == "checkpoint" else "ckpt_head=fresh"
+    if not any(key.startswith(HEAD) for key in weights):
+        return "the checkpoint has none"
     for key, name in _SAME.items():
         theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
         if theirs != ours:

@@ -17,7 +17,7 @@ SETTINGS = {
     "depth": 3,  # rounds of messages; the first one computes the bonds' first states
     "dropout": 0.0,  # probability that an element of a state is zeroed in training
     "activation": "relu",
-    **defaults_of("undirected"),
+    **defaults_of("undirected", "message_bias"),
 }
 
 
@@ -31,6 +31,7 @@ class DMPNN(Layer):
 
     All rounds share :math:`W_h`. Dropout follows every activation but the first. Every directed bond needs its own reverse, also if there
     are several between two atoms, see :func:`reverse_bonds`. Without bond features :math:`W_i` sees the atom alone.
+    With `message_bias`, :math:`W_i` and :math:`W_h` have biases.
 
     Source: Yang et al., "Analyzing Learned Molecular Representations for Property Prediction", JCIM 2019, equations 1 to 5.
     """
@@ -44,8 +45,8 @@ class DMPNN(Layer):
         if settings["activation"] not in ACTIVATIONS:
             raise UserError(f"activation={settings['activation']} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
         in_channels, channels = options.in_channels, options.out_channels
-        self.W_i = nn.Linear(in_channels + (options.edge_channels or 0), channels, bias=False)
-        self.W_h = nn.Linear(channels, channels, bias=False)
+        self.W_i = nn.Linear(in_channels + (options.edge_channels or 0), channels, settings["message_bias"])
+        self.W_h = nn.Linear(channels, channels, settings["message_bias"])
         self.W_o = nn.Linear(in_channels + channels, channels)
         self.activation = ACTIVATIONS[settings["activation"]]()
         self.dropout = nn.Dropout(settings["dropout"])
@@ -56,12 +57,13 @@ class DMPNN(Layer):
         reverse = reverse_bonds(edge_index, x.shape[0])
         first = self._first(x, source, edge_attr)
         states = self.activation(first)
+        added = first if self.W_h.bias is None else first + self.W_h.bias
         for _ in range(1, self.depth):
             if self.undirected:
                 states = (states + states.index_select(0, reverse)) / 2
             incoming = without_padding(sum_incoming(states, target, x.shape[0]), count)
             messages = incoming.index_select(0, source).sub_(states.index_select(0, reverse))
-            states = self.dropout(self.activation(torch.addmm(first, messages, self.W_h.weight.t())))
+            states = self.dropout(self.activation(torch.addmm(added, messages, self.W_h.weight.t())))
         incoming = sum_incoming(states, target, x.shape[0])
         return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
 
@@ -70,7 +72,7 @@ class DMPNN(Layer):
         if edge_attr is None:
             return self.W_i(x).index_select(0, source)
         atoms, bonds = self.W_i.weight.split([x.shape[1], edge_attr.shape[1]], dim=1)
-        return torch.addmm(F.linear(x, atoms).index_select(0, source), edge_attr, bonds.t())
+        return torch.addmm(F.linear(x, atoms, self.W_i.bias).index_select(0, source), edge_attr, bonds.t())
 
 
 def _pyg(options: LayerOptions) -> nn.Module:

@@ -15,8 +15,8 @@ from molgcn.nn.layers.propagate import reverse_bonds
 SHAPES = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 SETTINGS = pytest.mark.parametrize(
     "settings",
-    [{}, {"depth": 1}, {"depth": 5, "activation": "gelu"}, {"undirected": True}],
-    ids=["defaults", "depth 1", "gelu", "undirected"],
+    [{}, {"depth": 1}, {"depth": 5, "activation": "gelu"}, {"undirected": True}, {"message_bias": True}],
+    ids=["defaults", "depth 1", "gelu", "undirected", "message bias"],
 )
 
 
@@ -32,7 +32,7 @@ class Loop(nn.Module):
         ends = edge_index.T.tolist()
         back = reverse_bonds(edge_index, x.shape[0]).tolist()
         rows = [x[v] if edge_attr is None else torch.cat([x[v], edge_attr[bond]]) for bond, (v, _) in enumerate(ends)]
-        first = [self.W_i.weight @ row for row in rows]
+        first = [self.W_i(row) for row in rows]
         states = [self.act(state) for state in first]
         zeros = self.W_o.bias.new_zeros(self.W_o.out_features)
         for _ in range(1, self.depth):
@@ -40,7 +40,7 @@ class Loop(nn.Module):
                 states = [(state + states[back[bond]]) / 2 for bond, state in enumerate(states)]
             others = [[u for u, (_, end) in enumerate(ends) if end == v and u != back[bond]] for bond, (v, _) in enumerate(ends)]
             messages = [sum((states[u] for u in bonds), zeros) for bonds in others]
-            states = [self.act(h + self.W_h.weight @ message) for h, message in zip(first, messages, strict=True)]
+            states = [self.act(h + self.W_h(message)) for h, message in zip(first, messages, strict=True)]
         incoming = [sum((states[u] for u, (_, end) in enumerate(ends) if end == v), zeros) for v in range(x.shape[0])]
         return torch.stack([self.act(self.W_o(torch.cat(pair))) for pair in zip(x, incoming, strict=True)])
 
@@ -76,10 +76,15 @@ def test_settings_out_of_range_are_refused(settings):
         KIND.reference(LayerOptions(5, 7, 3, settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"depth": 1}, {"depth": 5, "activation": "elu"}, {"undirected": True}, {"dropout": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"depth": 1}, {"depth": 5, "activation": "elu"}, {"undirected": True}, {"message_bias": True}, {"dropout": 0.3}],
+    ids=str,
+)
 @SHAPES
 def test_chemprop_gives_the_same(graph, settings):
-    chemprop = pytest.importorskip("chemprop.nn").BondMessagePassing(5, 3, 7, **settings).double()
+    theirs = {"bias" if name == "message_bias" else name: value for name, value in settings.items()}
+    chemprop = pytest.importorskip("chemprop.nn").BondMessagePassing(5, 3, 7, **theirs).double()
     chemprop.register_forward_pre_hook(lambda _, given: batch_of_chemprop(*given))
     assert_same(KIND.reference(LayerOptions(5, 7, 3, settings)).double(), chemprop, graph, 5, 3)
 

@@ -15,7 +15,7 @@ MLPS = [
     {"mlp_norm": True},
     {"eps": 0.5},
     {"train_eps": True},
-    *({"mlp_activation": name} for name in ("gelu", "silu", "leaky_relu", "elu")),
+    *({"mlp_activation": name} for name in ("gelu", "silu", "leaky_relu", "elu", "tanh")),
 ]
 ATTENTION = [
     {"heads": 4},
@@ -30,7 +30,7 @@ VARIANTS = {
     "sage": [{"aggr": "sum"}, {"aggr": "max"}, {"project": True, "aggr": "max"}, {"normalize": True}, {"root_weight": False}],
     "gat": ATTENTION,
     "gatv2": [*ATTENTION, {"heads": 2, "share_weights": True}],
-    "dmpnn": [{"undirected": True}],
+    "dmpnn": [{"undirected": True}, {"message_bias": True}],
 }
 CHANNELS = 6
 
@@ -220,7 +220,7 @@ def test_every_setting_is_tried(name):
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("gin", {"mlp_activation": "tanh"}, "model.mlp_activation=tanh: expected one of relu, gelu"),
+        ("gin", {"mlp_activation": "swish"}, "model.mlp_activation=swish: expected one of relu, gelu"),
         ("gat", {"heads": 3}, "model.heads=3 does not fit a layer of 4 channels: expected a divisor of 4"),
         ("gatv2", {"heads": 0, "concat": False}, "model.heads=0 does not fit"),
         ("gatv2", {"attention_dropout": 1.0}, "model.attention_dropout=1.0: expected a probability"),

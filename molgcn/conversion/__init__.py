@@ -1,0 +1,1 @@
+"""Conversion of other programs' models into runs."""
