@@ -109,7 +109,7 @@ def split_molecules(
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
     molecules = weighed(molecules, splits["train"])
-    warn_of_targets(molecules, splits["train"], config.given("transforms"))
+    warn_of_targets(molecules, splits["train"], config)
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from molgcn.data.column_names import ByColumn, CellText, ColumnName
 from molgcn.errors import UserError, nearest, shown
 
 TASKS = ("regression", "classification", "multiclass")
 TRANSFORMS = ("standardize", "log10", "quantile_normal")
+
+_SKEWED = 1.5  # of MoleculeNet's and TDC's targets, at most 1.2 where a transform does not lower errors
 
 
 @dataclass(kw_only=True)
@@ -19,8 +23,8 @@ class TargetConfig:
 
     Attributes:
         tasks: task of each column, one of :data:`TASKS`. A column that is not named has the task that its values suggest.
-        transforms: transform of each column before it is learned, one of :data:`TRANSFORMS`. Default: standardize. Transformed values are
-            standardised too.
+        transforms: transform of each column before it is learned, one of :data:`TRANSFORMS`. Transformed values are standardised too.
+        transform: transform of the numeric columns that `transforms` does not name; see :meth:`transform_of`.
         units: unit of each column, shown with every error. Only for files.
         labels: for each column the class, 0, 1, ..., of each text, or None for a text that stands for a missing value. Case matters only
             if two names differ in it alone.
@@ -32,6 +36,7 @@ class TargetConfig:
 
     tasks: ByColumn[str] | None = None
     transforms: ByColumn[str] | None = None
+    transform: Literal["standardize", "log10", "quantile_normal", "auto"] = "standardize"
     units: ByColumn[CellText] | None = None
     labels: ByColumn[dict[CellText, int | None]] | None = None
     bounded: bool = False
@@ -62,6 +67,23 @@ class TargetConfig:
     def given(self, key: str) -> dict[str, Any]:
         """Return the value of a key, a mapping by column, which is empty if the key is left out."""
         return getattr(self, key) or {}
+
+    def transform_of(self, name: str, known: np.ndarray) -> str:
+        """Return the transform of a numeric target, one of :data:`TRANSFORMS`.
+
+        `transform="auto"` is quantile_normal where the skewness of the values is above 1.5 or below -1.5, and else standardize.
+
+        Args:
+            name: the target.
+            known: [n], its known values in the training part.
+        """
+        if self.transform != "auto" or name in self.given("transforms"):
+            return str(self.given("transforms").get(name, self.transform))
+        if not len(known):
+            return "standardize"
+        deviations = known.astype(np.float64) - known.mean(dtype=np.float64)
+        skewness = (deviations**3).mean() / ((deviations**2).mean() ** 1.5 or 1.0)
+        return "quantile_normal" if abs(skewness) > _SKEWED else "standardize"
 
     def check_columns(self, targets: Sequence[str]) -> None:
         """Check that every column in a mapping is a target.

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from molgcn.data.digits import digits_of, quartiles
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import IN_WORDS
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import shown
 
 log = logging.getLogger(__name__)
 _COARSE = 1e-3  # step of float32, as a fraction of the spread, that a model would notice
 
 
-def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, transformed: Collection[str] = ()) -> None:
-    """Warn of targets whose values a network in float32 cannot tell apart. Those that are `transformed` are not checked."""
-    for name, column in zip(molecules.target_names, molecules.targets.T, strict=True):
-        if name not in transformed:
-            _warn_of_steps(name, column[train].astype(np.float64))
+def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, config: TargetConfig) -> None:
+    """Warn of targets whose values a network in float32 cannot tell apart. Those that are transformed are not checked."""
+    for name, column in zip(molecules.target_names, molecules.targets[train].T, strict=True):
+        known = column[~np.isnan(column)].astype(np.float64)
+        if config.transform_of(name, known) == "standardize":
+            _warn_of_steps(name, known)
 
 
-def _warn_of_steps(name: str, column: np.ndarray) -> None:
-    known = column[~np.isnan(column)]
+def _warn_of_steps(name: str, known: np.ndarray) -> None:
     low, high = quartiles(known)
     step = float32_step(known)
     if step > _COARSE * (high - low) > 0:

@@ -116,7 +116,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `_after` reports trials that fail
     composed = compose([])
-    task = choose_task(composed.task, data, composed.dataset)
+    task = choose_task(composed.task, data, composed.dataset, composed.training.loss)
     named = settled(composed, task)
     objective = Monitor.of(settings.objective, learned_with(task, config.training), "sweep.objective")
     about = {"objective": objective.key, "direction": _direction(settings.direction, objective), "space": space}

@@ -11,12 +11,12 @@ import numpy as np
 
 from molgcn.data.rows import RowNames
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, listed, shown
 from molgcn.files.mapping_text import typed_mapping
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import Classification, Multiclass
 from molgcn.tasks.mixed import Mixed
-from molgcn.tasks.registry import build_task
+from molgcn.tasks.registry import build_task, learns_transformed
 from molgcn.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -30,11 +30,16 @@ _MOST_CLASSES = 1_000
 _WITHOUT_BOUNDS = ("evidential", "quantile")
 
 
-def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
+def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None, loss: str = "auto") -> Task:
     """Return the task of a data set, after a check that the task can learn its targets.
 
-    `wanted` is the value of `task`, and `given` what the configuration says of the targets, None for nothing. A log message says where
-    `auto` has chosen classification.
+    A log message says where `auto` has chosen classification.
+
+    Args:
+        wanted: the value of `task`.
+        data: the data set with its split.
+        given: what the configuration says of the targets; None is nothing.
+        loss: the value of `training.loss`. With one that cannot learn transformed targets, dataset.transform=auto transforms none.
 
     Raises:
         UserError: If a label is not a class, or the training part has a single class of every target.
@@ -47,6 +52,7 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
     name = kinds.pop() if len(kinds) == 1 else Mixed.name
     labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
     count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
+    given = replace(given, transforms=_transforms(given, tasks, targets[data.splits["train"]], loss))
     task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
     task.check(targets, RowNames.of(molecules))
     for part in task.parts:
@@ -57,6 +63,18 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
             for where in ("val", "test"):
                 _warn_of_one_class(part, where, trained, _values(labels[data.splits[where]]))
     return task
+
+
+def _transforms(given: TargetConfig, tasks: Mapping[str, str], train: np.ndarray, loss: str) -> dict[str, str]:
+    """Return the transform of each numeric target, whose values in the training part are a column of `train`."""
+    if given.transform == "auto" and not learns_transformed(loss):
+        given = replace(given, transform="standardize")
+    columns = {name: column[~np.isnan(column)] for name, column in zip(tasks, train.T, strict=True) if tasks[name] == Regression.name}
+    found = {name: given.transform_of(name, known) for name, known in columns.items()}
+    skewed = [name for name, transform in found.items() if transform != given.given("transforms").get(name, "standardize")]
+    if given.transform == "auto" and skewed:
+        log.info("Learned as normal quantiles, since skewed: %s; dataset.transform=standardize takes values as they are", listed(skewed))
+    return found
 
 
 def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:

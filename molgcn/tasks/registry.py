@@ -54,11 +54,17 @@ def learned_with(task: Task, options: TrainingConfig) -> Task:
     return _weighed(task, options.task_weights or {}).with_parts(partial(_uncertain, options=options))
 
 
+def learns_transformed(loss: str) -> bool:
+    """Whether what a loss learns of transformed values can be turned back: values and their quantiles, but no standard deviations."""
+    kind = UNCERTAIN.get(loss)
+    return kind is None or kind.num_values == len(kind.endings)
+
+
 def _uncertain(task: Task, options: TrainingConfig) -> Task:
     kind = UNCERTAIN.get(options.loss)
     if kind is None or not isinstance(task, Regression):
         return task
-    if task.transforms.change and kind.num_values < len(kind.endings):  # quantiles of transformed values transform back exactly
+    if task.transforms.change and not learns_transformed(options.loss):
         raise UserError(
             f"training.loss={options.loss} predicts standard deviations, which cannot be turned back into the target's own unit after "
             "dataset.transforms=log10 or quantile_normal. Use training.loss=quantile, whose intervals can, or leave one of the two out."
@@ -94,6 +100,10 @@ def settled(config: Config, task: Task) -> Config:
     dataset = config.dataset
     if len(task.parts) > 1:
         dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))
+    numbers = [part for part in task.parts if isinstance(part, Regression)]
+    transforms = {name: one for part in numbers for name, one in zip(part.names, part.transforms.names, strict=False)}
+    if transforms := {name: one for name, one in transforms.items() if one != "standardize"}:
+        dataset = replace(dataset, transforms=dataset.given("transforms") | transforms)
     model = config.model
     if model.head_layers is None:
         model = replace(model, head_layers=task.hidden_head_layers)

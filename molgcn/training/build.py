@@ -109,7 +109,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
     In the module's own configuration, what is `auto` of the task has the value that the data decided.
     """
     molecules = data.dataset.molecules
-    task = choose_task(config.task, data.dataset, config.dataset)
+    task = choose_task(config.task, data.dataset, config.dataset, config.training.loss)
     config = settled(config, task)
     check_task_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew

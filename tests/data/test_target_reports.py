@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from molgcn.data import PackedMolecules
+from molgcn.data.target_config import TargetConfig
 from molgcn.data.target_reports import warn_of_targets
 
 COUNT = 40
@@ -26,7 +27,9 @@ OUTLIER = np.where(np.arange(COUNT) == 7, 1.0, 0.0)
 )
 def test_targets_that_need_a_word(values, said, caplog):
     molecules = PackedMolecules.from_smiles(["C"] * COUNT, targets=values, target_names=["y"], num_workers=0)
-    warn_of_targets(molecules, np.arange(COUNT - 4))
+    warn_of_targets(molecules, np.arange(COUNT - 4), TargetConfig(transform="quantile_normal"))
+    assert caplog.messages == []
+    warn_of_targets(molecules, np.arange(COUNT - 4), TargetConfig())
     if said is None:
         assert caplog.messages == []
     else:

@@ -134,6 +134,31 @@ def test_tasks_that_columns_do_not_have(wanted, given, message):
         choose_task(wanted, data(HALF, NUMBERS), TargetConfig(tasks=given))
 
 
+@pytest.mark.parametrize(
+    ("given", "loss", "transforms"),
+    [
+        ({}, "l1", ["standardize", "standardize"]),
+        ({"transform": "auto"}, "l1", ["quantile_normal", "standardize"]),
+        ({"transform": "auto"}, "quantile", ["quantile_normal", "standardize"]),
+        ({"transform": "auto"}, "mve", ["standardize", "standardize"]),
+        ({"transform": "auto", "transforms": {"y0": "log10"}}, "l1", ["log10", "standardize"]),
+        ({"transform": "quantile_normal", "transforms": {"y0": "standardize"}}, "l1", ["standardize", "quantile_normal"]),
+    ],
+)
+@pytest.mark.parametrize("wanted", ["auto", "mixed"])
+def test_skewed_targets_are_transformed(small_config, wanted, given, loss, transforms):
+    """Whoever reads the checkpoint builds the same task from its configuration."""
+    tail, tasks = np.exp(9 * np.linspace(-1, 1, COUNT)), {"y0": "regression", "y1": "regression", "y2": "classification"}
+    loaded = data(tail, NUMBERS, HALF) if wanted == "mixed" else data(tail, NUMBERS)
+    dataset = {**given, **({"tasks": tasks} if wanted == "mixed" else {}), "targets": None}
+    config = small_config(task=wanted, dataset=dataset, training={"loss": loss})
+    chosen = choose_task(wanted, loaded, config.dataset, loss)
+    saved = settled(config, chosen)
+    names, units = chosen.names, chosen.units
+    for task in (chosen, build_task(chosen.name, names, units, 0, saved.dataset)):
+        assert [*task.parts[0].transforms.names] == transforms
+
+
 def test_a_part_with_one_class_is_told_of(caplog):
     labels = np.where(np.arange(COUNT) == 9, 0, HALF)
     choose_task("classification", data(labels))
