@@ -98,5 +98,4 @@ def _finite(value: Any) -> Any:
 
 
 def with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return metrics with NaN in place of None."""
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}

@@ -70,11 +70,9 @@ class Values:
         return self.total(torch.where(self.known, values, 0.0)) / self.count
 
     def mae(self) -> Tensor:
-        """Return the mean absolute error."""
         return self.mean(self.error.abs())
 
     def rmse(self) -> Tensor:
-        """Return the root mean squared error."""
         return self.mean(self.error.square()).sqrt()
 
     def r2(self) -> Tensor:
@@ -132,5 +130,4 @@ def _rank_correlation(predicted: np.ndarray, true: np.ndarray, weights: np.ndarr
 
 
 def as_float64(values: Tensor | np.ndarray) -> Tensor:
-    """Return values as a float64 tensor on the same device."""
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))

@@ -89,5 +89,4 @@ class WalkEncoder(nn.Module):
         self.lin = nn.Linear(steps, channels)
 
     def forward(self, walks: Tensor, count: Tensor | None = None) -> Tensor:
-        """Return the encoding [N, channels]."""
         return self.lin(normalised(self.norm, walks, count))

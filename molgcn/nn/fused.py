@@ -102,7 +102,6 @@ def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tupl
 
 
 def _same_dtype(x: Tensor, objective: Objective) -> bool:
-    """Return whether the states and the targets have one dtype."""
     return x.dtype == objective.target.dtype == objective.mean.dtype
 
 

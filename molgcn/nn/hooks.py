@@ -6,5 +6,4 @@ from typing import Any
 
 
 def has_hooks(module: Any) -> bool:
-    """Return whether a module has hooks on its forward or backward pass."""
     return bool(module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks)

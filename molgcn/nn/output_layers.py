@@ -37,7 +37,6 @@ class ClassProbabilities(nn.Module):
         self.num_classes = num_classes
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Return probabilities [B, T * C], which sum to 1 over the classes of each target."""
         return outputs.unflatten(1, (-1, self.num_classes)).softmax(-1).flatten(1)
 
 
@@ -74,5 +73,4 @@ class TargetColumns(nn.Module):
         self.num_targets = num_targets
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Return the columns [B, T * C] for outputs [B, T * K]."""
         return self.columns(outputs.unflatten(1, (self.num_targets, -1))).flatten(1)

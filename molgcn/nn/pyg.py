@@ -40,5 +40,4 @@ def predictions(model: MoleculeNet, batch: Any) -> Tensor:
 
 
 def loss(model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the mean loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms."""
     return loss_of(predictions(model, batch), objective, fused=False)

@@ -21,7 +21,6 @@ REDUCTIONS = Reductions(mean_incoming, sum_incoming, max_incoming, softmax_incom
 
 
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
-    """Return the layer in plain PyTorch."""
     return kind.reference(options)
 
 
@@ -31,5 +30,4 @@ def predictions(model: MoleculeNet, batch: Any) -> Tensor:
 
 
 def loss(model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the mean loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms."""
     return loss_of(predictions(model, batch), objective, fused=False)

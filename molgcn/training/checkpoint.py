@@ -60,12 +60,10 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def last_path(self) -> Path:
-        """The path of the checkpoint to resume from."""
         return self.folder / LAST
 
     @property
     def best_path(self) -> Path:
-        """The path of the checkpoint of the best validation."""
         return self.folder / BEST
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

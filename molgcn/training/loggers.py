@@ -102,7 +102,6 @@ class MetricsCSV(Logger):
 
     @property
     def name(self) -> str:
-        """The name of the file."""
         return self.path.name
 
     @property

@@ -14,7 +14,6 @@ _NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # no na
 
 
 def write_members(folder: Path, names: Sequence[str]) -> None:
-    """Write the names of a run's members into its folder."""
     write_json(folder / FILE, list(names))
 
 

@@ -53,7 +53,6 @@ class Monitor:
 
     @property
     def maximize(self) -> bool:
-        """Whether more is better."""
         return self.mode == "max"
 
     def value(self, metrics: Mapping[str, float]) -> float:

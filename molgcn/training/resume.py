@@ -125,7 +125,6 @@ def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def config_text(config: Config) -> str:
-    """Return a configuration as `config.yaml` holds it."""
     return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
 
 

@@ -55,7 +55,6 @@ class StopBelowRate(Callback):
         self._check(trainer)
 
     def is_over(self, trainer: Trainer) -> bool:
-        """Return whether the learning rate is below `rate`."""
         return bool(trainer.optimizers[0].param_groups[0]["lr"] < self.rate)
 
     def _check(self, trainer: Trainer) -> None:

@@ -86,7 +86,6 @@ class Wandb(Logger):
 
     @property
     def name(self) -> str:
-        """The name of the W&B project."""
         return self.config.project
 
     @property

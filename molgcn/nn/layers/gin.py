@@ -75,7 +75,6 @@ class GINLayer(GINUpdate):
         self.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None, count: Tensor | None = None) -> Tensor:
-        """Return the atoms' new states [N, out_channels]."""
         return self.update(x, sum_incoming(x.index_select(0, edge_index[0]), edge_index[1], x.shape[0]), count)
 
 

@@ -42,7 +42,6 @@ class GCNEdgeConv(_ReferenceConv):
         return self.propagate(edge_index, x=self.lin(x), edge_attr=bonds) + self.bias
 
     def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
-        """Return relu(W h_j + e_ij)."""
         return (x_j + edge_attr).relu()
 
 
@@ -59,7 +58,6 @@ class GatedGCNConv(_ReferenceConv):
         return self.A(x) + self.propagate(edge_index, x=self.B(x), gates=bonds.sigmoid()), bonds
 
     def edge_update(self, target_i: Tensor, source_j: Tensor, edge_attr: Tensor) -> Tensor:
-        """Return D h_i + E h_j + C e_ij."""
         return target_i + source_j + edge_attr
 
     def message(self, x_j: Tensor, gates: Tensor, index: Tensor, size_i: int) -> Tensor:

@@ -83,5 +83,4 @@ class DeviceOptions:
 
 
 def on_gpu(value: Any) -> bool:
-    """Return whether an option is a tensor on a GPU."""
     return isinstance(value, Tensor) and value.is_cuda
