@@ -2,11 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Byte code is left to the first import of each module: a run imports a tenth of what is installed.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+# The C++ operators are compiled at installation, so their sources are prerequisites.
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/* native/*)
+TRAINS := $(VENV)/.trains
 READY := $(VENV)/.ready
 
 .PHONY: train test test-all lint docs docs-links benchmark clean
 
-train: $(READY)
+train: $(TRAINS)
 	$(BIN)/python train.py $(ARGS)
 
 test: $(READY)
@@ -26,14 +31,22 @@ docs: $(READY)
 docs-links: $(READY)
 	$(BIN)/sphinx-build -b linkcheck -W --keep-going -q docs docs/build/links $(ARGS)
 
-benchmark: $(READY)
+benchmark: $(TRAINS)
 	$(BIN)/python -m molgcn.benchmark $(ARGS)
 
-# The C++ operators are compiled here, so their sources are prerequisites.
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/* native/*)
+# What training needs: its packages, and meanwhile the operators, compiled for the processor of this machine alone.
+$(TRAINS): $(SOURCES)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(INSTALL) --upgrade pip
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+		> $(VENV)/requirements.txt
+	$(INSTALL) -c constraints.txt -r $(VENV)/requirements.txt & packages=$$!; \
+		MOLGCN_INSTRUCTION_SETS=native $(INSTALL) --no-deps -e . && wait $$packages
+	touch $(TRAINS)
+
+# What tests, checks and documentation need too, and the operators for every processor.
+$(READY): $(TRAINS)
+	$(INSTALL) -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
 clean:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace molgcn {
@@ -26,26 +27,33 @@ T* pointer(uintptr_t address) {
         else return isa::double_##stem;                                \
     }
 
-// Declares `stem`<T>() in namespace molgcn. It returns the Kernels<T> of the widest instruction set in use, from that set's float_stem and
-// double_stem.
-#ifdef MOLGCN_X86
-#define MOLGCN_DISPATCH(Kernels, stem)                \
-    MOLGCN_DECLARE_KERNELS(portable, Kernels, stem)   \
-    MOLGCN_DECLARE_KERNELS(avx2, Kernels, stem)       \
-    MOLGCN_DECLARE_KERNELS(avx512, Kernels, stem)     \
-    template <typename T>                             \
-    const Kernels<T>& stem() {                        \
-        MOLGCN_PICK_KERNELS(avx512, stem)             \
-        MOLGCN_PICK_KERNELS(avx2, stem)               \
-        if constexpr (sizeof(T) == sizeof(float)) return portable::float_##stem; \
-        else return portable::double_##stem;          \
-    }
+// CMakeLists.txt says which instruction sets are compiled.
+#ifdef MOLGCN_HAS_PORTABLE
+#define MOLGCN_IF_PORTABLE(...) __VA_ARGS__
 #else
-#define MOLGCN_DISPATCH(Kernels, stem)                \
-    MOLGCN_DECLARE_KERNELS(portable, Kernels, stem)   \
-    template <typename T>                             \
-    const Kernels<T>& stem() {                        \
-        if constexpr (sizeof(T) == sizeof(float)) return portable::float_##stem; \
-        else return portable::double_##stem;          \
-    }
+#define MOLGCN_IF_PORTABLE(...)
 #endif
+#ifdef MOLGCN_HAS_AVX2
+#define MOLGCN_IF_AVX2(...) __VA_ARGS__
+#else
+#define MOLGCN_IF_AVX2(...)
+#endif
+#ifdef MOLGCN_HAS_AVX512
+#define MOLGCN_IF_AVX512(...) __VA_ARGS__
+#else
+#define MOLGCN_IF_AVX512(...)
+#endif
+
+// Declares `stem`<T>() in namespace molgcn. It returns the Kernels<T> of the instruction set in use, from that set's float_stem and
+// double_stem.
+#define MOLGCN_DISPATCH(Kernels, stem)                                    \
+    MOLGCN_IF_PORTABLE(MOLGCN_DECLARE_KERNELS(portable, Kernels, stem))   \
+    MOLGCN_IF_AVX2(MOLGCN_DECLARE_KERNELS(avx2, Kernels, stem))           \
+    MOLGCN_IF_AVX512(MOLGCN_DECLARE_KERNELS(avx512, Kernels, stem))       \
+    template <typename T>                                                 \
+    const Kernels<T>& stem() {                                            \
+        MOLGCN_IF_AVX512(MOLGCN_PICK_KERNELS(avx512, stem))               \
+        MOLGCN_IF_AVX2(MOLGCN_PICK_KERNELS(avx2, stem))                   \
+        MOLGCN_IF_PORTABLE(MOLGCN_PICK_KERNELS(portable, stem))           \
+        throw std::logic_error("an instruction set without kernels");     \
+    }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "huge_pages.hpp"
 #include "tiles.hpp"
 
@@ -26,11 +27,9 @@ namespace molgcn {
     extern const Kernels<double> double_kernels;     \
     double peak(int num_threads, long iterations);   \
     }
-MOLGCN_DECLARE(portable)
-#ifdef MOLGCN_X86
-MOLGCN_DECLARE(avx2)
-MOLGCN_DECLARE(avx512)
-#endif
+MOLGCN_IF_PORTABLE(MOLGCN_DECLARE(portable))
+MOLGCN_IF_AVX2(MOLGCN_DECLARE(avx2))
+MOLGCN_IF_AVX512(MOLGCN_DECLARE(avx512))
 
 namespace {
 
@@ -41,19 +40,21 @@ struct InstructionSet {
     double (*peak)(int num_threads, long iterations);
 };
 
-// Returns the instruction sets that this machine has, the widest vectors first.
+// Returns the compiled instruction sets that this machine has, the widest vectors first.
 const std::vector<InstructionSet>& instruction_sets() {
     static const std::vector<InstructionSet> sets = [] {
         std::vector<InstructionSet> found;
-#ifdef MOLGCN_X86
+#if defined(MOLGCN_HAS_AVX2) || defined(MOLGCN_HAS_AVX512)
         __builtin_cpu_init();
-        const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#ifdef MOLGCN_HAS_AVX512
         if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
             found.push_back({"avx512", &avx512::float_kernels, &avx512::double_kernels, &avx512::peak});
         }
-        if (avx2) found.push_back({"avx2", &avx2::float_kernels, &avx2::double_kernels, &avx2::peak});
 #endif
-        found.push_back({"portable", &portable::float_kernels, &portable::double_kernels, &portable::peak});
+        MOLGCN_IF_AVX2(if (avx2) found.push_back({"avx2", &avx2::float_kernels, &avx2::double_kernels, &avx2::peak});)
+        MOLGCN_IF_PORTABLE(found.push_back({"portable", &portable::float_kernels, &portable::double_kernels, &portable::peak});)
         return found;
     }();
     return sets;
@@ -61,7 +62,7 @@ const std::vector<InstructionSet>& instruction_sets() {
 
 const InstructionSet* chosen = nullptr;
 
-const InstructionSet& in_use() { return chosen != nullptr ? *chosen : instruction_sets().front(); }
+const InstructionSet& in_use() { return chosen != nullptr ? *chosen : instruction_sets().at(0); }
 
 template <typename T>
 const Kernels<T>& kernels() {
@@ -253,7 +254,7 @@ void bind_message_network(nb::module_& m) {
         std::vector<std::string> names;
         for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);
         return names;
-    }, "Instruction sets that this machine has, the one in use by default first.");
+    }, "Compiled instruction sets that this machine has, the one in use by default first.");
     m.def("peak_gflops", [](int num_threads, long iterations) {
         const nb::gil_scoped_release release;
         return in_use().peak(num_threads, iterations);

@@ -77,7 +77,7 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
 def _lack_of_this_machine(hidden_channels: int) -> str | None:
     """Return the reason that backend=fused cannot train a network of this width here; None where it can."""
     if not torch.cuda.is_available():
-        return None if HAS_CPU_EXTENSION else "molgcn was installed without its C++ extension"
+        return None if HAS_CPU_EXTENSION else "molgcn has no C++ extension for this machine"
     if torch.cuda.get_device_capability()[0] < MIN_CAPABILITY:
         return f"the CUDA kernels need a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later"
     if hidden_channels > MAX_HIDDEN:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
 NO_EXTENSION = (
-    "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
+    "backend=fused has no C++ extension for this machine. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
 )
 READOUTS = ("last", "all")
 # The values of a network of layers alone. `LayerKind.without` names the options that must have these values with a layer.

@@ -1,5 +1,6 @@
 """The fused operators, registered with torch.library: they take and return tensors only."""
 
+from importlib import import_module
 from importlib.util import find_spec
 
 from molgcn.ops import aggregate_cuda as aggregate_cuda
@@ -51,7 +52,8 @@ __all__ = [
     "renumber",
 ]
 
-HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install time where there is a compiler
+# Built at installation where there is a compiler, perhaps for that machine's processor alone.
+HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None and bool(import_module("molgcn._cpu").instruction_sets())
 if HAS_CPU_EXTENSION:
     from molgcn.ops import aggregate_cpu as aggregate_cpu
     from molgcn.ops import attention_cpu as attention_cpu

@@ -9,7 +9,7 @@ from molgcn.nn.backend import check_strategy, resolve_backend
     ("extension", "capability", "hidden", "lack"),
     [
         (True, None, 64, None),
-        (False, None, 64, "molgcn was installed without its C++ extension"),
+        (False, None, 64, "molgcn has no C++ extension for this machine"),
         (True, (9, 0), 512, None),
         (True, (9, 0), 4096, "the CUDA kernels are for widths of at most 512, and model.hidden_channels is 4096"),
         (False, (8, 0), 64, None),

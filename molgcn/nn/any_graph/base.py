@@ -99,7 +99,7 @@ def why_not_graph(x: Any, edge_index: Any) -> str | None:
         return "edge_index is not int64 [2, E]"
     device = edge_index.device
     if device.type == "cpu" and not HAS_CPU_EXTENSION:
-        return "molgcn was installed without its C++ extension"
+        return "molgcn has no C++ extension for this machine"
     if device.type not in ("cpu", "cuda"):
         return f"there are no kernels for {device.type}"
     if transformed():
