@@ -6,6 +6,12 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 # The C++ operators are compiled at installation, so their sources are prerequisites.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/* native/*)
+define REQUIREMENTS
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print(*project["dependencies"], *project["optional-dependencies"]["cuda"], sep="\n")
+endef
+export REQUIREMENTS
 TRAINS := $(VENV)/.trains
 READY := $(VENV)/.ready
 
@@ -34,12 +40,11 @@ docs-links: $(READY)
 benchmark: $(TRAINS)
 	$(BIN)/python -m molgcn.benchmark $(ARGS)
 
-# What training needs: its packages, and meanwhile the operators, compiled for the processor of this machine alone.
+# What training needs: its packages, those for a GPU too, and meanwhile the operators, compiled for the processor of this machine alone.
 $(TRAINS): $(SOURCES)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade pip
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-		> $(VENV)/requirements.txt
+	$(BIN)/python -c "$$REQUIREMENTS" > $(VENV)/requirements.txt
 	$(INSTALL) -c constraints.txt -r $(VENV)/requirements.txt & packages=$$!; \
 		MOLGCN_INSTRUCTION_SETS=native $(INSTALL) --no-deps -e . && wait $$packages
 	touch $(TRAINS)
