@@ -29,7 +29,7 @@ from molgcn.screening.output import as_mistake
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet
     from molgcn.nn.exported import ExportedNetwork
-    from molgcn.training.module import MoleculeModule
+    from molgcn.training.predictor import MoleculePredictor
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def export(config: ExportConfig) -> float:
     return difference
 
 
-def metadata(module: MoleculeModule) -> dict[str, str]:
+def metadata(module: MoleculePredictor) -> dict[str, str]:
     """Return what a program needs to know to use the exported file.
 
     Returns:
@@ -147,7 +147,7 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
 
 
 @torch.no_grad()
-def largest_difference(run: Run, module: MoleculeModule) -> float:
+def largest_difference(run: Run, module: MoleculePredictor) -> float:
     """Return the largest relative difference between the outputs of `run` and of the module.
 
     It is measured by :meth:`molgcn.tasks.base.Task.differences` on batches of one atom, one molecule, three and many.

@@ -13,7 +13,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.nn import forward
 from molgcn.nn.graph_inputs import GraphInputs, graph_inputs
 from molgcn.nn.reference import REDUCTIONS
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ExplainedNetwork:
         column: the index of the column of predictions to explain.
     """
 
-    def __init__(self, module: MoleculeModule, column: int) -> None:
+    def __init__(self, module: MoleculePredictor, column: int) -> None:
         self._model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)
         self._task, self._statistics, self._column = module.task, module.statistics, column
 

@@ -16,7 +16,7 @@ from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
 from molgcn.errors import UserError, listed, nearest, shown
 from molgcn.screening.components import one_item
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DescriptorInput:
     generators: tuple[str, ...]
 
     @classmethod
-    def of(cls, module: MoleculeModule) -> DescriptorInput:
+    def of(cls, module: MoleculePredictor) -> DescriptorInput:
         """Return the descriptors that a module was trained with."""
         dataset, names = module.config.dataset, module.descriptor_names
         generators = tuple(dataset.descriptor_generators or ())

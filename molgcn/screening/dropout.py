@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from molgcn.errors import UserError
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 
 
-def activate_dropout(module: MoleculeModule, source: Path | str) -> None:
+def activate_dropout(module: MoleculePredictor, source: Path | str) -> None:
     """Let a module predict with its dropout active. Batch norms keep their statistics.
 
     The fused operators have no dropout in evaluation, so that backend=reference replaces backend=fused.

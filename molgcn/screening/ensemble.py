@@ -18,7 +18,7 @@ from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.restore import find_checkpoints, load_module, require_features
 
 
@@ -40,7 +40,7 @@ class Ensemble:
 
     def __init__(
         self,
-        members: Sequence[MoleculeModule],
+        members: Sequence[MoleculePredictor],
         sources: Sequence[Path | str] = (),
         dropout_samples: int = 0,
         seed: int = 0,
@@ -144,7 +144,7 @@ class Ensemble:
         return np.stack([blended(member, found, molecules) for member, found in passes])
 
 
-def components_of(module: MoleculeModule) -> list[str]:
+def components_of(module: MoleculePredictor) -> list[str]:
     """Return the columns of the molecules of a row that a model was trained on. It is empty where a row is one molecule."""
     columns = module.config.dataset.smiles_columns
     return columns if len(columns) > 1 else []

@@ -29,7 +29,7 @@ class Task(ABC):
     """The meaning of a network's outputs for T targets, each of which has one column of outputs or several.
 
     A task's `statistics` are what it takes from the training set. They are buffers of the module that is trained
-    (:class:`molgcn.training.task_module.TaskModule`), which hands them to the methods that take `*statistics`, in the order of
+    (:class:`molgcn.training.predictor.MoleculePredictor`), which hands them to the methods that take `*statistics`, in the order of
     :meth:`statistics_shapes`.
 
     Attributes:

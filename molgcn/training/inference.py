@@ -18,14 +18,14 @@ from molgcn.tasks.base import Task
 
 if TYPE_CHECKING:
     from molgcn.data.load import LoadedDataset
-    from molgcn.training.module import MoleculeModule
+    from molgcn.training.predictor import MoleculePredictor
 
 
 Of = Literal["all", "network", "trees"]
 
 
 @torch.no_grad()
-def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> np.ndarray:
+def predict_molecules(module: MoleculePredictor, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> np.ndarray:
     """Return the predictions of molecules, computed on the module's device.
 
     Args:
@@ -47,7 +47,7 @@ def predict_molecules(module: MoleculeModule, molecules: PackedMolecules, batch_
     return blended(module, predictions, molecules, of)
 
 
-def blended(module: MoleculeModule, predictions: np.ndarray, molecules: PackedMolecules, of: Of = "all") -> np.ndarray:
+def blended(module: MoleculePredictor, predictions: np.ndarray, molecules: PackedMolecules, of: Of = "all") -> np.ndarray:
     """Return what a network and the trees of its run predict together.
 
     Args:
@@ -71,7 +71,7 @@ def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | N
     return (task.combine(passes), passes.std(axis=0, ddof=1)) if len(passes) > 1 else (passes[0], None)
 
 
-def common_digits(members: Sequence[MoleculeModule]) -> list[int]:
+def common_digits(members: Sequence[MoleculePredictor]) -> list[int]:
     """Return the significant digits of each of the P columns of predictions that suffice for every member."""
     return [max(digits) for digits in zip(*(member.target_digits for member in members), strict=True)]
 
@@ -108,7 +108,7 @@ class Models:
         of: what predicts; see :func:`blended`.
     """
 
-    modules: Sequence[MoleculeModule]
+    modules: Sequence[MoleculePredictor]
     data: Sequence[LoadedDataset]
     calibration: Calibration | None = None
     of: Of = "all"

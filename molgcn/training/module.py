@@ -4,128 +4,55 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
-from lightning import Callback
+from lightning import Callback, LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from molgcn.blending.blend import Blend
-from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
-from molgcn.nn import MoleculeNet
-from molgcn.nn.build import build_network
-from molgcn.tasks.base import Task
-from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
-from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
+from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
-from molgcn.training.task_module import TaskModule
 from molgcn.training.training_loss import MeanGradients, TrainingLoss, check_loss, mean_of_terms
 
 
-class MoleculeModule(TaskModule):
-    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; its `task` says what they mean.
-
-    Args:
-        config: the run's configuration.
-        in_channels: features per atom.
-        task: what the targets mean. `training.loss` may add outputs, such as standard deviations; see
-            :func:`molgcn.tasks.registry.learned_with`.
-        statistics: the task's statistics of the training set, by the names of their buffers; see :meth:`Task.statistics_of`.
-        features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
-        trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`, or None.
-        edge_channels: features per bond, or None for a network that does not see bonds.
-        descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
-        num_components: molecules per row.
-
-    Shapes:
-        - **input:** a batch of B molecules
-        - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`
-    """
+class MoleculeModule(MoleculePredictor, LightningModule):
+    """Trains and measures a :class:`MoleculePredictor`, whose arguments it takes."""
 
     rates_on_device = True  # all optimisers of a run take learning rates there
+    # Lightning keeps both; to ask a parameter at each step takes longer.
+    device, dtype = LightningModule.device, LightningModule.dtype  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        config: Config,
-        in_channels: int,
-        task: Task,
-        statistics: Mapping[str, Tensor],
-        features: str | None,
-        trained_on: Mapping[str, Any] | None = None,
-        edge_channels: int | None = None,
-        descriptor_names: Sequence[str] = (),
-        num_components: int = 1,
-    ) -> None:
-        task = learned_with(task, config.training)
-        super().__init__(task, statistics)
+    def __init__(self, config: Config, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
         self.automatic_optimization = False
-        self.config = config
-        self.architecture: dict[str, Any] = {
-            "in_channels": in_channels,
-            "edge_channels": edge_channels,
-            "descriptor_names": list(descriptor_names),
-            "num_components": num_components,
-            "task": task.name,
-            "target_names": list(task.names),
-            "target_units": list(task.units),
-            "num_classes": task.num_classes,
-        }
-        self.features = features
-        self.trained_on = trained_on
-        self.calibration: Calibration | None = None  # fitted on the weights of a finished run
-        sizes = edge_channels, len(descriptor_names), num_components
-        self.blend: Blend | None = None  # trees of a finished run that predict together with the network
-        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
         freeze_parts(self.model, config.training.freeze)
-        decay = config.training.ema_decay
-        self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
-        self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
+        self.loss = self.task.loss(config.training, fused=self.model.backend.name == "fused")
         self.test_results: dict[str, float] = {}
-        self.monitor = Monitor.of(config.training.monitor, task)
+        self.monitor = Monitor.of(config.training.monitor, self.task)
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.steps = ChosenSteps()
         self._mean_gradients = MeanGradients(several=False)
-
-    @property
-    def target_names(self) -> list[str]:
-        """The names of the targets."""
-        return self.architecture["target_names"]
-
-    @property
-    def target_units(self) -> list[str]:
-        """The units of the targets ("" = none)."""
-        return self.architecture["target_units"]
-
-    @property
-    def descriptor_names(self) -> list[str]:
-        """The names of the descriptors, those of columns and files before those that RDKit computes."""
-        return self.architecture["descriptor_names"]
 
     def fit_descriptors(self, descriptors: np.ndarray | None) -> None:
         """Fit the scale of descriptors to those of the training part, float32 [M, K], or None where there are none."""
         for network in (self.model, self.averaged):
             if network.descriptors is not None and descriptors is not None:
                 network.descriptors.fit(descriptors)
-
-    @property
-    def averaged(self) -> MoleculeNet:
-        """The network that validation and prediction use: the moving average where there is one."""
-        return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; the batch norms of frozen layers stay in evaluation mode."""
@@ -146,17 +73,6 @@ class MoleculeModule(TaskModule):
 
     def _apply_batch_transfer_handler(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
         return self.ready(batch, device)
-
-    def ready(self, batch: Any, device: torch.device | None = None) -> Any:
-        """Return the batch in the model's precision on a device, by default the model's, where the loaders have usually put it."""
-        batch = batch.to(device or self.device)
-        if self.dtype != torch.float64:
-            return batch
-        return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
-
-    def forward(self, batch: Any) -> Tensor:
-        """Return predictions, float64 [B, P]; see :meth:`Task.decode`."""
-        return self.decode(self.averaged(batch))
 
     def on_train_start(self) -> None:
         """Forget CUDA graphs and all else that belongs to one fit; the first batch makes them anew."""
@@ -194,6 +110,10 @@ class MoleculeModule(TaskModule):
     def accumulates(self) -> bool:
         """Whether an optimiser step may take the gradients of several batches."""
         return self.config.training.accumulate_batches > 1
+
+    def for_loss(self, targets: Tensor) -> tuple[Tensor, ...]:
+        """Turn labels [B, L] and the task's statistics into what the loss takes; see :meth:`molgcn.tasks.base.Task.for_loss`."""
+        return self.task.for_loss(targets, self.dtype, *self.statistics)  # type: ignore[arg-type]
 
     def relied_on(self) -> tuple[Sequence[Tensor], Any]:
         """Return the tensors that a training step reads beside the network's, and the options that it takes as constant."""

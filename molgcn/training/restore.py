@@ -22,7 +22,7 @@ from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.members import members_of, trainings_of
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.rdkit_version import check_rdkit
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def run_folder(checkpoint: Path) -> Path | None:
     return folder if checkpoint.resolve().parent.name == "checkpoints" and (folder / "config.yaml").is_file() else None
 
 
-def load_module(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculeModule:
+def load_module(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculePredictor:
     """Return the module of a checkpoint in evaluation mode, with its weights and its targets' scaling.
 
     It predicts with the moving average of the weights where there is one. Nothing in the file is executed: architecture, featuriser and
@@ -137,7 +137,7 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
     return module.eval().to(target)
 
 
-def _calibration(saved: Mapping[str, Any], module: MoleculeModule, path: Path) -> Calibration | None:
+def _calibration(saved: Mapping[str, Any], module: MoleculePredictor, path: Path) -> Calibration | None:
     """Return the calibration that was fitted on the weights; None where there is none, as in older checkpoints."""
     values = saved.get("calibration")
     try:
@@ -146,10 +146,10 @@ def _calibration(saved: Mapping[str, Any], module: MoleculeModule, path: Path) -
         raise UserError(f"{path} cannot be used: {error}. Restore the file, or train again.") from error
 
 
-def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeModule:
+def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculePredictor:
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
-    return MoleculeModule(
+    return MoleculePredictor(
         config,
         in_channels=saved["in_channels"],
         task=task,
@@ -205,7 +205,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def require_features(module: MoleculeModule, path: Path) -> str:
+def require_features(module: MoleculePredictor, path: Path) -> str:
     """Return the featuriser of a module's SMILES, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
     Raises:

@@ -21,7 +21,7 @@ from molgcn.report.plots import plot_learning_curve
 from molgcn.report.subject import Subject, Trainings
 from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import Models, common_digits
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.provenance import versions
 from molgcn.training.result import RunResult
 from molgcn.training.wandb_logger import Wandb
@@ -79,7 +79,7 @@ def write_run_report(
 
 
 def assemble_subject(
-    module: MoleculeModule,
+    module: MoleculePredictor,
     *,
     name: str,
     source: str,

@@ -1,0 +1,143 @@
+"""The network of a run with all that turns its outputs into predictions, as a plain torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.blending.blend import Blend
+from molgcn.calibration.calibration import Calibration
+from molgcn.config.run import Config
+from molgcn.data.batch import GraphBatch
+from molgcn.nn import MoleculeNet
+from molgcn.nn.build import build_network
+from molgcn.tasks.base import Task
+from molgcn.tasks.registry import learned_with
+from molgcn.training.ema import ExponentialMovingAverage
+
+
+class MoleculePredictor(nn.Module):
+    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; its `task` says what they mean.
+
+    It needs no Lightning, which takes seconds to import. :class:`molgcn.training.MoleculeModule` adds what training needs, and has the same
+    weights by the same names.
+
+    Args:
+        config: the run's configuration.
+        in_channels: features per atom.
+        task: what the targets mean. `training.loss` may add outputs, such as standard deviations; see
+            :func:`molgcn.tasks.registry.learned_with`.
+        statistics: the task's statistics of the training set, by the names of their buffers; see :meth:`Task.statistics_of`. Those in
+            float64 stay float64 whatever the module is converted to: float32 has too few digits for them.
+        features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
+        trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`, or None.
+        edge_channels: features per bond, or None for a network that does not see bonds.
+        descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
+        num_components: molecules per row.
+
+    Shapes:
+        - **input:** a batch of B molecules
+        - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        in_channels: int,
+        task: Task,
+        statistics: Mapping[str, Tensor],
+        features: str | None,
+        trained_on: Mapping[str, Any] | None = None,
+        edge_channels: int | None = None,
+        descriptor_names: Sequence[str] = (),
+        num_components: int = 1,
+    ) -> None:
+        super().__init__()
+        self.task = task = learned_with(task, config.training)
+        for name, values in statistics.items():
+            self.register_buffer(name, values)
+        self.config = config
+        self.architecture: dict[str, Any] = {
+            "in_channels": in_channels,
+            "edge_channels": edge_channels,
+            "descriptor_names": list(descriptor_names),
+            "num_components": num_components,
+            "task": task.name,
+            "target_names": list(task.names),
+            "target_units": list(task.units),
+            "num_classes": task.num_classes,
+        }
+        self.features = features
+        self.trained_on = trained_on
+        self.calibration: Calibration | None = None  # fitted on the weights of a finished run
+        self.blend: Blend | None = None  # trees of a finished run that predict together with the network
+        sizes = edge_channels, len(descriptor_names), num_components
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
+        decay = config.training.ema_decay
+        self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the network."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def target_names(self) -> list[str]:
+        """The names of the targets."""
+        return self.architecture["target_names"]
+
+    @property
+    def target_units(self) -> list[str]:
+        """The units of the targets ("" = none)."""
+        return self.architecture["target_units"]
+
+    @property
+    def descriptor_names(self) -> list[str]:
+        """The names of the descriptors, those of columns and files before those that RDKit computes."""
+        return self.architecture["descriptor_names"]
+
+    @property
+    def statistics(self) -> tuple[Tensor, ...]:
+        """The task's statistics, in the order in which its methods take them."""
+        return tuple(self._buffers.values())  # type: ignore[arg-type]
+
+    @property
+    def target_digits(self) -> list[int]:
+        """The number of significant digits in which each column of predictions is written."""
+        return self.task.digits(*self.statistics)
+
+    @property
+    def averaged(self) -> MoleculeNet:
+        """The network that validation and prediction use: the moving average where there is one."""
+        return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
+
+    def ready(self, batch: Any, device: torch.device | None = None) -> Any:
+        """Return the batch in the model's precision on a device, by default the model's, where the loaders have usually put it."""
+        batch = batch.to(device or self.device)
+        if self.dtype != torch.float64:
+            return batch
+        return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
+
+    def forward(self, batch: Any) -> Tensor:
+        """Return predictions, float64 [B, P]; see :meth:`Task.decode`."""
+        return self.decode(self.averaged(batch))
+
+    def decode(self, outputs: Tensor) -> Tensor:
+        """Turn the network's outputs [B, O] into predictions, float64 [B, P]."""
+        return self.task.decode(outputs, *self.statistics)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move and convert the module; statistics in float64 keep their dtype."""
+        kept = {name: values for name, values in self._buffers.items() if values is not None and values.dtype == torch.float64}
+        super()._apply(fn, recurse)
+        for name, values in kept.items():
+            setattr(self, name, values.to(getattr(self, name).device))
+        return self
