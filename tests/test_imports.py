@@ -160,11 +160,24 @@ def test_what_starts_often_imports_no_torch():
 
 CAN_FUSE = not needs_extension.args[0]
 # Each step goes on from the one before, so that the first that imports a package in vain is the one to blame.
+REPORTS = {"matplotlib", "pandas", "jinja2"}
 STEPS = {
     "molgcn": ("import molgcn", {"torch", "numpy", "lightning", "hydra"}),
     "fused operators": (FUSED if CAN_FUSE else "", {"torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"}),
+    "prediction": (
+        "import molgcn.model, molgcn.screening.run",
+        {
+            "torch._dynamo",
+            "torch_geometric",
+            "lightning",
+            "torchmetrics",
+            "scipy",
+            "sklearn",
+            "rdkit.Chem.Draw",
+            *REPORTS,
+        },  # needs X11
+    ),
     "training": (TRAINING, {"torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"}),
-    "prediction": ("import molgcn.screening.pipeline", {"torch_geometric", "rdkit.Chem.Draw"}),  # the latter needs X11
 }
 
 
