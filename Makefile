@@ -14,8 +14,10 @@ endef
 export REQUIREMENTS
 TRAINS := $(VENV)/.trains
 READY := $(VENV)/.ready
+PEERS := .venv-peers
+PYG_SOURCE ?= $(CURDIR)/$(PEERS)/pytorch_geometric
 
-.PHONY: train test test-all lint docs docs-links benchmark clean
+.PHONY: train test test-all test-peers lint docs docs-links benchmark clean
 
 train: $(TRAINS)
 	$(BIN)/python train.py $(ARGS)
@@ -24,7 +26,12 @@ test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not peers" $(ARGS)
+
+# Equality with other packages' own code, in an environment that they share with molgcn: chemprop pins another RDKit, and PyG's tests lie in
+# its repository, of which PYG_SOURCE may name a checkout.
+test-peers: $(PEERS)/.ready
+	PYG_SOURCE=$(PYG_SOURCE) $(PEERS)/bin/python -m pytest -m peers $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
@@ -54,5 +61,13 @@ $(READY): $(TRAINS)
 	$(INSTALL) -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
+$(PEERS)/.ready: pyproject.toml CMakeLists.txt $(wildcard cpu/* native/*)
+	test -d $(PEERS) || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS)/bin/python -m pip install --quiet -e ".[test]" chemprop==2.3.1
+	test -d $(PYG_SOURCE) || git clone --quiet --depth 1 --branch $$($(PEERS)/bin/python -c "import torch_geometric as it; print(it.__version__)") \
+		https://github.com/pyg-team/pytorch_geometric $(PYG_SOURCE)
+	touch $@
+
 clean:
-	rm -rf $(VENV) build docs/build
+	rm -rf $(VENV) $(PEERS) build docs/build

@@ -1,4 +1,4 @@
-"""`model=dmpnn` is Chemprop's network with the defaults of its command; skips where chemprop is not installed."""
+"""`model=dmpnn` is Chemprop's network with the defaults of its command."""
 
 import pytest
 import torch
@@ -8,8 +8,7 @@ from torch_geometric.data import Batch
 from molgcn.config.run import BackendConfig, ModelConfig, parse
 from molgcn.nn.build import build_network
 
-pytest.importorskip("chemprop")
-
+pytestmark = pytest.mark.peers
 SMILES = ["CC(=O)Oc1ccccc1C(=O)O", "C", "[Na+].[Cl-]", "C1CC1", "N#Cc1ccc2c(c1)C(=O)N(C2)[C@@H](F)/C=C/S"]
 
 

@@ -1,17 +1,8 @@
-"""features=chemprop gives the package's own features, and rows that are written down.
-
-The package may be in another environment, whose Python CHEMPROP_PYTHON names.
-"""
-
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""features=chemprop gives the package's own features, and rows that are written down."""
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 from molgcn.data import PackedMolecules
 from molgcn.data.featurizers.chemprop import BOND_NAMES, NAMES
@@ -24,21 +15,17 @@ SMILES = [
 ]  # fmt: skip
 
 
-def their_rows(smiles):
-    python = os.environ.get("CHEMPROP_PYTHON", sys.executable if importlib.util.find_spec("chemprop") else None)
-    if python is None:
-        pytest.skip("chemprop is not installed; CHEMPROP_PYTHON can name a Python that has it")
-    script = Path(__file__).with_name("chemprop_rows.py")
-    done = subprocess.run([python, str(script)], input=json.dumps(smiles), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
+@pytest.mark.peers
 def test_rows_are_chemprops():
-    ours = PackedMolecules.from_smiles(SMILES, features="chemprop").to_pyg()
-    for smiles, mine, rows in zip(SMILES, ours, their_rows(SMILES), strict=True):
-        np.testing.assert_allclose(mine.x, rows["atoms"], rtol=1e-6, err_msg=smiles)  # the mass is float32 here
+    from chemprop.featurizers import MultiHotAtomFeaturizer, MultiHotBondFeaturizer
+
+    atom_row, bond_row = MultiHotAtomFeaturizer.v2(), MultiHotBondFeaturizer()
+    for smiles, mine in zip(SMILES, PackedMolecules.from_smiles(SMILES, features="chemprop").to_pyg(), strict=True):
+        mol = Chem.MolFromSmiles(smiles)
+        np.testing.assert_allclose(mine.x, [atom_row(atom) for atom in mol.GetAtoms()], rtol=1e-6, err_msg=smiles)  # masses are float32
         found = {tuple(pair): row for pair, row in zip(mine.edge_index.T.tolist(), mine.edge_attr.tolist(), strict=True)}
-        assert found == {ends: row for i, j, row in rows["bonds"] for ends in ((i, j), (j, i))}, smiles
+        ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), bond_row(bond).tolist()) for bond in mol.GetBonds()]
+        assert found == {pair: row for i, j, row in ends for pair in ((i, j), (j, i))}, smiles
 
 
 def test_rows_are_those_written_down():

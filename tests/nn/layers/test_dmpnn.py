@@ -76,6 +76,7 @@ def test_settings_out_of_range_are_refused(settings):
         KIND.reference(LayerOptions(5, 7, 3, settings))
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize(
     "settings",
     [{}, {"depth": 1}, {"depth": 5, "activation": "elu"}, {"undirected": True}, {"message_bias": True}, {"dropout": 0.3}],
@@ -83,8 +84,10 @@ def test_settings_out_of_range_are_refused(settings):
 )
 @SHAPES
 def test_chemprop_gives_the_same(graph, settings):
+    from chemprop.nn import BondMessagePassing
+
     theirs = {"bias" if name == "message_bias" else name: value for name, value in settings.items()}
-    chemprop = pytest.importorskip("chemprop.nn").BondMessagePassing(5, 3, 7, **theirs).double()
+    chemprop = BondMessagePassing(5, 3, 7, **theirs).double()
     chemprop.register_forward_pre_hook(lambda _, given: batch_of_chemprop(*given))
     assert_same(KIND.reference(LayerOptions(5, 7, 3, settings)).double(), chemprop, graph, 5, 3)
 
@@ -94,8 +97,8 @@ def batch_of_chemprop(x, edge_index, edge_attr):
     return SimpleNamespace(V=x, E=edge_attr, edge_index=edge_index, rev_edge_index=reverse_bonds(edge_index, x.shape[0]))
 
 
+@pytest.mark.peers
 def test_chemprops_own_batches_give_the_same():
-    pytest.importorskip("chemprop")
     from chemprop.data import BatchMolGraph
     from chemprop.featurizers import SimpleMoleculeMolGraphFeaturizer
     from chemprop.nn import BondMessagePassing
