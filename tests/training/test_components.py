@@ -130,7 +130,6 @@ def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
     assert (why / "index.html").read_text().count("<img") == 4
 
 
-def test_export(run, tmp_path):
-    """Both formats have tests of their own."""
-    ending = {"run_True": "pt2", "run_False": "onnx"}[run.folder.name]
+@pytest.mark.parametrize("ending", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_export(run, tmp_path, ending):
     assert export(ExportConfig(str(run.folder), str(tmp_path / f"m.{ending}"))) < 1e-5
