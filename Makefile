@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 PYG_SOURCE ?= $(CURDIR)/$(PEERS)/pytorch_geometric
 
-.PHONY: train test test-all test-peers lint docs docs-links benchmark clean
+.PHONY: train test test-all test-peers mutations lint docs docs-links benchmark clean
 
 train: $(TRAINS)
 	$(BIN)/python train.py $(ARGS)
@@ -32,6 +32,10 @@ test-all: $(READY)
 # its repository, of which PYG_SOURCE may name a checkout.
 test-peers: $(PEERS)/.ready
 	PYG_SOURCE=$(PYG_SOURCE) $(PEERS)/bin/python -m pytest -m peers $(ARGS)
+
+# Faults that a named test of the default tier must find.
+mutations: $(READY)
+	$(BIN)/python tests/mutations.py $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
