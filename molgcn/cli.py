@@ -197,8 +197,10 @@ def _print_mistake(error: UserError) -> None:
 
 
 def _prepare(arguments: list[str]) -> list[str]:
+    from molgcn.search.tdc_benchmark import expand_sets
     from molgcn.training.resume import prepare_resume
 
+    arguments = expand_sets(arguments)
     if values_of("launcher", arguments)[-1:] == ["submitit"] and shutil.which("srun") is None:
         raise UserError("launcher=submitit needs SLURM, and there is no srun here. Use launcher=joblib or hydra/launcher=submitit_local.")
     if any(argument.startswith("sweep=") for argument in arguments):

@@ -84,6 +84,7 @@ MADE_OF = {
     "dataset=csv": {"features"},
     "dataset=qm9": {"targets", "features"},
     "dataset=zinc": {"features", "subset", "split"},
+    "dataset=tdc": {"features", "smiles", "split"},
     "model=gin": {"embed", "init"},
     "model=gine": {"bonds", "embed", "embed_bonds", "init"},
     "model=sage": {"embed", "init"},
@@ -115,12 +116,18 @@ def test_files_of_one_s_own_have_a_recipe_that_can_be_left_out_or_changed():
     recipe = yaml.safe_load((CONF / "recipe/csv.yaml").read_text())
     plain, composed = values("train", ["dataset=csv", "recipe=plain"]), values("train", ["dataset=csv"])
     assert composed == {key: {**value, **recipe[key]} if key in recipe else value for key, value in plain.items()}
+    benchmark = values("train", ["dataset=tdc"])
+    assert [benchmark[key] for key in recipe if key != "dataset"] == [composed[key] for key in recipe if key != "dataset"]
+    assert benchmark["dataset"]["descriptor_generators"] == ["physchem"] and benchmark["training"]["monitor"] == "auto"
     assert composed["dataset"]["descriptor_generators"] == ["physchem"] and plain["dataset"]["descriptor_generators"] is None
     assert values("train", ["dataset=csv", "model=gine", "model.num_layers=2"])["model"]["num_layers"] == 2
     assert values("train", ["experiment=chemprop_dmpnn"])["dataset"]["descriptor_generators"] is None
 
 
-@pytest.mark.parametrize("choice", [choice for choice in options("train") if choice.startswith("dataset=") and choice != "dataset=csv"])
+RECIPES = ("dataset=csv", "dataset=tdc")
+
+
+@pytest.mark.parametrize("choice", [choice for choice in options("train") if choice.startswith("dataset=") and choice not in RECIPES])
 def test_other_data_sets_have_no_recipe(choice):
     assert values("train", [choice]) == values("train", [choice, "recipe=plain"])
 

@@ -16,7 +16,9 @@ from molgcn.tasks.base import Task
 _DETAILED = 4  # with more targets, the table shows intervals and baselines of the mean only; the report shows all
 
 
-def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Group:
+def results_table(
+    task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None, monitor: str = ""
+) -> Group:
     """Make one table per kind of target, with one row per target and the columns of :func:`table_columns`.
 
     Args:
@@ -25,30 +27,33 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
         values: the metrics by "<part>/<metric>/<target>". NaN is shown as "-".
         parts: the parts to show.
         comparison: intervals, baselines and means to show below the values.
+        monitor: the value by which the run was chosen; see :func:`table_columns`.
     """
     comparison = comparison or Comparison()
-    tables = [_table(one, values, parts, comparison) for one in task.parts]
+    tables = [_table(one, values, parts, comparison, monitor) for one in task.parts]
     tables[0].title, tables[-1].caption = escape(title), _caption(comparison)
     return Group(*tables)
 
 
-def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str]) -> list[tuple[str, str]]:
+def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str], monitor: str = "") -> list[tuple[str, str]]:
     """Return the part and the metric of each column: the first metric of every part, and the other metrics of the last part.
 
-    The task's targets have the same metrics. One that is missing in `values`, "<part>/<metric>/<target>", has no column.
+    The first is the one that was monitored, "val/<metric>", or the task's own. The task's targets have the same metrics. One that is
+    missing in `values`, "<part>/<metric>/<target>", has no column.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
-    columns = [*((part, task.metrics[0]) for part in parts), *((parts[-1], metric) for metric in task.in_table[1:])]
-    return [column for column in columns if column in measured]
+    monitored = next((metric for metric in task.metrics if metric in monitor.split("/")[1:2]), task.metrics[0])
+    columns = [*((part, monitored) for part in parts), *((parts[-1], metric) for metric in (task.metrics[0], *task.in_table[1:]))]
+    return [column for column in dict.fromkeys(columns) if column in measured]
 
 
-def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
+def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison, monitor: str) -> Table:
     """Make the table of targets that have the same metrics."""
     table = Table(title_justify="left", caption_justify="left")
     table.add_column("target", overflow="fold")
     if task.has_units:
         table.add_column("unit")
-    columns = table_columns(task, values, parts)
+    columns = table_columns(task, values, parts, monitor)
     for part, metric in columns:
         table.add_column(f"{part} {metric_title(metric)}", justify="right")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -18,6 +18,7 @@ from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.descriptors.generators import FOR_TREES
+from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError, require
 
 T = TypeVar("T")
@@ -183,12 +184,15 @@ class Config:
     ckpt_head: Literal["auto", "checkpoint", "fresh"] = "auto"
 
     def __post_init__(self) -> None:
-        """Check the seed, and the learning rates against each other, and choose the descriptors of trees."""
+        """Check the seed, and the learning rates against each other, and choose the descriptors of trees and the monitor."""
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
         lr, start, least = self.optimizer.lr, self.scheduler.start_lr, self.scheduler.min_lr
         require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
         require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
         dataset = self.dataset
+        if self.training.monitor == "auto":
+            chosen = "loss" if dataset.set is None else TDC_SETS[dataset.set].metric
+            object.__setattr__(self, "training", replace(self.training, monitor=f"val/{chosen}"))
         if self.training.blend == "trees" and dataset.tree_generators is None:
             dataset.tree_generators = [name for name in FOR_TREES if name not in (dataset.descriptor_generators or ())]
         if self.training.blend == "none" and dataset.tree_generators is not None:

@@ -22,17 +22,19 @@ class WrongContentError(Exception):
 def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
     """Write the named members of an archive, zip or tar, to `folder` and return their paths, whatever folder they lie in inside it.
 
+    A name may have a folder itself, as in "ames/test.csv", where the archive has several members of one name.
+
     Raises:
         WrongContentError: when the file is not an archive, is damaged, or has no member of a name.
     """
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                members = {Path(info.filename).name: info for info in zipped.infolist() if not info.is_dir()}
-                return [_store(zipped.open(_member(members, name)), folder / name) for name in names]
+                members = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
+                return [_store(zipped.open(_member(members, name)), _place(folder, name)) for name in names]
         with tarfile.open(archive) as tarred:
-            entries = {Path(entry.name).name: entry for entry in tarred.getmembers() if entry.isfile()}
-            stored = [_store(tarred.extractfile(_member(entries, name)), folder / name) for name in names]
+            entries = {entry.name: entry for entry in tarred.getmembers() if entry.isfile()}
+            stored = [_store(tarred.extractfile(_member(entries, name)), _place(folder, name)) for name in names]
             while tarred.fileobj is not None and tarred.fileobj.read(1 << 20):
                 pass  # reading to the end checks the checksum
             return stored
@@ -44,10 +46,18 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
         raise WrongContentError(f"it is not a readable archive ({error})") from error
 
 
+def _place(folder: Path, name: str) -> Path:
+    if len(Path(name).parts) > 1:
+        (folder / name).parent.mkdir(exist_ok=True)
+    return folder / name
+
+
 def _member(members: dict[str, Any], name: str) -> Any:
-    if name not in members:
+    parts = Path(name).parts
+    found = [member for path, member in members.items() if Path(path).parts[-len(parts) :] == parts]
+    if not found:
         raise WrongContentError(f"the archive has no {name}")
-    return members[name]
+    return found[-1]
 
 
 def _store(stream: IO[bytes] | None, path: Path) -> Path:

@@ -11,9 +11,10 @@ from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
+from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError, nearest, require
 
-NAMES = ("builtin", "qm9", "zinc", "csv")
+NAMES = ("builtin", "qm9", "zinc", "csv", "tdc")
 DRAWN = ("random", "stratified", "scaffold", "butina", "kmeans", "kennard_stone", "group", "time")
 SPLITS = (*DRAWN, "column", "file", "benchmark", "cv")
 CV_BY = ("random", "stratified", "scaffold", "butina", "kmeans", "group")
@@ -28,7 +29,8 @@ class DatasetConfig(TargetConfig):
     The keys about targets are in :class:`TargetConfig`.
 
     Attributes:
-        name: builtin, qm9, zinc or csv.
+        name: builtin, qm9, zinc, csv or tdc.
+        set: set of the benchmark (tdc), a name in :data:`molgcn.data.tdc_sets.TDC_SETS`.
         path: file or folder to read instead of the download. Required for csv.
         val_path: file of the validation part, with the same columns as `path`. None draws the validation part from `path`.
         test_path: file of the test part, with the same columns as `path`. None draws the test part from `path`.
@@ -70,6 +72,7 @@ class DatasetConfig(TargetConfig):
     """
 
     name: str = "builtin"
+    set: str | None = None
     path: str | None = None
     val_path: str | None = None
     test_path: str | None = None
@@ -113,6 +116,7 @@ class DatasetConfig(TargetConfig):
         """
         super().__post_init__()
         _one_of("name", self.name, NAMES)
+        self._check_set()
         _one_of("split", self.split, SPLITS)
         _one_of("on_error", self.on_error, ("raise", "skip"))
         _one_of("standardize", self.standardize, LEVELS)
@@ -146,6 +150,14 @@ class DatasetConfig(TargetConfig):
     def smiles_columns(self) -> list[str]:
         """The columns of the SMILES, one for each component of a row."""
         return [self.smiles] if isinstance(self.smiles, str) else list(self.smiles)
+
+    def _check_set(self) -> None:
+        if self.name != "tdc":
+            require(self.set is None, "dataset.set", self.set, f"null with dataset={self.name}, or dataset=tdc, whose sets it names")
+        elif self.set == "all":
+            raise UserError("dataset.set=all trains on each set by itself, which is a --multirun. Add --multirun, or name one set.")
+        elif self.set is not None:
+            _one_of("set", self.set, list(TDC_SETS))
 
     def _check_smiles(self) -> None:
         self.smiles = as_one_or_several(self.smiles)
@@ -214,7 +226,7 @@ def _check_files(config: DatasetConfig) -> None:
     for key, path in (("val_path", config.val_path), ("test_path", config.test_path)):
         if path is None:
             continue
-        if config.path is None or config.name in ("builtin", "zinc"):
+        if config.path is None or config.name in ("builtin", "zinc", "tdc"):
             raise UserError(f"dataset.{key}={path} goes with a file of your own for training: dataset=csv dataset.path=<file>.")
         if config.split in ("column", "benchmark"):
             raise UserError(f"dataset.{key}={path} is a part of its own, but dataset.split={config.split} names all parts. Leave out one.")

@@ -139,7 +139,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
-        name=given.name or ("csv" if saved.name == "builtin" else saved.name),
+        name=given.name or ("csv" if saved.name in ("builtin", "tdc") else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
         targets=columns,

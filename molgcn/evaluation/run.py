@@ -235,6 +235,7 @@ def _print(folder: Path, models: _Models, data: EvaluationData, subject: Subject
     counts = ", ".join(f"{part} {count:,}" for part, count in subject.sizes.items())
     line(f"{models.checkpoint.name} on {data.title}: {counts} molecules")
     parts = [*(part for part in subject.sizes if part != subject.part), subject.part]
-    console.print(results_table(task, "", subject.metrics, parts, subject.comparison))
+    monitor = models.ensemble.members[0].config.training.monitor
+    console.print(results_table(task, "", subject.metrics, parts, subject.comparison, monitor))
     print_assessment(console, subject.part, "" if calibration is None else calibration.described, task.names, subject.metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")

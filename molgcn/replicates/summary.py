@@ -42,7 +42,7 @@ class Summary(RunResult):
     def columns(self, target: str) -> list[tuple[str, str]]:
         """Return the part and the metric of each column of a target's table."""
         task = next(task for task in self.learned.parts if target in task.names)
-        return table_columns(task, self.metrics, self.parts)
+        return table_columns(task, self.metrics, self.parts, self.monitor)
 
     def headers(self, target: str) -> list[str]:
         """Return the title of each column of a target's table."""

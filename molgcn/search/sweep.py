@@ -17,6 +17,7 @@ from rich.table import Table
 from molgcn.files.json_file import read_json
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
+from molgcn.search.tdc_benchmark import show_benchmark
 from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
 
@@ -89,6 +90,7 @@ def show_sweep(folder: Path) -> bool:
         runs = [run if run.result is None else replace(run, value=run.result["best_value"]) for run in runs]
     write_rows(folder, table_rows(runs, objective, maximize))
     print_runs(f"{len(runs)} runs in {folder}", runs, objective, maximize)
+    show_benchmark(folder, results)
     in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
     plot_sweep(in_order, folder / "sweep.png", objective, maximize=maximize)
     return all(run.state == "complete" for run in runs)

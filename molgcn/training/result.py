@@ -97,7 +97,7 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
-        console.print(results_table(self.learned, title, self.metrics, parts, self.comparison))
+        console.print(results_table(self.learned, title, self.metrics, parts, self.comparison, self.monitor))
         print_assessment(console, parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 

@@ -8,6 +8,7 @@ from molgcn.data.sources.builtin import open_builtin
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.sources.joined import open_files
 from molgcn.data.sources.qm9 import open_qm9
+from molgcn.data.sources.tdc import open_tdc
 from molgcn.data.sources.zinc import open_zinc
 
 SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
@@ -15,6 +16,7 @@ SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
     "qm9": open_qm9,
     "zinc": open_zinc,
     "csv": open_csv,
+    "tdc": open_tdc,
 }
 
 
