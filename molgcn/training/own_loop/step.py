@@ -18,8 +18,7 @@ from molgcn.ops.precision import without_autocast
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.optim import float32_rates
 from molgcn.training.own_loop.loop import Loop
-from molgcn.training.own_loop.loss import LoopLoss
-from molgcn.training.own_loop.reads_back import ReadsBack
+from molgcn.training.own_loop.loss import LoopLoss, ReadsBack
 from molgcn.training.steps.captured import CapturedStep
 from molgcn.training.steps.device_options import DeviceOptions, on_gpu
 from molgcn.training.steps.graphs import ONE_AT_A_TIME

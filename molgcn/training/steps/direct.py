@@ -1,20 +1,22 @@
-"""Training steps on a CPU by direct calls of the operators: no autograd through the network, nothing looked up twice."""
+"""Training steps on a CPU by direct calls of the operators and the optimiser's kernel: no autograd, nothing looked up twice."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slot_batch import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_network import BoundNetwork
 from molgcn.ops.philox import dropout_seed
-from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.heads import head_of
 from molgcn.training.steps.watch import Watch
 
@@ -140,6 +142,52 @@ class DirectStep:
         clip_grad_norm_(self._parameters, limit)
         for parameter in self._parameters:
             parameter.grad = None
+
+
+class FusedUpdate:
+    """Takes steps of a fused optimiser on a CPU by PyTorch's own kernel, with lists of tensors that its `step` would gather each time.
+
+    Args:
+        optimizer: an optimiser of :func:`molgcn.training.optim.build_optimizer` for which :meth:`why_not` returns None. It has stepped
+            before, so that its state exists. The step counts in its state become views of one tensor.
+        gradients: the gradient of each of its parameters, written anew before each call.
+    """
+
+    def __init__(self, optimizer: Optimizer, gradients: Mapping[Tensor, Tensor]) -> None:
+        (self.group,) = optimizer.param_groups
+        parameters = self.group["params"]
+        lists = [parameter.detach() for parameter in parameters], [gradients[parameter] for parameter in parameters]
+        if isinstance(optimizer, SGD):
+            momenta = [optimizer.state[parameter]["momentum_buffer"] for parameter in parameters] if self.group["momentum"] else []
+            self._run = partial(torch._fused_sgd_, *lists, momenta, is_first_step=False)
+            self._options: tuple[str, ...] = ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")
+            return
+        states = [optimizer.state[parameter] for parameter in parameters]
+        self._steps = torch.stack([state["step"] for state in states])
+        for state, step in zip(states, self._steps.unbind(), strict=True):
+            state["step"] = step
+        moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        kernel = torch._fused_adamw_ if isinstance(optimizer, AdamW) else torch._fused_adam_
+        self._run = partial(kernel, *lists, *moments, [], [state["step"] for state in states], amsgrad=False)
+        self._options = ("lr", "weight_decay", "eps", "maximize")
+
+    @staticmethod
+    def why_not(optimizer: Optimizer) -> str | None:
+        """Return why an optimiser cannot step in this way, in words; None where it can, as those that this project builds."""
+        if type(optimizer) not in (Adam, AdamW, SGD) or len(optimizer.param_groups) != 1:
+            return "the optimiser is not Adam, AdamW or SGD with one group of parameters"
+        (group,) = optimizer.param_groups
+        usual = group["fused"] and not group.get("amsgrad") and not group.get("differentiable")
+        decoupled = group.get("decoupled_weight_decay", False) == isinstance(optimizer, AdamW)
+        return None if usual and decoupled else "the optimiser is not fused, or has options that are not used here"
+
+    def __call__(self) -> None:
+        """Take one step with the group's present learning rate and options."""
+        options = {name: self.group[name] for name in self._options}
+        if "betas" in self.group:
+            self._steps += 1
+            options["beta1"], options["beta2"] = self.group["betas"]
+        self._run(**options)
 
 
 def _has_its_own_weights(model: MoleculeNet) -> bool:
