@@ -11,6 +11,7 @@ from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, options, 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from molgcn.compare import CompareConfig
 from molgcn.config.layer_settings import LayerSettings
 from molgcn.config.overrides import compose_config
 from molgcn.config.run import CallbacksConfig, Config, LoggerConfig, ModelConfig, parse
@@ -37,6 +38,7 @@ DATACLASSES = {
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
     "convert": ConvertConfig,
+    "compare": CompareConfig,
     "benchmark": BenchmarkConfig,
 }
 GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(kind)]
@@ -217,6 +219,7 @@ def keys_of(path):
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.convert", ["python -m molgcn.convert chemprop=", "message passing alone", "targets: null"]),
+        ("molgcn.compare", ["python -m molgcn.compare runs/a runs/b", "interval over molecules", "metric: null"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
     ],
 )
