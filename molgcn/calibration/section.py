@@ -20,12 +20,7 @@ _SHOWN = 3_000  # with more molecules, further points would only make the file l
 
 
 def uncertainty_of(
-    task: Task,
-    calibration: Calibration | None,
-    metrics: Mapping[str, float],
-    part: str,
-    predictions: np.ndarray,
-    targets: np.ndarray,
+    task: Task, calibration: Calibration | None, metrics: Mapping[str, float], part: str, predictions: np.ndarray, targets: np.ndarray
 ) -> Uncertainty | None:
     """Return the content of the section about a part with predictions [M, P] and true values [M, T], NaN where missing.
 

@@ -20,16 +20,9 @@ from molgcn.tasks.regression import Regression
 def baselines_of(
     wanted: str, task: Task, statistics: Sequence[Tensor], part: str, asked: PackedMolecules, known: PackedMolecules | None, seed: int
 ) -> dict[str, dict[str, float]]:
-    """Measure the baselines that `training.baseline` names.
+    """Measure the baselines that `training.baseline` names ("none", "simple" or "rf") on the molecules of a part, with exact targets.
 
-    Args:
-        wanted: "none", "simple" or "rf".
-        task: what is predicted.
-        statistics: the task's statistics of the training part.
-        part: the name of the part that is predicted.
-        asked: the molecules of that part, with exact targets.
-        known: the training part, or None. Only the forest needs it.
-        seed: random seed of the forest.
+    The simple ones need the task's statistics of the training part, the forest its molecules, `known`.
 
     Returns:
         By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".

@@ -16,17 +16,10 @@ _CELLS = 2**21  # the largest number of weights held at once
 
 
 def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: int, resamples: int, seed: int) -> dict[str, Interval]:
-    """Compute an interval of every metric over resamples of the molecules.
+    """Compute an interval of every metric over resamples of the molecules, each of as many drawn with replacement, by key.
 
-    Args:
-        values: a function from weights [R, size] to metrics [R] by key, NaN where undefined. A weight says how often a resample contains
-            a molecule.
-        size: the number of molecules. Each resample draws as many with replacement.
-        resamples: the number of resamples. 0 gives no intervals.
-        seed: random seed of the draws.
-
-    Returns:
-        The intervals by key. A metric that is undefined in at least half of the resamples has none.
+    `values` is a function from weights [R, size] to metrics [R] by key, NaN where undefined. A weight says how often a resample contains a
+    molecule. A metric that is undefined in at least half of the resamples has no interval.
     """
     if not size or not resamples:
         return {}

@@ -44,15 +44,9 @@ class Domain:
 
 
 def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str], standardize: str = "none") -> np.ndarray:
-    """Compare molecules with the training molecules of one or several runs.
+    """Compare M molecules, with features of bonds and SMILES, with the training molecules in the index files of one or several runs.
 
     For several runs, each of the four numbers is that of the run from which the molecule is farthest.
-
-    Args:
-        paths: the index files of the runs.
-        molecules: M molecules, with features of bonds.
-        smiles: the M SMILES of these molecules.
-        standardize: the standard form of molecules; see :func:`morgan_fingerprints`.
 
     Returns:
         float64 [M, 4], the columns :data:`NAMES`: the largest Tanimoto similarity to a training molecule; the share of atoms whose

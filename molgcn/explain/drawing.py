@@ -18,13 +18,9 @@ _STEP = 0.1  # the distance of two points of the grid of colours
 
 
 def draw_contributions(mol: Any, weights: np.ndarray, scale: float, image: Literal["png", "svg"]) -> bytes | None:
-    """Return a picture of a molecule with its contributions, or None where RDKit cannot draw it.
+    """Return a picture of an `rdkit.Chem.Mol` with the contributions of its atoms [N], or None where RDKit cannot draw it.
 
-    Args:
-        mol: an `rdkit.Chem.Mol` with N atoms.
-        weights: float64 [N], the contribution of each atom, see :func:`on_drawn_atoms`.
-        scale: the contribution that has the full colour. Larger ones have it too.
-        image: the format of the picture.
+    A contribution of `scale` has the full colour. Larger ones have it too. See :func:`on_drawn_atoms`.
     """
     drawing = rdkit_drawing()
     if drawing is None:

@@ -7,14 +7,9 @@ from typing import Any
 
 
 def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[str, str | None]) -> dict[str, str]:
-    """Return facts about a model and its data, by name.
+    """Return facts about a :class:`molgcn.training.module.MoleculeModule` and the data set of a name and hash, by name.
 
-    Args:
-        module: a :class:`molgcn.training.module.MoleculeModule`.
-        data: the name of the data set.
-        data_hash: the hash of the data set.
-        where: the checkpoint or the folder of the run.
-        versions: the versions of Python and the packages by name; None for a package that is not installed.
+    `where` is the checkpoint or the folder of the run. Versions are those of Python and packages, None for what is not installed.
     """
     model, config = module.averaged, module.config
     parameters = sum(parameter.numel() for parameter in model.parameters())

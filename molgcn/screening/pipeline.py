@@ -64,12 +64,7 @@ class Ready(Chunk):
 
 
 def predict_records(
-    ensemble: Ensemble,
-    records: Iterable[Record],
-    kind: Kind,
-    batch_size: int,
-    num_workers: int | None,
-    domain: Sequence[Path] = (),
+    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None, domain: Sequence[Path] = ()
 ) -> Iterator[Predicted]:
     """Predict records, `batch_size` at a time.
 

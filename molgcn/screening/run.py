@@ -93,7 +93,7 @@ class Progress:
 
 
 class Screening:
-    """A pass over an open file of molecules.
+    """A pass over an open file of molecules, made by :func:`open_screening`.
 
     Args:
         molecules: the open file.
@@ -155,15 +155,9 @@ class Screening:
 def load_checked(
     config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
 ) -> tuple[Ensemble, list[Path], Path | None]:
-    """Check that the input is given and the output can be written, and then load the models.
+    """Check that the input is given and the output can be written, and then load the models; see :class:`Ensemble`.
 
-    Args:
-        config: the configuration, which names checkpoints, molecules and output.
-        backend: what computes the layers.
-        name: the output where the configuration names none.
-        endings: endings of outputs that are no tables; see :func:`check_output`.
-        dropout_samples: the number of passes with dropout; see :class:`Ensemble`.
-        seed: random seed of the dropout.
+    The output is `name` where the configuration names none. `endings` are those of outputs that are no tables (:func:`check_output`).
 
     Returns:
         The models, their checkpoints, and the output. The output is None where results go to standard output.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from molgcn.report.page import TargetGroup
     from molgcn.report.subject import Subject
 
+Array = Tensor | np.ndarray
+
 
 @dataclass(frozen=True)
 class Task(ABC):
@@ -168,11 +170,7 @@ class Task(ABC):
 
     @abstractmethod
     def values(
-        self,
-        predictions: Tensor | np.ndarray,
-        targets: Tensor | np.ndarray,
-        wanted: Collection[str],
-        weights: np.ndarray | None = None,
+        self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target, for all molecules or for R resamples of them.
 
@@ -186,9 +184,7 @@ class Task(ABC):
             The values [R] of each metric by "<metric>/<target>", NaN where undefined.
         """
 
-    def measure(
-        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str] | None = None
-    ) -> dict[str, float]:
+    def measure(self, predictions: Array, targets: Array, wanted: Collection[str] | None = None) -> dict[str, float]:
         """Compute metrics of every target by "<metric>/<target>", all of them where `wanted` is None; see :meth:`values`."""
         found = self.values(predictions, targets, self.all_metrics if wanted is None else wanted)
         return {key: float(value) for key, (value,) in found.items()}

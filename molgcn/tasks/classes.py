@@ -18,7 +18,7 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.nn.output_layers import ClassProbabilities
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Array, Task
 from molgcn.tasks.losses import ClassLoss
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ class ClassTask(Task):
         return [_DIGITS] * self.num_outputs
 
     def values(
-        self,
-        predictions: Tensor | np.ndarray,
-        targets: Tensor | np.ndarray,
-        wanted: Collection[str],
-        weights: np.ndarray | None = None,
+        self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target; see :func:`molgcn.metrics.classes.weighted_class_metrics`."""
         given, true = (values.cpu().numpy() if isinstance(values, Tensor) else values for values in (predictions, targets))

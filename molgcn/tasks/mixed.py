@@ -17,7 +17,7 @@ from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import labels_of
 from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Array, Task
 from molgcn.tasks.losses import MixedLoss
 
 if TYPE_CHECKING:
@@ -146,11 +146,7 @@ class Mixed(Task):
         return [named[name] for name in self.names]
 
     def values(
-        self,
-        predictions: Tensor | np.ndarray,
-        targets: Tensor | np.ndarray,
-        wanted: Collection[str],
-        weights: np.ndarray | None = None,
+        self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Compute for every target those of the metrics that its task has; see :meth:`Task.values`."""
         found: dict[str, np.ndarray] = {}

@@ -18,7 +18,7 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Array, Task
 from molgcn.tasks.losses import Loss, MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
 
@@ -172,19 +172,13 @@ class Regression(Task):
         return [[f"{label} predicted"] for label in self.labels]
 
     def values(
-        self,
-        predictions: Tensor | np.ndarray,
-        targets: Tensor | np.ndarray,
-        wanted: Collection[str],
-        weights: np.ndarray | None = None,
+        self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
         found = self._measured(predictions, targets, wanted, weights)
         return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
 
-    def _measured(
-        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:
         """Compute each metric [R, T] for R resamples of the molecules."""
         return regression_metrics(self.points(predictions), targets, wanted, weights)
 

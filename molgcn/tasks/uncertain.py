@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from molgcn.config.training import TrainingConfig
 from molgcn.metrics.regression import Values, as_float64
 from molgcn.nn.output_layers import TargetColumns
+from molgcn.tasks.base import Array
 from molgcn.tasks.losses import TermsLoss
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.transforms import Transforms
@@ -104,9 +105,7 @@ class UncertainRegression(Regression):
         """Return the first column of every target [M, T] among predictions [M, P]."""
         return predictions[:, :: len(self.endings)]
 
-    def _measured(
-        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:
         """Compute each metric [R, T] for R resamples of the molecules: those of values and those of uncertainties."""
         given, true = as_float64(predictions), as_float64(targets)
         values = Values(self.points(given), true, weights)
