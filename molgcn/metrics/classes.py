@@ -111,13 +111,7 @@ def count_classes(targets: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def confusion(true: np.ndarray, given: np.ndarray, threshold: float = THRESHOLD) -> np.ndarray:
-    """Return the confusion matrix int64 [C, C], with true classes as rows and predicted classes as columns.
-
-    Args:
-        true: int64 [n], the true classes.
-        given: the probabilities of class 1 [n], or of all classes [n, C].
-        threshold: the probability above which class 1 is predicted; only for two classes.
-    """
+    """Return the confusion matrix int64 [C, C], with true classes as rows and :func:`predicted_classes` as columns."""
     matrix = np.zeros([2 if given.ndim == 1 else given.shape[1]] * 2, np.int64)
     np.add.at(matrix, (true, predicted_classes(given, threshold)), 1)
     return matrix

@@ -42,11 +42,8 @@ class GlorotLinear(nn.Linear):
 def draw_layer(kind: LayerKind, options: LayerOptions, init: str | None) -> Mapping[str, Tensor]:
     """Return the state dict of a layer with newly drawn weights, the same ones for all its implementations.
 
-    Args:
-        kind: the layer.
-        options: the options that the layer is built from.
-        init: rule for the matrices and attention vectors [..., out, in], one of :data:`INITIALISERS`; biases are then 0. None draws all
-            parameters as the layer itself does.
+    `init` is the rule for the matrices and attention vectors [..., out, in], one of :data:`INITIALISERS`; biases are then 0. None draws all
+    parameters as the layer itself does.
     """
     if init is None:
         return kind.reference(options).state_dict()

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 
 
 class Rescale(nn.Module):
-    """Turn standardised outputs [B, T] into values in the targets' units.
+    """Turn standardised outputs [B, T] into values in the targets' units, by mean and standard deviation of each target [T].
 
-    Args:
-        mean: mean of each target [T], float32, or float64 where targets need more digits.
-        std: standard deviation of each target [T], in the dtype of `mean`.
+    These are float32, or float64 where targets need more digits.
     """
 
     mean: Tensor
@@ -41,12 +39,9 @@ class ClassProbabilities(nn.Module):
 
 
 class SideBySide(nn.Module):
-    """Turn groups of outputs into predictions, each group by its own module.
+    """Turn groups of outputs into predictions, each group by its own module; the groups stand one after the other.
 
-    Args:
-        layers: one module per group.
-        sizes: number of outputs of each group; the groups stand one after the other.
-        order: for each column of predictions, its column among the modules' predictions, one module after the other.
+    `sizes` are the numbers of outputs of the groups, and `order` has for each column of predictions its place among those of the modules.
     """
 
     order: Tensor

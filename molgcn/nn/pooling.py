@@ -27,14 +27,9 @@ class Reductions:
     softmax: Reduce
 
     def pool(self, name: str, h: Tensor, batch: Tensor, count: int, gate: nn.Module | None = None) -> Tensor:
-        """Pool the states of atoms [N, C] into those of `count` molecules [B, C].
+        """Pool the states of atoms [N, C], which belong to molecules as `batch` says, into those of `count` molecules [B, C].
 
-        Args:
-            name: one of :data:`POOLS`. "norm" is the sum divided by :data:`NORM_CONSTANT`, "attention" the sum weighted by a softmax.
-            h: states of the atoms, [N, C].
-            batch: int64 [N], the molecule of every atom.
-            count: number of molecules, B.
-            gate: module that scores the atoms for "attention"; other names do not use it.
+        "norm" is the sum divided by :data:`NORM_CONSTANT`, "attention" the sum weighted by a softmax of the scores of the atoms by `gate`.
         """
         if name == "attention":
             assert gate is not None

@@ -33,14 +33,9 @@ _RETRY_OF = "retry_of"  # the attribute that holds the number of the interrupted
 
 
 def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config, data: LoadedDataset) -> Study:
-    """Return the study in `folder`, which is made where there is none.
+    """Return the study of a name in `folder`, which is made where there is none.
 
-    Args:
-        folder: the folder of the search, which holds study.db.
-        name: the name of the study.
-        about: the search's objective, direction and space.
-        config: the configuration that all trials share.
-        data: the data set on which trials are trained.
+    It keeps what the search is `about`, its objective, direction and space, with the configuration that all trials share and the data.
 
     Raises:
         UserError: If the study was made with other settings or data, so that its trials cannot be compared with new ones.

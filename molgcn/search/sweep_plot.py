@@ -32,13 +32,8 @@ def plot_sweep(
 ) -> None:
     """Plot the values in the order of the runs, and in a panel for each varied key, the most important key first.
 
-    Args:
-        runs: the runs.
-        path: the PNG file to write.
-        objective: the name of the values.
-        maximize: whether more is better.
-        importances: the importance of each key, which is shown beside its name.
-        logarithmic: keys with a logarithmic axis. None chooses one where positive values span a factor of 10 or more.
+    Importances are shown beside the keys. Keys have a logarithmic axis where `logarithmic` names them, or, if it is None, where positive
+    values span a factor of 10 or more.
     """
     shown = [(number, run) for number, run in enumerate(runs) if run.value is not None and math.isfinite(run.value)]
     params = [run.params for run in runs]

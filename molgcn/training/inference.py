@@ -129,14 +129,7 @@ class Models:
         return replace(self, of=of, _predicted={})
 
     def predicted(self, part: str) -> PartPredictions:
-        """Predict each molecule of a part by the models whose split has it there. The first call computes, later ones remember.
-
-        Args:
-            part: "train", "val", "test" or "calibration".
-
-        Returns:
-            The predictions, in the order of the set.
-        """
+        """Predict each molecule of a part by the models whose split has it there, in the order of the set; later calls remember."""
         if part not in self._predicted:
             self._predicted[part] = self._predict(part)
         return self._predicted[part]

@@ -79,13 +79,10 @@ def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[
 
 
 class MetricsCSV(Logger):
-    """Writes one row per call to :meth:`log_metrics`; cells that a call does not set are empty.
+    """Writes one row per call to :meth:`log_metrics`; cells that a call does not set are empty. An existing file is continued.
 
-    The column `epoch` is Lightning's and W&B's, which counts from 0; what is printed and `result.json` count from 1.
-
-    Args:
-        path: the file. An existing file is continued.
-        metrics: the names of the metrics that are logged beside the loss, for example `val/mae/<target>`.
+    The columns are :data:`COLUMNS` and further metrics, for example `val/mae/<target>`. `epoch` is Lightning's and W&B's, which counts from
+    0; what is printed and `result.json` count from 1.
     """
 
     def __init__(self, path: Path, metrics: Sequence[str]) -> None:

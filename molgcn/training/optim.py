@@ -18,12 +18,9 @@ from molgcn.training.clipped_adam import ClippedAdam
 
 
 def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig, max_norm: float | None = None) -> Optimizer:
-    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in a fused form.
+    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in a fused form; see conf/optimizer for its options.
 
-    Args:
-        parameters: parameters, or groups of them, as PyTorch's optimisers take them.
-        config: names the optimiser and its options; see conf/optimizer.
-        max_norm: the norm to which a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients. Others leave it to the caller.
+    `max_norm` is the norm to which a :class:`ClippedAdam`, which parameters on a GPU get, clips gradients. Others leave it to the caller.
     """
     groups = list(parameters)
     options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
@@ -39,11 +36,11 @@ def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig, max_norm
 def build_scheduler(
     optimizer: Optimizer, config: SchedulerConfig, lr: float, steps_per_epoch: int, total_steps: int, mode: Literal["min", "max"] = "min"
 ) -> LRScheduler | ReduceLROnPlateau:
-    """Return the schedule that `config.name` names.
+    """Return the schedule that `config.name` names; see conf/scheduler for its options.
 
     Args:
         optimizer: the optimiser whose learning rate it sets.
-        config: names the schedule and its options; see conf/scheduler.
+        config: names the schedule.
         lr: the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one.
         steps_per_epoch: optimiser steps per epoch.
         total_steps: optimiser steps of the run. After them the schedule stays at its last rate.

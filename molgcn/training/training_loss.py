@@ -82,13 +82,10 @@ class TrainingLoss:
 
 
 class MeanGradients:
-    """Makes gradients those of the mean loss over all known labels of a step, as if one batch had them all.
+    """Makes gradients those of the mean loss over all known labels of a step of one or several batches, as if one batch had them all.
 
     Batches may differ in how many labels they have, so their mean losses must not be averaged. Backward passes add up gradients of sums
     instead, and :meth:`divide` divides these by the number of terms before the optimiser's step.
-
-    Args:
-        several: whether several batches make a step.
     """
 
     def __init__(self, several: bool) -> None:

@@ -22,17 +22,11 @@ _NAMES = {"_local_scalar_dense": "item()", "index": "an index of booleans", "cop
 
 
 class LoopLoss:
-    """Computes the loss that :func:`molgcn.capture` was given.
-
-    Args:
-        loss: one of :data:`molgcn.ops.head_loss.LOSSES`, or a function of predictions and targets.
+    """Computes the loss that :func:`molgcn.capture` was given, one of :data:`molgcn.ops.head_loss.LOSSES` or a function.
 
     Attributes:
         reads_back: the operation by which the function reads values on the host, in words; None where it does not, or was not called yet.
         one_per_molecule: whether the function returns one or several terms for each molecule; None before its first call.
-
-    Raises:
-        UserError: for something else.
     """
 
     def __init__(self, loss: str | Function) -> None:

@@ -30,10 +30,7 @@ class TrainingStep(Protocol):
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:
         """Take the step, or return False where it is to be taken plainly.
 
-        Args:
-            batch: a training batch.
-            first: whether it is the first of the batches whose gradients go into one optimiser step.
-            last: whether it is the last of them.
+        `first` and `last` say where the batch is among those whose gradients go into one optimiser step.
         """
 
 

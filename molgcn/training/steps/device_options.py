@@ -19,12 +19,8 @@ _ON_DEVICE = ("lr", "momentum")
 class DeviceOptions:
     """Keeps the learning rate of each group of parameters on the device, and the first of `betas` where the optimiser reads it there.
 
-    A learning rate that is a tensor on a GPU already stays what it is. All other options are constants of a graph.
-
-    Args:
-        optimizer: the optimiser. Of those that step by `betas` a :class:`molgcn.training.clipped_adam.ClippedAdam` takes them as tensors.
-        device: the device of its parameters.
-        rates: whether the optimiser takes learning rates as tensors on the device; otherwise they are constants too.
+    Of optimisers that step by `betas` a :class:`molgcn.training.clipped_adam.ClippedAdam` does. A learning rate that is a tensor on a GPU
+    already stays what it is. All other options are constants of a graph, and so are learning rates without `rates`.
     """
 
     def __init__(self, optimizer: Optimizer, device: torch.device, rates: bool = True) -> None:

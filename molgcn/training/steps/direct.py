@@ -147,10 +147,8 @@ class DirectStep:
 class FusedUpdate:
     """Takes steps of a fused optimiser on a CPU by PyTorch's own kernel, with lists of tensors that its `step` would gather each time.
 
-    Args:
-        optimizer: an optimiser of :func:`molgcn.training.optim.build_optimizer` for which :meth:`why_not` returns None. It has stepped
-            before, so that its state exists. The step counts in its state become views of one tensor.
-        gradients: the gradient of each of its parameters, written anew before each call.
+    The optimiser has stepped before, so that its state exists. The step counts in its state become views of one tensor. The gradients of
+    its parameters are written anew before each call.
     """
 
     def __init__(self, optimizer: Optimizer, gradients: Mapping[Tensor, Tensor]) -> None:

@@ -48,12 +48,8 @@ class Graphs:
     def run(self, key: Hashable, work: Callable[[], Any]) -> Any:
         """Do the work that belongs to a key by replaying its graph, which is captured first where there is none.
 
-        Args:
-            key: the key, for which the work is the same at every call.
-            work: the work. It has been done before without a graph, so that kernels and all else that is made on first use exist.
-
-        Returns:
-            What the work returned while it was captured. A replay writes new values into the same tensors.
+        The work is the same at every call. It has been done before without a graph, so that kernels and all else that is made on first use
+        exist. What it returned while it was captured is returned each time: a replay writes new values into the same tensors.
         """
         captured = self._captured.get(key)
         if captured is None:

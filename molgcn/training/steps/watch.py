@@ -60,11 +60,9 @@ def _optimizer_has_hooks(optimizer: Optimizer) -> bool:
 
 
 class Watch:
-    """Tells what may have changed in a model between two steps, within a few microseconds.
+    """Tells what may have changed in a model, and in the optimiser of its weights, between two steps, within a few microseconds.
 
-    Args:
-        model: the model, whose layers are listed once; :meth:`is_of` and :meth:`is_still_of` say whether they still are the model's.
-        optimizer: the optimiser of its weights; None for a model that is only evaluated.
+    The layers are listed once; :meth:`is_of` and :meth:`is_still_of` say whether they still are the model's.
     """
 
     def __init__(self, model: MoleculeNet, optimizer: Optimizer | None = None) -> None:
