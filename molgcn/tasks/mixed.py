@@ -136,8 +136,7 @@ class Mixed(Task):
 
     def combine(self, members: np.ndarray) -> np.ndarray:
         """Combine the predictions of an ensemble's members by each part's rule, in the targets' order."""
-        found = [part.combine(members[:, :, columns]) for part, columns in zip(self.parts, self.prediction_places, strict=True)]
-        return np.concatenate(found, axis=1)[:, self._order]
+        return self.together([part.combine(members[:, :, own]) for part, own in zip(self.parts, self.prediction_places, strict=True)])
 
     @property
     def columns(self) -> list[list[str]]:
