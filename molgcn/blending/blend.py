@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.blending.shares import share_of_classes, share_of_numbers
+from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS, share_of_classes, share_of_numbers
 from molgcn.blending.trees import Trees
 from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
@@ -56,7 +56,7 @@ class Blend:
 
     @classmethod
     def fit(cls, task: Task, statistics: Sequence[Tensor], molecules: PackedMolecules, seed: int, balanced: bool) -> Blend:
-        """Fit the trees of every target to its known values among the training molecules. Network and trees count half each.
+        """Fit the trees of every target to its known values among the training molecules. The shares are the expected ones.
 
         Args:
             task: what is predicted.
@@ -74,7 +74,9 @@ class Blend:
                 own = weights[known] * (_rarity(column[known], classes) if balanced and classes else 1)
                 trees[number] = Trees.fit(features[known], column[known], classes, own, seed) if known.any() else None
         ordered = [trees[number] for number in range(len(task.names))]
-        return cls(task, statistics, ordered, [0.5 if one else 1.0 for one in ordered])
+        of_classes = {name for part in task.parts if part.num_classes for name in part.names}
+        expected = [OF_CLASSES if name in of_classes else OF_NUMBERS for name in task.names]
+        return cls(task, statistics, ordered, [share if one else 1.0 for one, share in zip(ordered, expected, strict=True)])
 
     def weighed(self, predictions: np.ndarray, molecules: PackedMolecules) -> Blend:
         """Return the blend with the shares that suit molecules to which the trees were not fitted.

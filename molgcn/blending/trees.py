@@ -129,6 +129,6 @@ def import_lightgbm() -> Any:
         import lightgbm
     except ImportError as error:
         raise UserError(
-            f"Boosted trees need the package {error.name}. Run `pip install molgcn[trees]`, or train with training.blend=none."
+            f"Boosted trees need the package {error.name}. Run `pip install lightgbm`, or train with training.blend=none."
         ) from error
     return lightgbm

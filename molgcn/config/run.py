@@ -16,8 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from molgcn.config.layer_settings import Activation, LayerSettings
 from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
-from molgcn.data.config import DatasetConfig, LoaderConfig
-from molgcn.data.descriptors.generators import FOR_TREES
+from molgcn.data.config import AUTO, DatasetConfig, LoaderConfig
 from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError, require
 
@@ -193,8 +192,8 @@ class Config:
         if self.training.monitor == "auto":
             chosen = "loss" if dataset.set is None else TDC_SETS[dataset.set].metric
             object.__setattr__(self, "training", replace(self.training, monitor=f"val/{chosen}"))
-        if self.training.blend == "trees" and dataset.tree_generators is None:
-            dataset.tree_generators = [name for name in FOR_TREES if name not in (dataset.descriptor_generators or ())]
+        if self.training.blend != "none" and dataset.tree_generators is None:
+            dataset.tree_generators = [AUTO] if self.training.blend == "auto" else dataset.default_tree_generators
         if self.training.blend == "none" and dataset.tree_generators is not None:
             raise UserError(
                 f"dataset.tree_generators={dataset.tree_generators} are for trees, and training.blend=none has none. Leave it out, "

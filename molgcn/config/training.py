@@ -30,7 +30,7 @@ class TrainingConfig:
     accumulate_batches: int = 1
     ema_decay: float | None = None
     ensemble: int = 1
-    blend: Literal["none", "trees"] = "none"
+    blend: Literal["none", "trees", "auto"] = "none"
     freeze: Literal["encoder"] | int | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_names, as_one_or_several
-from molgcn.data.descriptors.generators import GENERATORS
+from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
@@ -20,6 +20,8 @@ SPLITS = (*DRAWN, "column", "file", "benchmark", "cv")
 CV_BY = ("random", "stratified", "scaffold", "butina", "kmeans", "group")
 FOLDS = 5  # number of folds of split=cv where dataset.folds is null
 DUPLICATES = ("keep", "first", "mean", "median", "error")
+AUTO = "auto"  # the only name in `tree_generators` where the number of rows decides
+_MOST_FOR_TREES = 20_000  # rows; RDKit takes 10 ms for each, and fitting 500 trees some minutes
 
 
 @dataclass
@@ -176,9 +178,21 @@ class DatasetConfig(TargetConfig):
                 raise UserError(f"dataset.{key} names one twice: {names}. Name each once.")
         for key in ("descriptor_generators", "tree_generators"):
             for name in getattr(self, key) or ():
-                _one_of(key, name, tuple(GENERATORS))
+                if key != "tree_generators" or self.tree_generators != [AUTO]:
+                    _one_of(key, name, tuple(GENERATORS))
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
             raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
+
+    @property
+    def default_tree_generators(self) -> list[str]:
+        """The descriptors that trees take where `tree_generators` names none: those that the network does not have."""
+        return [name for name in FOR_TREES if name not in (self.descriptor_generators or ())]
+
+    def tree_generators_of(self, rows: int) -> list[str]:
+        """Return the descriptors that are computed for the trees of a set of so many rows; none for `auto` and more than 20,000 rows."""
+        if self.tree_generators == [AUTO]:
+            return self.default_tree_generators if rows <= _MOST_FOR_TREES else []
+        return self.tree_generators or []
 
     @property
     def files(self) -> dict[str, str]:

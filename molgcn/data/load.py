@@ -181,7 +181,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         label=raw.label,
         rows=raw.rows,
         generators=config.descriptor_generators or (),
-        tree_generators=config.tree_generators or (),
+        tree_generators=config.tree_generators_of(len(raw.rows)),
         standardize=config.standardize,
         files=raw.files,
     )

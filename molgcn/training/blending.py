@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from molgcn.blending.blend import Blend
 from molgcn.blending.trees import import_lightgbm
 from molgcn.comparison.baselines import measured_as, plain
 from molgcn.config.run import Config
+from molgcn.data.config import AUTO
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import LoadedDataset
+from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.metrics.comparison import NETWORK, TREES
 from molgcn.tasks.base import Task
@@ -43,6 +46,19 @@ def check_blend(config: Config, data: MoleculeDataModule) -> None:
         )
 
 
+def settled_blend(config: Config, molecules: PackedMolecules) -> Config:
+    """Return the configuration in which `training.blend=auto` is `trees` where the molecules have descriptors for them, and else `none`."""
+    if config.training.blend != "auto":
+        return config
+    names, blend = config.dataset.tree_generators, "none" if molecules.tree_descriptors is None else "trees"
+    if names == [AUTO]:
+        names = config.dataset.tree_generators_of(len(molecules)) if blend == "trees" else None
+        if blend == "none":
+            log.info("No trees beside the network, since the set is large; training.blend=trees fits them all the same")
+    training = replace(config.training, blend=cast(Any, blend))
+    return replace(config, dataset=replace(config.dataset, tree_generators=names), training=training)
+
+
 def fit_blend(module: MoleculeModule, data: LoadedDataset, folder: Path) -> None:
     """Fit the trees that a trained module's configuration asks for, let the module predict with them, and write them into its folder."""
     config = module.config
@@ -56,7 +72,7 @@ def fit_blend(module: MoleculeModule, data: LoadedDataset, folder: Path) -> None
         validation = data.part("val")
         blend = blend.weighed(predict_molecules(module, validation, config.dataset.batch_size, of="network"), validation)
     else:
-        log.warning("There is no validation part to weigh network and trees by: each counts half")
+        log.warning("There is no validation part to weigh network and trees by: the network counts 1 / 2 for numbers and 1 / 4 for classes")
     blend.save(folder)
     log.info("%s", blend.described)
     module.blend = blend

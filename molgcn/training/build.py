@@ -24,7 +24,7 @@ from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.tasks.choice import check_options as check_task_options
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
-from molgcn.training.blending import check_blend
+from molgcn.training.blending import check_blend, settled_blend
 from molgcn.training.calibrating import check_calibration
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -110,7 +110,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
     """
     molecules = data.dataset.molecules
     task = choose_task(config.task, data.dataset, config.dataset, config.training.loss)
-    config = settled(config, task)
+    config = settled_blend(settled(config, task), molecules)
     check_task_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     module = MoleculeModule(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from molgcn.blending.blend import FILE, FOLDER, Blend
+from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS
 from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.descriptors.attach import with_descriptors
@@ -52,7 +53,8 @@ def test_each_target_is_learned_and_weighed(molecules, tmp_path):
     assert measures["spearman/ic50"] > 0.95 and measures["roc_auc/kind"] > 0.95 and measures["roc_auc/toxic"] > 0.95
     np.testing.assert_allclose(found[:, 1:4].sum(axis=1), 1)
     weighed = blend.weighed(guess, molecules)
-    assert all(share < 0.5 for share in weighed.shares) and blend.shares == [0.5] * 3
+    assert blend.shares == [OF_NUMBERS, OF_CLASSES, OF_CLASSES]
+    assert all(share < expected for share, expected in zip(weighed.shares, blend.shares, strict=True))
     weighed.save(tmp_path)
     again = Blend.load(tmp_path, task, blend.statistics)
     np.testing.assert_array_equal(again.mix(guess, molecules), weighed.mix(guess, molecules))
@@ -65,8 +67,8 @@ def test_numbers_are_mixed_as_they_are_learned(molecules):
     blend = blend_of(task, molecules)
     guess = np.repeat(task.guess(*blend.statistics), COUNT, axis=0)
     trees, both = blend.trees_alone.mix(guess, molecules), blend.mix(guess, molecules)
-    np.testing.assert_allclose(both[:, 0], np.sqrt(guess[:, 0] * trees[:, 0]))
-    np.testing.assert_allclose(both[:, 1:], (guess[:, 1:] + trees[:, 1:]) / 2)
+    np.testing.assert_allclose(both[:, 0], guess[:, 0] ** OF_NUMBERS * trees[:, 0] ** (1 - OF_NUMBERS))
+    np.testing.assert_allclose(both[:, 1:], OF_CLASSES * guess[:, 1:] + (1 - OF_CLASSES) * trees[:, 1:])
 
 
 @pytest.mark.parametrize(("loss", "moved"), [("mve", 1), ("evidential", 1), ("quantile", 3)])

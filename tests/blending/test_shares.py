@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from molgcn.blending.shares import EQUAL, share_of_classes, share_of_numbers
+from molgcn.blending.shares import EQUAL, OF_CLASSES, OF_NUMBERS, share_of_classes, share_of_numbers
 
 RNG = np.random.default_rng(0)
 
@@ -24,9 +24,9 @@ def test_with_many_labels_it_is_that_with_the_least_error(share):
 def test_few_labels_move_it_little():
     """As many labels as EQUAL move it half of the way, and an only class or no label at all does not."""
     perfect, wrong = np.arange(EQUAL) % 2.0, 1 - np.arange(EQUAL) % 2.0
-    assert share_of_numbers(perfect, wrong, perfect) == pytest.approx(0.75)
-    assert share_of_numbers(wrong[:5], perfect[:5], perfect[:5]) == pytest.approx(0.5 * EQUAL / (5 + EQUAL))
+    assert share_of_numbers(perfect, wrong, perfect) == pytest.approx((1 + OF_NUMBERS) / 2)
+    assert share_of_numbers(wrong[:5], perfect[:5], perfect[:5]) == pytest.approx(OF_NUMBERS * EQUAL / (5 + EQUAL))
     both = [np.stack([1 - one, one], axis=1) for one in (perfect, wrong)]
-    assert share_of_classes(*both, perfect) == pytest.approx(0.75)
-    assert share_of_classes(*both, np.where(perfect == 1, 1, math.nan)) == 0.5
-    assert share_of_numbers(perfect, wrong, np.full(EQUAL, math.nan)) == 0.5
+    assert share_of_classes(*both, perfect) == pytest.approx((1 + OF_CLASSES) / 2)
+    assert share_of_classes(*both, np.where(perfect == 1, 1, math.nan)) == OF_CLASSES
+    assert share_of_numbers(perfect, wrong, np.full(EQUAL, math.nan)) == OF_NUMBERS

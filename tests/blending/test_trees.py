@@ -55,5 +55,5 @@ def test_what_is_wrong_is_said(monkeypatch):
     with pytest.raises(UserError, match="cannot be used: it is not LightGBM's text"):
         Trees("no trees").predict(X)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(UserError, match=r"pip install molgcn\[trees\]"):
+    with pytest.raises(UserError, match=r"pip install lightgbm"):
         Trees.fit(X, X[:, 0], 0, None, 0)

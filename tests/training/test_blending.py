@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from run_cases import rows_of
 
 from molgcn.blending.blend import FILE, FOLDER
+from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS
 from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import load_molecules
@@ -26,7 +28,7 @@ from molgcn.replicates.run import train_all
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training import blending
-from molgcn.training.blending import check_blend
+from molgcn.training.blending import check_blend, settled_blend
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
@@ -192,8 +194,22 @@ def test_options_are_checked(path, monkeypatch):
         check_blend(config, data)
 
 
-def test_without_validation_both_count_half(path, tmp_path, caplog):
+def test_without_validation_the_shares_are_those_expected(path, tmp_path, caplog):
     config = config_of(path, dataset={"split_fractions": [0.8, 0, 0.2]}, training={"report": False})
     train(config, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / FOLDER / FILE).read_text())["network"] == [0.5, 0.5]
-    assert "each counts half" in caplog.text
+    assert json.loads((tmp_path / "run" / FOLDER / FILE).read_text())["network"] == [OF_NUMBERS, OF_CLASSES]
+    assert "the network counts 1 / 2 for numbers and 1 / 4 for classes" in caplog.text
+
+
+def test_a_large_set_has_no_trees_unless_they_are_asked_for(path, caplog):
+    config = config_of(path, training={"blend": "auto"}, dataset={**config_of(path).to_dict()["dataset"], "tree_generators": None})
+    assert config.dataset.tree_generators == ["auto"]
+    assert config.dataset.tree_generators_of(20_000) == ["rdkit2d", "morgan_counts", "avalon_counts", "erg"]
+    assert config.dataset.tree_generators_of(20_001) == []
+    molecules, _, _ = load_molecules(config_of(path).dataset)
+    caplog.set_level("INFO")
+    chosen = settled_blend(config, molecules)
+    assert (chosen.training.blend, chosen.dataset.tree_generators) == ("trees", config.dataset.tree_generators_of(200))
+    chosen = settled_blend(config, replace(molecules, tree_descriptors=None))
+    assert (chosen.training.blend, chosen.dataset.tree_generators) == ("none", None)
+    assert "training.blend=trees fits them all the same" in caplog.text
