@@ -9,7 +9,7 @@
 
 namespace molgcn {
 
-struct Features {  // a molgcn.data.batch_arrays.BatchArray
+struct Features {  // a molgcn.data.packed_arrays.BatchArray
     const void* values;   // codes, or rows of float32
     int code_bytes;       // 0: rows
     int64_t entry_bytes;  // of a code or row

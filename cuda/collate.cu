@@ -6,7 +6,7 @@
 //   END_BYTES        bytes of a number of `row_end`
 //   NEIGHBOR_BYTES   bytes of a neighbour
 //   STAGED           the set's arrays hold only this batch, in its order (a molgcn.data.resident.Piece)
-// For each array x of MOLECULE_ARRAYS, ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays):
+// For each array x of MOLECULE_ARRAYS, ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.packed_arrays):
 //   x_COLUMNS        columns of the slot's rows of floats; 0: the slot has the codes
 //   x_CODE_BYTES     bytes of a code into the table; 0: the set has the rows themselves
 // Both are 0 where the set has no such array.

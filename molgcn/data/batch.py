@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.encodings import held_encoding
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import batch_arrays
 from molgcn.data.padding import padded_batch, padded_edge_index
 from molgcn.data.pyg import rows_of_graphs
 from molgcn.data.segments import pointers, segment_index

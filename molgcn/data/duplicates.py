@@ -102,7 +102,9 @@ def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     merged = molecules[np.unique(group, return_index=True)[1]]
     if how == "first":
         return merged
-    targets = np.stack([_combined(column, group, len(counts), how) for column in molecules.targets.astype(np.float64).T], axis=1)
+    import pandas as pd
+
+    targets = pd.DataFrame(molecules.targets.astype(np.float64)).groupby(group).agg(how).to_numpy()
     return replace(merged, targets=targets.astype(molecules.targets.dtype))
 
 
@@ -129,22 +131,6 @@ def _spread(targets: np.ndarray, group: np.ndarray, num_groups: int) -> np.ndarr
     ordered = targets[order].astype(np.float64)
     spread: np.ndarray = np.fmax.reduceat(ordered, starts, axis=0) - np.fmin.reduceat(ordered, starts, axis=0)
     return spread
-
-
-def _combined(values: np.ndarray, group: np.ndarray, num_groups: int, how: str) -> np.ndarray:
-    """Return the mean or median of the known values of each group, float64 [groups], NaN where none is known."""
-    known = ~np.isnan(values)
-    values, group = values[known], group[known]
-    counts = np.bincount(group, minlength=num_groups)
-    result = np.full(num_groups, np.nan)
-    some = counts > 0
-    if how == "mean":
-        result[some] = np.bincount(group, values, num_groups)[some] / counts[some]
-    else:
-        ordered = values[np.lexsort((values, group))]
-        starts, counts = pointers(counts)[:-1][some], counts[some]
-        result[some] = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) / 2
-    return result
 
 
 def _repeat(molecules: PackedMolecules, count: int, standardize: str) -> str:

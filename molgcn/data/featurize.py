@@ -98,7 +98,10 @@ def featurize_items(
         tree_generators=tree_generators,
         standardize=standardize,
     )
-    parts: list[Featurized] = []
+    kept: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    smiles: list[str] = []
+    failures: list[tuple[int, str]] = []
     joined, tables = Gathered[MoleculeSet](), [FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
@@ -111,16 +114,18 @@ def featurize_items(
             raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
-            part.molecules = None
-        parts.append(part)
-        position = _shift(part, position)
-    merged = _merge(parts)
-    if len(merged.kept) == 0:
-        index, reason = merged.failures[0]
+        kept.append(part.kept + position)
+        labels += [] if part.labels is None else [part.labels]
+        smiles += part.smiles or []
+        failures += [(position + local, reason) for local, reason in part.failures]
+        position += len(part.kept) + len(part.failures)
+    if not sum(map(len, kept)):
+        index, reason = failures[0]
         first = _first_line(items[index])
         raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{first}': {reason}.")
-    merged.molecules = reduce(lambda molecules, table: table.attach(molecules), tables, joined.whole())
-    return merged
+    molecules = reduce(lambda molecules, table: table.attach(molecules), tables, joined.whole())
+    written = None if kind == "smiles" else smiles
+    return Featurized(molecules, np.concatenate(kept), np.concatenate(labels) if labels else None, written, failures)
 
 
 def as_text(item: Any) -> str:
@@ -228,23 +233,3 @@ def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "
     featurizer = get_featurizer(features)
     with rdBase.BlockLogs():
         return _reader(featurizer, kind, standardize)(item).mol
-
-
-def _shift(part: Featurized, position: int) -> int:
-    """Change a chunk's positions into positions in the whole input, and return where the next chunk starts."""
-    count = len(part.kept) + len(part.failures)
-    part.kept += position
-    part.failures = [(position + local, reason) for local, reason in part.failures]
-    return position + count
-
-
-def _merge(parts: Sequence[Featurized]) -> Featurized:
-    """Join everything but the molecules of consecutive chunks."""
-    labelled = parts[0].labels is not None
-    return Featurized(
-        None,
-        kept=np.concatenate([part.kept for part in parts]),
-        labels=np.concatenate([part.labels for part in parts if part.labels is not None]) if labelled else None,
-        smiles=None if parts[0].smiles is None else [text for part in parts for text in part.smiles or ()],
-        failures=[failure for part in parts for failure in part.failures],
-    )

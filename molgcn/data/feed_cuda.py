@@ -20,11 +20,6 @@ class CUDAFeed(Feed):
     """Two slots in a GPU's memory and the side stream that fills them.
 
     Events order all work. The host never waits for the device's work on a batch.
-
-    Args:
-        molecules: the set.
-        capacity: size of the slots.
-        device: the GPU.
     """
 
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
@@ -85,11 +80,6 @@ class CUDAFeed(Feed):
 class ResidentFeed(CUDAFeed):
     """Gathers batches from the packed set in the GPU's memory, with one launch for each.
 
-    Args:
-        molecules: the set.
-        capacity: size of the slots.
-        device: the GPU.
-
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
@@ -97,7 +87,7 @@ class ResidentFeed(CUDAFeed):
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
         self.resident = DeviceMolecules.of(molecules, device)
-        self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
+        self.kernel = kernel(SOURCE, KERNEL, macros(self.resident), device)
         self._staging: list[PlanBuffer] = []
         self._lock = Lock()
         self._plan: PlanBuffer | None = None
@@ -109,17 +99,9 @@ class ResidentFeed(CUDAFeed):
             tensor.record_stream(self.stream)
 
     def stage(self, plan: EpochPlan, place: int, places: int) -> EpochPlan:
-        """Move a plan into page-locked memory.
+        """Return a plan with its arrays in the page-locked buffer `place` of `places`.
 
         All memory is allocated with the first plan, since a CUDA graph may be captured later.
-
-        Args:
-            plan: the plan of an epoch.
-            place: which of the buffers to use.
-            places: number of buffers.
-
-        Returns:
-            The plan with its arrays in the buffer.
         """
         with self._lock:
             if not self._staging:
@@ -166,12 +148,6 @@ class StagedFeed(CUDAFeed):
 
     Threads gather each batch, still packed, into page-locked memory. It is copied to the GPU and unpacked there.
 
-    Args:
-        molecules: the set.
-        capacity: size of the slots.
-        device: the GPU.
-        num_threads: number of threads that gather.
-
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
@@ -187,7 +163,7 @@ class StagedFeed(CUDAFeed):
         piece = self._piece
         self._tables = tables(piece.features, device)
         self._launches = [Launch(piece.kernel_arrays() | self._tables, slot) for slot in self.slots]
-        self.kernel = kernel(SOURCE, KERNEL, macros(piece.features, piece.row_end, piece.neighbors, staged=True), device)
+        self.kernel = kernel(SOURCE, KERNEL, macros(piece), device)
         torch.cuda.current_stream(device).synchronize()
         for tensor in (piece.buffer, *self._tables.values()):
             tensor.record_stream(self.stream)

@@ -78,11 +78,11 @@ def _of_chunk(function: Callable[[str], T], smiles: Sequence[str]) -> list[T]:
 
 
 @cache
-def morgan_generator() -> Any:
-    """Return RDKit's generator of Morgan fingerprints of radius 2 and 2,048 bits, which every fingerprint here is made by."""
+def morgan_generator(bits: int = BITS) -> Any:
+    """Return RDKit's generator of Morgan fingerprints of radius 2, which every fingerprint here is made by."""
     from rdkit.Chem import rdFingerprintGenerator
 
-    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=bits)
 
 
 def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.batch_arrays import NAMES
 from molgcn.data.encodings import batch_encodings
+from molgcn.data.packed_arrays import NAMES
 from molgcn.data.sampler import BatchSpan
 from molgcn.data.slot_batch import SlotBatch
 from molgcn.data.slots import ARRAYS, Capacity, Slot, SlotArray

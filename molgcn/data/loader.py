@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.feed import CPUFeed, Feed
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import batch_arrays
 from molgcn.data.pyg import unpack_pyg
 from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import MoleculeSampler, PlanAhead

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.data.batch_arrays import NAMES, BatchArray, batch_arrays
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import NAMES, BatchArray, batch_arrays
 from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Capacity, Slot, SlotArray, torch_type
 
@@ -29,7 +29,7 @@ _HEADER = Header(
         ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
         ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
         ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
-        # each array of molgcn.data.batch_arrays, [M, N or E] codes or rows, and the table of its codes; null if the set has none
+        # each array of molgcn.data.packed_arrays, [M, N or E] codes or rows, and the table of its codes; null if the set has none
         *((f"const TYPE({name}_CODE_BYTES)*", name) for name in _FEATURES),
         *(("const float*", f"{name}_table") for name in _FEATURES),
         ("const int*", "targets"),  # [M, target_words] 32-bit words, one for each float32 and two for each float64
@@ -62,7 +62,7 @@ class DeviceMolecules:
         row_end: uint8, uint16 or int32 [N], end of each atom's bonds, counted within its molecule. It replaces `degree`, so that the kernel
             needs no running sum.
         neighbors: uint8 or uint16 [E], as in :class:`molgcn.data.PackedMolecules`.
-        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
+        features: the set's :func:`molgcn.data.packed_arrays.batch_arrays`.
     """
 
     def __init__(self, molecules: MoleculeSet, device: str | torch.device) -> None:
@@ -84,11 +84,6 @@ class DeviceMolecules:
             on_devices[device] = cls(molecules, device)
         return on_devices[device]
 
-    @property
-    def macros(self) -> dict[str, int]:
-        """The macros with which the kernel is compiled, see :func:`macros`."""
-        return macros(self.features, self.row_end, self.neighbors)
-
     def arrays(self) -> dict[str, Tensor]:
         """Return the arrays by their names in the kernel's argument."""
         return {"row_end": self.row_end, "neighbors": self.neighbors, **self._rest}
@@ -107,12 +102,13 @@ def tables(features: Sequence[BatchArray], device: str | torch.device) -> dict[s
     return {f"{array.name}_table": torch.tensor(array.table, device=device) for array in features if array.table is not None}
 
 
-def macros(features: Sequence[BatchArray], row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:
-    """Return the macros with which the kernel is compiled, see cuda/collate.cu."""
+def macros(held: DeviceMolecules | Piece) -> dict[str, int]:
+    """Return the macros with which the kernel that gathers from a set, or unpacks a piece, is compiled, see cuda/collate.cu."""
     found = {f"{name}_{what}": 0 for name in _FEATURES for what in ("COLUMNS", "CODE_BYTES")}
-    for array in features:
+    for array in held.features:
         found |= {f"{array.name}_COLUMNS": array.columns, f"{array.name}_CODE_BYTES": array.code_bytes}
-    return {"END_BYTES": row_end.itemsize, "NEIGHBOR_BYTES": neighbors.itemsize, "STAGED": int(staged), **found}
+    sizes = {"END_BYTES": held.row_end.itemsize, "NEIGHBOR_BYTES": held.neighbors.itemsize}
+    return {**sizes, "STAGED": int(isinstance(held, Piece)), **found}
 
 
 def row_end_type(molecules: MoleculeSet) -> type[np.integer]:

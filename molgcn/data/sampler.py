@@ -89,16 +89,9 @@ class MoleculeSampler:
     Args:
         num_nodes: int [M], number of atoms of each molecule.
         num_edges: int [M], number of directed bonds of each molecule.
-        batch_size: number of molecules in a batch, B. The last batch may be smaller.
-        shuffle: whether each epoch has a new permutation. False takes the molecules in order.
-        seed: seed of the permutations. Together with the epoch it determines them.
-        rank: number of this process, 0 ... world_size - 1.
-        world_size: number of processes.
-        drop_last: whether a smaller last batch is left out.
-        join_single: whether a single molecule that is left over joins the batch before, which then has B + 1. Batch norm needs two atoms.
-        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
-        classes: float [M], class of each molecule. If given, shuffled epochs have equally many molecules of each class, and molecules of
-            class NaN are never drawn.
+
+    The other arguments are those of :class:`molgcn.data.loader.MoleculeLoader`. With `join_single` a batch may have B + 1 molecules, since
+    batch norm needs two atoms. Molecules of class NaN are never drawn.
 
     Raises:
         UserError: when the batch size, seed or tile size is out of range, or there are fewer molecules than ranks or, with `drop_last`,

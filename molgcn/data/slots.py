@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.batch_arrays import BatchArray, batch_arrays
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import BatchArray, batch_arrays
 from molgcn.data.tiles import max_tiles
 from molgcn.errors import UserError
 
@@ -43,7 +43,7 @@ ARRAYS = (
     SlotArray("tile_ptr", "tile + 1"),
     SlotArray("counts", "count"),
 )
-"""The arrays that every slot has, beside `x`, `targets` and what its batches hold of :mod:`molgcn.data.batch_arrays`."""
+"""The arrays that every slot has, beside `x`, `targets` and what its batches hold of :mod:`molgcn.data.packed_arrays`."""
 
 _ALIGNMENT = 256  # bytes, as PyTorch's allocator aligns tensors
 
@@ -143,7 +143,7 @@ class Slot:
 
     Attributes:
         arrays: all arrays by their names.
-        features: the :func:`molgcn.data.batch_arrays.batch_arrays` of the set that the slot was made for.
+        features: the :func:`molgcn.data.packed_arrays.batch_arrays` of the set that the slot was made for.
         buffer: uint8, the memory of all arrays.
         counts: int32 [4], numbers of molecules, atoms, bonds and tiles in use, for kernels.
         targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`) in the set's dtype.
@@ -196,7 +196,7 @@ class Slot:
         """Return a slot for the batches of a set.
 
         Args:
-            molecules: the set. It decides which arrays of :mod:`molgcn.data.batch_arrays` the slot has.
+            molecules: the set. It decides which arrays of :mod:`molgcn.data.packed_arrays` the slot has.
             capacity: size of the slot.
             device: device of the slot.
             pin_memory: whether a slot on the CPU is page-locked.

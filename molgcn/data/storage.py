@@ -8,7 +8,7 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -42,7 +42,7 @@ def save_packed(molecules: MoleculeSet, folder: Path) -> None:
         meta = {
             "format": FORMAT,
             "checksums": checksums,
-            "features": _with_version(molecules.features),
+            "features": _renamed(molecules.features, "versioned"),  # since a plain name may later mean a newer one
             "target_names": list(molecules.target_names),
             "target_units": list(molecules.target_units),
             "descriptor_names": list(molecules.descriptor_names),
@@ -83,7 +83,7 @@ def load_packed(folder: Path) -> MoleculeSet:
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
             descriptor_names=tuple(meta["descriptor_names"]),
-            features=_spelled(meta["features"]),
+            features=_renamed(meta["features"], "spelled"),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
             files=tuple((str(name), int(start)) for name, start in meta["files"]),
             num_rows=meta["num_rows"],
@@ -96,16 +96,11 @@ def load_packed(folder: Path) -> MoleculeSet:
     return molecules
 
 
-def _with_version(features: str | None) -> str | None:
-    """Return the name of a featuriser with its version, since a plain name may later mean a newer one. Unknown names stay as they are."""
+def _renamed(features: str | None, name: Literal["versioned", "spelled"]) -> str | None:
+    """Return a name of the featuriser. Names of unknown featurisers stay as they are."""
     if features is None or features.partition(":")[0] not in FEATURIZERS:
         return features
-    return get_featurizer(features).versioned
-
-
-def _spelled(features: str | None) -> str | None:
-    """Return the name of a featuriser without a version if it is the newest one, the inverse of :func:`_with_version`."""
-    return features if features is None or features.partition(":")[0] not in FEATURIZERS else get_featurizer(features).spelled
+    return str(getattr(get_featurizer(features), name))
 
 
 def _files(molecules: MoleculeSet) -> dict[str, np.ndarray]:

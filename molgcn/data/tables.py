@@ -41,9 +41,41 @@ class Columns(dict[str, PackedStrings]):
         self.decimal_comma = decimal_comma
         self.kind = kind
 
-    def numbers(self, column: str) -> np.ndarray:
-        """Return the numbers in a column, float64 [M], see :func:`numbers`."""
-        return numbers(self[column], self.path, column, self.decimal_comma, self.kind)
+    def _place(self, column: str, row: int) -> str:
+        """Return the file, column and row of a cell, for messages."""
+        if self.kind == "sdf":
+            return f"{self.path}, property '{shown(column)}', record {row} (counted from 0)"
+        return f"{self.path}, column '{shown(column)}', row {row} (counted from 0, without the header)"
+
+    def numbers(self, column: str, texts: Sequence[str] | None = None) -> np.ndarray:
+        """Return the numbers in a column, float64 [M], NaN where the cell is missing (:func:`is_missing`).
+
+        Where 1,5 is a number, a column may have points or commas, but not both, since 1.234 would be ambiguous. If all of them could
+        separate thousands, a warning is logged.
+
+        Args:
+            column: name of the column.
+            texts: texts that stand for the column's cells. Default: the cells.
+
+        Raises:
+            UserError: when a cell is not a number or infinite, naming its row, or when every cell is missing.
+        """
+        values = self[column] if texts is None else texts
+        result = np.full(len(values), np.nan)
+        comma = self.decimal_comma and any("," in text for text in values)
+        for row, text in enumerate(values):
+            try:
+                result[row] = number(text, comma)
+            except ValueError as error:
+                advice = _as_classes(column, values) or _advice(text.strip(), comma)
+                raise UserError(f"{self._place(column, row)}: '{shown(text)}' is not a number. {advice}") from error
+            if abs(result[row]) > np.finfo(np.float32).max:
+                raise UserError(f"{self._place(column, row)}: '{shown(text)}' is infinite (float32). Leave it empty if missing.")
+        if np.isnan(result).all():
+            raise UserError(f"{self.path}: all {len(result)} values of column '{shown(column)}' are missing. Name another column.")
+        if self.decimal_comma:
+            _warn_of_thousands(values, self.path, column)
+        return result
 
 
 @contextmanager
@@ -87,38 +119,6 @@ def is_missing(cell: str, of_numbers: bool) -> bool:
     """
     text = cell.strip()
     return not text or (of_numbers and text.lower() in _NOT_NUMBERS)
-
-
-def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
-    """Return the numbers in a column, float64 [M], NaN where the cell is missing (:func:`is_missing`).
-
-    With `decimal_comma`, a column may have points or commas, but not both, since 1.234 would be ambiguous. If all of them could separate
-    thousands, a warning is logged.
-
-    Raises:
-        UserError: when a cell is not a number or infinite, naming its row, or when every cell is missing.
-    """
-    result = np.full(len(values), np.nan)
-    comma = decimal_comma and any("," in text for text in values)
-
-    def mistake(row: int, what: str) -> UserError:
-        place = f"{path}, column '{shown(column)}', row {row} (counted from 0, without the header)"
-        if kind == "sdf":
-            place = f"{path}, property '{shown(column)}', record {row} (counted from 0)"
-        return UserError(f"{place}: '{shown(values[row])}' is {what}")
-
-    for row, text in enumerate(values):
-        try:
-            result[row] = number(text, comma)
-        except ValueError as error:
-            raise mistake(row, f"not a number. {_as_classes(column, values) or _advice(text.strip(), comma)}") from error
-        if abs(result[row]) > np.finfo(np.float32).max:
-            raise mistake(row, "infinite (float32). Leave it empty if missing.")
-    if np.isnan(result).all():
-        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another column.")
-    if decimal_comma:
-        _warn_of_thousands(values, path, column)
-    return result
 
 
 def number(text: str, comma: bool) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.tables import Columns, is_missing, numbers
+from molgcn.data.tables import Columns, is_missing
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 
@@ -36,7 +36,7 @@ def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) ->
             cells = [_BOUND.fullmatch(text) for text in columns[name]]
             bounds[:, place] = [0 if cell is None else -1 if cell[1] in "<\u2264" else 1 for cell in cells]
             texts = [text if cell is None else cell[2] for text, cell in zip(columns[name], cells, strict=True)]
-            values.append(numbers(texts, columns.path, name, columns.decimal_comma, columns.kind))
+            values.append(columns.numbers(name, texts))
         else:
             values.append(columns.numbers(name))
     found = np.stack(values, axis=1)

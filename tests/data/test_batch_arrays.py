@@ -5,7 +5,7 @@ import pytest
 from graphs import random_data
 
 from molgcn.data import PackedMolecules
-from molgcn.data.batch_arrays import NAMES, batch_arrays
+from molgcn.data.packed_arrays import NAMES, batch_arrays
 from molgcn.data.resident import DeviceMolecules, Piece
 from molgcn.data.slots import Capacity, Slot
 

@@ -95,7 +95,7 @@ def test_a_set_is_uploaded_once_and_goes_with_its_molecules():
 
 def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
     common = {"END_BYTES": 1, "NEIGHBOR_BYTES": 1, "x_CODE_BYTES": 1, "x_COLUMNS": 4}
-    found = [DeviceMolecules(random_set(**kind), "cpu").macros for kind in KINDS.values()]
+    found = [macros(DeviceMolecules(random_set(**kind), "cpu")) for kind in KINDS.values()]
     assert [{name: value for name, value in macros.items() if value} for macros in found] == [
         common,
         common,
@@ -159,7 +159,7 @@ def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated
     """In larger slots fewer threads take a molecule."""
     capacity = replace(Capacity.of(molecules, 7), graphs=room)
     resident, slots, buffer = DeviceMolecules(molecules, "cpu"), Slot.pair(molecules, capacity), None
-    run, cursor = emulated(resident.macros), torch.tensor([-5, -5], dtype=torch.int32)
+    run, cursor = emulated(macros(resident)), torch.tensor([-5, -5], dtype=torch.int32)
     for plan, number, expected in batches_of_two_epochs(molecules, 7, capacity):
         buffer = (buffer or PlanBuffer(plan)).copy_(plan)
         arrays = resident.arrays() | buffer.arrays() | {"cursor": cursor}
@@ -183,7 +183,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
     slots, pieces = Slot.pair(molecules, capacity), (Piece(molecules, capacity), Piece(molecules, capacity))
     collator = PieceCollator(molecules, *pieces, num_threads)
     first = pieces[0]
-    run = emulated(macros(first.features, first.row_end, first.neighbors, staged=True))
+    run = emulated(macros(first))
     for plan, number, expected in batches_of_two_epochs(molecules, 7, capacity):
         slot, piece, place = slots[number % 2], pieces[number % 2], plan.spans[number]
         poison([slot])
@@ -205,7 +205,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
 )  # which the kernel does not handle
 def test_the_kernel_compiles(arch, kind, staged):
     molecules = random_set(**KINDS[kind])
-    assert nvrtc.compile_source(SOURCE, DeviceMolecules(molecules, "cpu").macros | {"STAGED": staged}, arch).startswith(b"\x7fELF")
+    assert nvrtc.compile_source(SOURCE, macros(DeviceMolecules(molecules, "cpu")) | {"STAGED": staged}, arch).startswith(b"\x7fELF")
 
 
 def test_a_staged_plan_is_the_plan(molecules):

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data.tables import check_columns, column_names, numbers, read_columns
+from molgcn.data.strings import PackedStrings
+from molgcn.data.tables import Columns, check_columns, column_names, read_columns
 from molgcn.errors import UserError
+
+
+def numbers(cells, path):
+    return Columns(path, False, {"y": PackedStrings.from_strings(cells)}).numbers("y")
 
 
 def write(path, text, encoding="utf-8"):
@@ -186,7 +191,7 @@ def test_a_cell_may_be_long(tmp_path):
 
 
 def test_numbers_and_missing_cells(tmp_path):
-    values = numbers(["1", " -2.5e3 ", "", "NA", "nan", "None"], tmp_path, "y")
+    values = numbers(["1", " -2.5e3 ", "", "NA", "nan", "None"], tmp_path)
     np.testing.assert_array_equal(values, [1, -2500, np.nan, np.nan, np.nan, np.nan])
 
 
@@ -202,7 +207,7 @@ def test_numbers_and_missing_cells(tmp_path):
 )
 def test_bad_numbers_are_named(tmp_path, cells, what):
     with pytest.raises(UserError, match=what) as error:
-        numbers(cells, tmp_path / "x.csv", "y")
+        numbers(cells, tmp_path / "x.csv")
     assert "x.csv" in str(error.value)
     assert "'y'" in str(error.value)
 
@@ -212,4 +217,4 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1))
 def test_numbers_reads_what_python_writes(values):
-    assert numbers([repr(value) for value in values], None, "y").tolist() == values
+    assert numbers([repr(value) for value in values], None).tolist() == values

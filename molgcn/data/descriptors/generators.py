@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
-from molgcn.data.fingerprints import BITS, RADIUS, morgan_generator
+from molgcn.data.fingerprints import BITS, morgan_generator
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 
 MACCS_KEYS = 166
@@ -58,15 +58,8 @@ def _compute_morgan(mol: Any) -> np.ndarray:
     return morgan_generator().GetFingerprintAsNumPy(mol).astype(np.float64)
 
 
-@cache
-def _morgan_counts() -> Any:
-    from rdkit.Chem import rdFingerprintGenerator
-
-    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=COUNT_BITS)
-
-
 def _compute_morgan_counts(mol: Any) -> np.ndarray:
-    return _morgan_counts().GetCountFingerprintAsNumPy(mol).astype(np.float64)
+    return morgan_generator(COUNT_BITS).GetCountFingerprintAsNumPy(mol).astype(np.float64)
 
 
 def _compute_avalon_counts(mol: Any) -> np.ndarray:
