@@ -23,9 +23,7 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
     """Write the named members of an archive, zip or tar, to `folder` and return their paths, whatever folder they lie in inside it.
 
     A name may have a folder itself, as in "ames/test.csv", where the archive has several members of one name.
-
-    Raises:
-        WrongContentError: when the file is not an archive, is damaged, or has no member of a name.
+    WrongContentError says why an archive is refused.
     """
     try:
         if zipfile.is_zipfile(archive):

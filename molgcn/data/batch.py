@@ -15,10 +15,12 @@ from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import batch_arrays
 from molgcn.data.padding import padded_batch, padded_edge_index
 from molgcn.data.pyg import rows_of_graphs
-from molgcn.data.segments import pointers, segment_index
+from molgcn.data.segments import pointers
 from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
+
+_OPTIONAL = ("rwse", "bond_rw", "descriptors", "component")
 
 
 class GraphBatch:
@@ -118,18 +120,14 @@ class GraphBatch:
         """
         check_once(molecules)
         indices, tile_nodes = np.atleast_1d(np.arange(len(molecules))[indices]), tile_nodes or molecules.tile_nodes
-        num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
-        num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
-        nodes = segment_index(molecules.node_ptr[indices], num_nodes)
+        places, num_nodes, num_edges = molecules.places_of(indices)
         ptr = pointers(num_nodes, np.int32)
-        bonds = segment_index(molecules.edge_ptr[indices], num_edges)
-        col = molecules.neighbors[bonds] + np.repeat(ptr[:-1], num_edges)
-        places = {"molecule": indices, "atom": nodes, "bond": bonds}
+        col = molecules.neighbors[places["bond"]] + np.repeat(ptr[:-1], num_edges)
         gathered = {array.name: torch.from_numpy(array.take(places[array.axis])) for array in batch_arrays(molecules)}
         return cls(
             gathered.pop("x"),
             torch.from_numpy(ptr),
-            torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
+            torch.from_numpy(pointers(molecules.degree[places["atom"]], np.int32)),
             torch.from_numpy(col.astype(np.int32)),
             torch.from_numpy(molecules.labels[indices]),
             torch.from_numpy(indices),
@@ -220,16 +218,12 @@ class GraphBatch:
         """First molecule of each tile, int32 [tiles + 1]. A tile has at most `tile_nodes` atoms, or is one larger molecule."""
         return torch.from_numpy(next_fit(self.ptr.cpu().numpy(), self.tile_nodes)).to(self.ptr.device)
 
-    @cached_property
-    def edge_index(self) -> Tensor:
+    def _edge_index(self) -> Tensor:
         """Source and target of every bond as in PyG, int64 [2, E]. For a padded batch see :mod:`molgcn.data.padding`.
 
         Raises:
             UserError: when equal leaves are one row.
         """
-        return self._edge_index()
-
-    def _edge_index(self) -> Tensor:
         if self.leaves_merged:
             raise UserError(
                 "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=tile takes. Give "
@@ -241,24 +235,20 @@ class GraphBatch:
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
         return torch.stack([self.col.long(), target])
 
-    @cached_property
-    def edge_attr(self) -> Tensor | None:
+    def _edge_attr(self) -> Tensor | None:
         """Bond features in the order of `edge_index`, float [E, D], or None where the batch has none."""
-        return self._edge_attr_of_codes()
-
-    def _edge_attr_of_codes(self) -> Tensor | None:
         return None if self.edge_code is None or self.edge_table is None else self.edge_table.index_select(0, self.edge_code)
 
-    @cached_property
-    def batch(self) -> Tensor:
-        """The molecule of every atom, int64 [N]. For a padded batch see :mod:`molgcn.data.padding`."""
-        return self._batch()
-
     def _batch(self) -> Tensor:
+        """Molecule of every atom, int64 [N]. For a padded batch see :mod:`molgcn.data.padding`."""
         if self.counts is not None:
             return padded_batch(self.ptr, self.num_nodes)
         graphs = torch.arange(self.num_graphs, device=self.ptr.device)
         return torch.repeat_interleave(graphs, torch.diff(self.ptr), output_size=self.num_nodes)
+
+    edge_index = cached_property(_edge_index)
+    edge_attr = cached_property(_edge_attr)
+    batch = cached_property(_batch)
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
         """Return the batch on a device, which is the batch itself where it is there already."""
@@ -278,15 +268,14 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
-        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw", "descriptors", "component")}
+        optional = {name: getattr(self, name) for name in (*bonds, *_OPTIONAL)}
         moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
         tile_ptr = None if self.planned_tiles() is None else function(self.tile_ptr)
-        large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
         mapped = GraphBatch(
             *tensors,
             tile_nodes=vars(self).get("tile_nodes"),
             tile_ptr=tile_ptr,
-            large_molecules=large_molecules,
+            large_molecules=vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules,
             leaves_merged=self.leaves_merged,
             **moved,
         )
@@ -301,8 +290,7 @@ class GraphBatch:
         """Convert to a `torch_geometric.data.Batch` with everything that networks read, `targets` as `y`."""
         from torch_geometric.data import Batch
 
-        names = ("edge_attr", "rwse", "bond_rw", "descriptors", "component")
-        optional = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        optional = {name: getattr(self, name) for name in ("edge_attr", *_OPTIONAL) if getattr(self, name) is not None}
         ptr = self.ptr.long()
         batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=ptr, indices=self.indices, **optional)
         batch._num_graphs = self.num_graphs

@@ -19,11 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
-    """Return `cache_dir` if it is given, else `$XDG_CACHE_HOME/molgcn`, by default `~/.cache/molgcn`.
-
-    Raises:
-        UserError: when the user has no home folder and no folder is named.
-    """
+    """Return `cache_dir` if it is given, else `$XDG_CACHE_HOME/molgcn`, by default `~/.cache/molgcn`."""
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")

@@ -67,11 +67,7 @@ def _concat_features(parts: Sequence[MoleculeSet], name: str, table_name: str) -
 
 
 class FeatureTable:
-    """The distinct feature rows of all chunks, in order of first appearance, for one array of codes.
-
-    Args:
-        array: the array, whose codes are rows of a table.
-    """
+    """The distinct feature rows of all chunks, in order of first appearance, for one array of codes."""
 
     def __init__(self, array: PackedArray) -> None:
         assert array.table is not None

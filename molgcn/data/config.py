@@ -111,11 +111,7 @@ class DatasetConfig(TargetConfig):
     resident: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
-        """Check what can be checked without the data.
-
-        Raises:
-            UserError: for a value that is not valid.
-        """
+        """Check what can be checked without the data."""
         super().__post_init__()
         _one_of("name", self.name, NAMES)
         self._check_set()
@@ -146,7 +142,11 @@ class DatasetConfig(TargetConfig):
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
         _one_of("cv_by", self.cv_by, CV_BY)
-        _check_several(self)
+        require(self.folds is None or self.folds >= 2, "dataset.folds", self.folds, "at least 2, of which each is held out once")
+        require(self.repeats >= 1, "dataset.repeats", self.repeats, "at least 1")
+        for key, chosen, count in (("fold", self.fold, self.folds or FOLDS), ("repeat", self.repeat, self.repeats)):
+            known = chosen is None or 0 <= chosen < count
+            require(known, f"dataset.{key}", chosen, f"a number from 0 to {count - 1}, or null for each in turn")
 
     @property
     def smiles_columns(self) -> list[str]:
@@ -214,21 +214,9 @@ class LoaderConfig:
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        """Check the number of workers.
-
-        Raises:
-            UserError: when it is negative.
-        """
+        """Check the number of workers."""
         if self.num_workers < 0:
             raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
-
-
-def _check_several(config: DatasetConfig) -> None:
-    require(config.folds is None or config.folds >= 2, "dataset.folds", config.folds, "at least 2, of which each is held out once")
-    require(config.repeats >= 1, "dataset.repeats", config.repeats, "at least 1")
-    for key, chosen, count in (("fold", config.fold, config.folds or FOLDS), ("repeat", config.repeat, config.repeats)):
-        known = chosen is None or 0 <= chosen < count
-        require(known, f"dataset.{key}", chosen, f"a number from 0 to {count - 1}, or null for each in turn")
 
 
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:

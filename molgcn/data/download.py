@@ -48,10 +48,6 @@ def download(remote: RemoteFile, folder: Path) -> Path:
 
     Its sha256 is recorded beside it as `<name>.sha256.json`. On later calls a file whose size or time has changed is compared with the
     record, and so is a file that is downloaded again.
-
-    Raises:
-        UserError: when no mirror gives the right file, the file on disk is no longer what was downloaded, or the folder cannot
-            be written.
     """
     path = folder / remote.name
 
@@ -214,11 +210,7 @@ def _record_path(path: Path) -> Path:
 
 
 def _record(content: Path, path: Path) -> None:
-    """Record the sha256 of `content` as that of `path`.
-
-    Raises:
-        WrongContentError: when another sha256 is already recorded for `path`.
-    """
+    """Record the sha256 of `content` as that of `path`, or raise WrongContentError where another one is already recorded."""
     with open(content, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     known = _read_json(_record_path(path)).get("sha256", digest)
@@ -233,10 +225,7 @@ def _record(content: Path, path: Path) -> None:
 def recorded_hash(path: Path) -> str:
     """Return the recorded sha256 of a downloaded file, after checking that the file has not changed.
 
-    The content is read only if size or time differ from those of the download.
-
-    Raises:
-        UserError: when the content has changed since the download.
+    The content is read, and compared with the record, only if size or time differ from those of the download.
     """
     record = _read_json(_record_path(path))
     stat = path.stat()

@@ -69,11 +69,7 @@ def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) 
 
 
 def refuse_repeats(molecules: PackedMolecules, title: str, standardize: str = "none") -> None:
-    """Refuse a set in which a molecule repeats another one.
-
-    Raises:
-        UserError: when a molecule repeats another one, naming the first such rows.
-    """
+    """Raise UserError for a set in which a molecule repeats another one, naming the first such rows."""
     first = _first_alike(molecules)
     repeats = np.flatnonzero(first != np.arange(len(first)))
     if len(repeats) == 0:
@@ -89,10 +85,8 @@ def refuse_repeats(molecules: PackedMolecules, title: str, standardize: str = "n
 def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     """Return the set with the first molecule of each group of equal molecules, with its row and SMILES.
 
-    Labels are those of the first molecule (`how="first"`), or the "mean" or "median" of each target's known labels in the group.
-
-    Raises:
-        UserError: for "mean" or "median" when the set has bounds.
+    Labels are those of the first molecule (`how="first"`), or the "mean" or "median" of each target's known labels in the group. Bounds
+    have no mean or median.
     """
     group, counts = _groups(molecules)
     if len(counts) == len(molecules):

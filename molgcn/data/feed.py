@@ -12,11 +12,7 @@ from molgcn.data.slots import Slot
 
 
 class Feed(ABC):
-    """Fills two slots with batches, one while the other is read.
-
-    Args:
-        slots: the two slots.
-    """
+    """Fills two slots with batches, one while the other is read."""
 
     def __init__(self, slots: tuple[Slot, Slot]) -> None:
         self.slots = slots
@@ -66,13 +62,7 @@ class Feed(ABC):
 
 
 class CPUFeed(Feed):
-    """Two slots in the CPU's memory and the threads that fill them.
-
-    Args:
-        molecules: the set.
-        slots: the two slots.
-        num_threads: number of threads. Each fills its share of every batch.
-    """
+    """Two slots in the CPU's memory and the threads that fill them. Each thread fills its share of every batch."""
 
     def __init__(self, molecules: MoleculeSet, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
         from molgcn._cpu import SlotCollator

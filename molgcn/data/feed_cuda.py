@@ -78,11 +78,7 @@ class CUDAFeed(Feed):
 
 
 class ResidentFeed(CUDAFeed):
-    """Gathers batches from the packed set in the GPU's memory, with one launch for each.
-
-    Raises:
-        UserError: when the CUDA tool chain is not installed.
-    """
+    """Gathers batches from the packed set in the GPU's memory, with one launch for each."""
 
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
@@ -147,9 +143,6 @@ class StagedFeed(CUDAFeed):
     """Fills the slots from a set that does not fit into the GPU's memory.
 
     Threads gather each batch, still packed, into page-locked memory. It is copied to the GPU and unpacked there.
-
-    Raises:
-        UserError: when the CUDA tool chain is not installed.
     """
 
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device, num_threads: int) -> None:

@@ -98,12 +98,9 @@ def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def check_pairs(count: int, bytes_a_pair: int, split: str, memory: float | None = None) -> None:
-    """Check that all pairs of molecules fit into memory, and warn when comparing them takes minutes.
+    """Check that all pairs of molecules fit into half of the memory, and warn when comparing them takes minutes.
 
-    `memory` are the bytes of memory of the machine, by default as the system says.
-
-    Raises:
-        UserError: when the pairs take more than half of the memory.
+    `bytes_a_pair` are kept for each pair. `memory` are the bytes of memory of the machine, by default as the system says.
     """
     if memory is None:
         memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

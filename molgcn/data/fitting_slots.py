@@ -120,11 +120,7 @@ class FittingSlots:
         self._grown = False
 
     def __call__(self, batch: Any) -> SlotBatch:
-        """Return a :class:`molgcn.data.GraphBatch` or PyG's `Batch` as the batch of a slot.
-
-        Raises:
-            UserError: when PyG's batch is not one of molecules, see :meth:`molgcn.data.GraphBatch.from_pyg`.
-        """
+        """Return a :class:`molgcn.data.GraphBatch` or PyG's `Batch` as the batch of a slot."""
         if self.holds(batch):
             return batch
         given = batch if isinstance(batch, GraphBatch) else GraphBatch.from_pyg(batch)

@@ -24,12 +24,7 @@ _BOND_TO_HYDROGEN = BondFields(BOND_TYPES.index("SINGLE")).packed()
 
 
 class GraphArrays:
-    """Collects molecules, then gives each atom and each bond a code into a table of distinct feature rows.
-
-    Args:
-        featurizer: the featuriser, which encodes atoms and bonds.
-        bonds: whether bonds get feature rows, if the featuriser encodes bonds.
-    """
+    """Collects molecules, then gives each atom and, if wanted, each bond a code into a table of distinct feature rows."""
 
     def __init__(self, featurizer: Featurizer, bonds: bool = True) -> None:
         self.featurizer = featurizer
@@ -107,9 +102,7 @@ class GraphArrays:
     def _all_bonds(self, to_hydrogens: np.ndarray, num_hydrogens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the B bonds, each once: their atoms uint16 [B, 2], their packed fields uint32 [B], and their number in each molecule.
 
-        Args:
-            to_hydrogens: int [H, 2], the atoms of the bonds to appended hydrogens, molecule after molecule.
-            num_hydrogens: int [M], number of appended hydrogens of each molecule.
+        The bonds to appended hydrogens are given by their atoms, molecule after molecule, and their number in each molecule.
         """
         bonds, num_bonds = _joined(self._bonds, np.uint32)
         if self.featurizer.stereo == "none":

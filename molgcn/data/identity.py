@@ -67,9 +67,7 @@ def _hashes(molecules: PackedMolecules, exact: bool, num_workers: int | None) ->
 def _refined_colors(molecules: PackedMolecules, exact: bool) -> np.ndarray:
     """Return the refined colour of each atom, uint64 [N], equal for atoms whose surroundings agree in features.
 
-    Args:
-        molecules: the set.
-        exact: whether the features of bonds and RDKit's chiral tags count.
+    The features of bonds and RDKit's chiral tags count if `exact` is true.
     """
     colors = _atom_colors(molecules, () if exact else _tag_columns(molecules.features))
     starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))

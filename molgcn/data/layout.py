@@ -56,12 +56,8 @@ class LayoutChoice(Protocol):
     ) -> BatchLayout:
         """Return the layout of the set's batches.
 
-        Args:
-            molecules: the set.
-            typical: int [B], positions of the molecules of a typical batch.
-            device: device on which the model runs.
-            precision: precision of the Trainer, such as "32-true".
-            can_merge: whether the loader can give batches whose equal leaves are one row.
+        The typical batch has the molecules at these positions, int [B]. The precision is the Trainer's, such as "32-true". With `can_merge`
+        the loader can give batches whose equal leaves are one row.
         """
         ...
 
@@ -70,9 +66,6 @@ def lay_out(molecules: MoleculeSet, layout: BatchLayout) -> MoleculeSet:
     """Return the set with everything that the layout asks for, and nothing else.
 
     The result is kept as long as `molecules`, so that a second call computes nothing.
-
-    Raises:
-        UserError: when the layout asks for bond features that the set does not have.
     """
     if layout.bonds and molecules.edge_attr is None:
         raise UserError(

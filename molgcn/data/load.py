@@ -28,7 +28,7 @@ from molgcn.data.molecules import READING
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import Files, SkippedRow, file_and_row
 from molgcn.data.sources import open_source
-from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.base import Source
 from molgcn.data.splits.draw import make_split
 from molgcn.data.splits.drawn import cut_calibration
 from molgcn.data.splits.given import load_split, rows_to_split
@@ -171,7 +171,10 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
     raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
-        raw = _draw(raw, config.subset, config.split_seed, source.title)
+        total, count = len(raw.items), config.subset
+        if count > total:
+            raise UserError(f"dataset.subset={count} asks for more than the {total} molecules of {source.title}. Give a smaller number.")
+        raw = raw.take(np.sort(np.random.default_rng(config.split_seed).choice(total, count, replace=False)))
     featurize = partial(
         featurize_items,
         features=features,
@@ -220,13 +223,6 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         molecules = merge_repeats(molecules, config.duplicates)
         log.info("%s: dataset.duplicates=%s leaves %s molecules", source.title, config.duplicates, f"{len(molecules):,}")
     return molecules
-
-
-def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
-    if count > len(raw.items):
-        raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}. Give a smaller number.")
-    chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
-    return raw.take(chosen)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:

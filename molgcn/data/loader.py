@@ -107,11 +107,7 @@ class MoleculeLoader(ABC):
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `iter` go on where `state_dict` was taken.
-
-        Raises:
-            UserError: when the state belongs to a run with other batches.
-        """
+        """Let the next `iter` go on where `state_dict` was taken, in a run with the same batches."""
         self.sampler.load_state_dict(state)
 
 

@@ -35,11 +35,8 @@ def exclusive(path: Path) -> Iterator[None]:
 def claimed(folder: Path, wanted: bool = True) -> Iterator[bool]:
     """Try to lock a folder by the file `.lock` in it, and yield whether this process has the folder for itself.
 
-    In a folder that cannot be locked, see :func:`exclusive`, it yields True.
-
-    Args:
-        folder: the folder. It is made if it does not exist.
-        wanted: False does not lock the folder and yields True, for a process whose parent holds the lock.
+    In a folder that cannot be locked, see :func:`exclusive`, it yields True. The folder is made if it does not exist. With `wanted=False`
+    it is not locked, for a process whose parent holds the lock, and True is yielded.
     """
     with tried(folder / ".lock") if wanted else nullcontext(True) as free:
         yield free is not False

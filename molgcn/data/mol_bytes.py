@@ -104,10 +104,7 @@ _LABEL = "_CIPCode"  # the property in which RDKit stores a label
 def with_labels(mol: Any, atoms: bytes, bonds: bytes) -> tuple[bytes, bytes]:
     """Return a molecule's atoms with CIP labels in place of chiral tags, and its bonds with STEREOE, STEREOZ or STEREONONE.
 
-    The CIP labels of `mol` are set.
-
-    Raises:
-        InvalidMoleculeError: when RDKit needs too many steps to find the labels.
+    The CIP labels of `mol` are set. InvalidMoleculeError is raised where RDKit needs too many steps to find them.
     """
     from rdkit.Chem.rdCIPLabeler import AssignCIPLabels
 

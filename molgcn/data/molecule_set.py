@@ -246,13 +246,14 @@ class MoleculeSet:
             taken.add(self._take(places[start : start + MOLECULES_AT_ONCE]))
         return taken.whole()
 
-    def _take(self, indices: np.ndarray) -> Self:
+    def places_of(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Return the positions of molecules, their atoms and their bonds by the arrays' axis, and their numbers of atoms and of bonds."""
         num_nodes, num_edges = self.num_nodes_per_graph[indices], np.diff(self.edge_ptr)[indices]
-        places = {
-            "molecule": indices,
-            "atom": segment_index(self.node_ptr[:-1][indices], num_nodes),
-            "bond": segment_index(self.edge_ptr[:-1][indices], num_edges),
-        }
+        atoms, bonds = segment_index(self.node_ptr[indices], num_nodes), segment_index(self.edge_ptr[indices], num_edges)
+        return {"molecule": indices, "atom": atoms, "bond": bonds}, num_nodes, num_edges
+
+    def _take(self, indices: np.ndarray) -> Self:
+        places, num_nodes, num_edges = self.places_of(indices)
         taken = {array.name: array.take(getattr(self, array.name), places[array.axis]) for array in ARRAYS if array.axis in places}
         return replace(self, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), **taken)
 

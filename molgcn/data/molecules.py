@@ -140,10 +140,8 @@ def _refusal(error: Exception) -> str:
 def kekulized(mol: Any) -> Any:
     """Return a copy whose aromatic bonds are single or double. Atoms stay marked as aromatic.
 
-    If there are several Kekulé forms, the choice depends on the order of atoms.
-
-    Raises:
-        InvalidMoleculeError: when a molecule that was not sanitised has no Kekulé form.
+    If there are several Kekulé forms, the choice depends on the order of atoms. Without one, for a molecule that was not sanitised,
+    InvalidMoleculeError is raised.
     """
     from rdkit import Chem
 
@@ -189,8 +187,7 @@ def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
 def read_structure(block: str, hydrogens: str) -> Any:
     """Return the molecule of any SDF record, equal to that of its SMILES whether or not the block writes out its hydrogens.
 
-    Raises:
-        InvalidMoleculeError: with RDKit's reason.
+    InvalidMoleculeError is raised with RDKit's reason.
     """
     from rdkit import Chem
 

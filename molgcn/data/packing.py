@@ -149,11 +149,7 @@ def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
 
 
 def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Encode rows of features as codes into a table of distinct rows, or return None where this would not make them smaller.
-
-    Returns:
-        `codes` uint8 or uint16 [N] and `table` float32 [K, F] with `x = table[codes]`, or None.
-    """
+    """Return codes uint8 or uint16 [N] and a table float32 [K, F] of distinct rows with `x = table[codes]`, or None if these take more."""
     rows = np.ascontiguousarray(x, np.float32) + np.float32(0)  # turns -0.0 into 0.0, so that equal values have equal bytes
     keys = rows.view(np.dtype((np.void, rows.shape[1] * 4))).ravel()
     _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
@@ -175,12 +171,9 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
 
 
 def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
-    """Return targets as floating-point numbers [M, T], NaN where missing, or [M, 0] for None.
+    """Return targets as floating-point numbers [M, T], NaN where missing, or [M, 0] for None, after checking their shape.
 
-    A floating-point dtype is kept. Any other becomes float64.
-
-    Raises:
-        UserError: when the shape does not fit or a value is infinite.
+    A floating-point dtype is kept. Any other becomes float64. No value may be infinite as float32.
     """
     if targets is None:
         return np.zeros((num_molecules, 0), np.float32)

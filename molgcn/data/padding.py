@@ -12,22 +12,12 @@ from torch import Tensor
 
 
 def padded_edge_index(rowptr: Tensor, col: Tensor) -> Tensor:
-    """Return source and target of every bond of a slot, int64 [2, E].
-
-    Args:
-        rowptr: int32 [N + 1], first bond that points at each atom. Its last entry is the number of bonds in use.
-        col: int32 [E], source atom of each bond.
-    """
+    """Return source and target of every bond of a slot, int64 [2, E]. The last entry of `rowptr` is the number of bonds in use."""
     bonds = torch.arange(len(col), dtype=rowptr.dtype, device=rowptr.device)
     source = torch.where(bonds < rowptr[-1], col, len(rowptr) - 1).long()
     return torch.stack([source, torch.searchsorted(rowptr, bonds, right=True) - 1])
 
 
 def padded_batch(ptr: Tensor, num_nodes: int) -> Tensor:
-    """Return the molecule of every atom of a slot and of the padding atom, int64 [N + 1].
-
-    Args:
-        ptr: int32 [B + 1], first atom of each molecule.
-        num_nodes: number of atoms that the slot has room for, N.
-    """
+    """Return the molecule of every atom of a slot with room for N atoms, and of the padding atom, int64 [N + 1]."""
     return torch.searchsorted(ptr, torch.arange(num_nodes + 1, dtype=ptr.dtype, device=ptr.device), right=True) - 1

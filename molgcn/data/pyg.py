@@ -17,11 +17,7 @@ from molgcn.errors import UserError
 
 
 def pack_pyg(data: Sequence[Any], **metadata: Any) -> MoleculeSet:
-    """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`.
-
-    Raises:
-        UserError: if there are no molecules, or one does not have what the others have.
-    """
+    """Pack PyG's `Data`, see :meth:`PackedMolecules.from_pyg`."""
     if len(data) == 0:
         raise UserError("The list of PyG Data is empty. Expected at least one molecule.")
     for number, item in enumerate(data):
@@ -62,11 +58,7 @@ def _rows(data: Sequence[Any], name: str, of: str, what: str) -> np.ndarray | No
 
 
 def rows_of_graphs(values: Any, num_graphs: int, called: str) -> Tensor:
-    """Return values as one row for each graph, [B, columns]. The values may be a number or several for each graph, one after another.
-
-    Raises:
-        UserError: when there is another number of rows, as where each atom has one.
-    """
+    """Return values as one row for each graph, [B, columns]. The values may be a number or several for each graph, one after another."""
     values = torch.as_tensor(values)
     if values.numel() % max(num_graphs, 1) or (values.dim() > 1 and len(values) != num_graphs):
         raise UserError(f"{called} has the shape {list(values.shape)} for {num_graphs} graphs. Give each graph one row, [1, columns].")

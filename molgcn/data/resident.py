@@ -54,10 +54,6 @@ _HEADER = Header(
 class DeviceMolecules:
     """A packed set's arrays on one device.
 
-    Args:
-        molecules: the set.
-        device: the device.
-
     Attributes:
         row_end: uint8, uint16 or int32 [N], end of each atom's bonds, counted within its molecule. It replaces `degree`, so that the kernel
             needs no running sum.
@@ -133,14 +129,8 @@ def resident_bytes(molecules: MoleculeSet) -> int:
 class Piece(Slot):
     """The packed arrays of one batch in one buffer, so that one copy moves them all to a GPU that does not hold the set.
 
-    Its arrays are `order`, `node_ptr`, `edge_ptr` and `tile_ptr`, sections of the :class:`~molgcn.data.sampler.EpochPlan`,
-    and `targets`, `row_end`, `neighbors` and those of :attr:`features`, as :class:`DeviceMolecules` has them, for the batch alone.
-
-    Args:
-        molecules: the set.
-        capacity: size of the slots.
-        device: device of the buffer.
-        pin_memory: whether a buffer on the CPU is page-locked.
+    Its arrays are `order`, `node_ptr`, `edge_ptr` and `tile_ptr`, sections of the :class:`~molgcn.data.sampler.EpochPlan`, and `targets`,
+    `row_end`, `neighbors` and those of :attr:`features`, as :class:`DeviceMolecules` has them, for the batch alone.
     """
 
     row_end: Tensor
@@ -175,10 +165,7 @@ class Piece(Slot):
 class PlanBuffer:
     """A buffer on one device that holds the plan of one epoch at a time, at the same address for every epoch.
 
-    Args:
-        plan: the plan of any epoch. All have the same numbers of molecules and batches.
-        device: device of the buffer.
-        pin_memory: whether a buffer on the CPU is page-locked.
+    All plans of a loader have the same numbers of molecules and batches.
     """
 
     names = ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")
@@ -211,11 +198,8 @@ class PlanBuffer:
 class Launch:
     """The arguments of all launches that fill one slot.
 
-    Args:
-        arrays: arrays of the set and the plan and the cursor, by their names in the kernel's argument. Arrays that are not given are null.
-        slot: the slot to fill.
-        number: 0 or 1, the number of the slot in its pair.
-        num_batches: number of batches in the plan.
+    The arrays of the set and the plan, and the cursor, have their names in the kernel's argument; those that are not given are null. The
+    slot is number 0 or 1 of its pair.
     """
 
     def __init__(self, arrays: dict[str, Tensor], slot: Slot, number: int = 0, num_batches: int = 0) -> None:

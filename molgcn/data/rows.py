@@ -22,12 +22,7 @@ def file_and_row(files: Files, row: int) -> tuple[str, int]:
 
 
 class RowNames(Sequence[str]):
-    """The names of rows: "3", or "3 of val.csv" where there are several files.
-
-    Args:
-        rows: int [M], row numbers of the source.
-        files: name and first row of each file, in order. Empty for a source of one file.
-    """
+    """The names of rows: "3", or "3 of val.csv" where there are several files."""
 
     def __init__(self, rows: np.ndarray, files: Files) -> None:
         self.rows = rows

@@ -92,10 +92,6 @@ class MoleculeSampler:
 
     The other arguments are those of :class:`molgcn.data.loader.MoleculeLoader`. With `join_single` a batch may have B + 1 molecules, since
     batch norm needs two atoms. Molecules of class NaN are never drawn.
-
-    Raises:
-        UserError: when the batch size, seed or tile size is out of range, or there are fewer molecules than ranks or, with `drop_last`,
-            than one batch takes.
     """
 
     def __init__(
@@ -211,11 +207,7 @@ class MoleculeSampler:
         return {"epoch": self.epoch, "position": self.position} | {name: value for name, (_, value) in self._identity().items()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where `state_dict` was taken.
-
-        Raises:
-            UserError: when the state belongs to a run with other batches.
-        """
+        """Go on where `state_dict` was taken, in a run with the same batches."""
         for name, (key, value) in self._identity().items():
             if state[name] != value:
                 raise UserError(

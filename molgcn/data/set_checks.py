@@ -29,10 +29,9 @@ def check_once(molecules: MoleculeSet) -> None:
 
 
 def check_arrays(molecules: MoleculeSet) -> None:
-    """Check types, lengths and content of a set's arrays, from which batches are gathered without further checks.
+    """Check types, lengths and content of a set's arrays, and raise ValueError that names the first array that does not fit.
 
-    Raises:
-        ValueError: when an array does not fit, naming the first one.
+    Batches are gathered from them without further checks.
     """
     for array in ARRAYS:
         value = getattr(molecules, array.name)

@@ -123,17 +123,14 @@ class SlotBatch(GraphBatch):
 
     @property
     def num_graphs(self) -> int:
-        """Number of molecules, B."""
         return self.span.num_graphs
 
     @property
     def num_nodes(self) -> int:
-        """Number of atoms, N."""
         return self.span.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """Number of directed bonds, E."""
         return self.span.num_edges
 
     x = _view("x", "num_nodes")

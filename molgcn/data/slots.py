@@ -193,14 +193,7 @@ class Slot:
 
     @classmethod
     def of(cls, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> Slot:
-        """Return a slot for the batches of a set.
-
-        Args:
-            molecules: the set. It decides which arrays of :mod:`molgcn.data.packed_arrays` the slot has.
-            capacity: size of the slot.
-            device: device of the slot.
-            pin_memory: whether a slot on the CPU is page-locked.
-        """
+        """Return a slot for the batches of a set. The set decides which of the arrays that batches hold the slot has."""
         features = batch_arrays(molecules)
         arrays = [SlotArray(array.name, array.axis, torch_type(array.batch_type), array.batch_shape) for array in features]
         arrays.append(SlotArray("targets", "molecule", torch_type(molecules.labels.dtype), molecules.labels.shape[1:]))
@@ -243,10 +236,6 @@ class PaddedBatch(GraphBatch):
     """A slot as one batch of constant shape, whose values change with the slot.
 
     Molecules without atoms are at its end. For its unused atoms and bonds see :mod:`molgcn.data.padding`.
-
-    Args:
-        slot: the slot.
-        num_graphs: number of molecules.
     """
 
     def __init__(self, slot: Slot, num_graphs: int) -> None:
@@ -258,17 +247,10 @@ class PaddedBatch(GraphBatch):
         super().__init__(slot.x, slot.ptr[: num_graphs + 1], slot.rowptr, slot.col, targets, indices, **options)
         self.counts = slot.counts
 
-    @property
-    def edge_attr(self) -> Tensor | None:
-        """Bond features, see :attr:`GraphBatch.edge_attr`. They are not cached, since the slot is refilled."""
-        return self._edge_rows if self.edge_code is None else self._edge_attr_of_codes()
+    def _edge_attr(self) -> Tensor | None:
+        return self._edge_rows if self.edge_code is None else super()._edge_attr()
 
-    @property
-    def edge_index(self) -> Tensor:
-        """Source and target of every bond, see :attr:`GraphBatch.edge_index`. They are not cached, since the slot is refilled."""
-        return self._edge_index()
-
-    @property
-    def batch(self) -> Tensor:
-        """The molecule of every atom, see :attr:`GraphBatch.batch`. It is not cached, since the slot is refilled."""
-        return self._batch()
+    # these are not cached, since the slot is refilled
+    edge_attr = property(_edge_attr)
+    edge_index = property(GraphBatch._edge_index)
+    batch = property(GraphBatch._batch)

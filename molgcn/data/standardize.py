@@ -57,10 +57,9 @@ def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "non
 
 
 def standard_smiles(mol: Any, level: str) -> str:
-    """Return the SMILES of a standardised molecule. The level is one of :data:`LEVELS` except "none".
+    """Return the SMILES of a standardised molecule.
 
-    Raises:
-        InvalidMoleculeError: when RDKit cannot standardise the molecule, with its reason.
+    The level is one of :data:`LEVELS` except "none". Where RDKit cannot standardise the molecule, InvalidMoleculeError has its reason.
     """
     from rdkit import Chem
     from rdkit.Chem.MolStandardize import rdMolStandardize

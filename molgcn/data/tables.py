@@ -110,12 +110,10 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
 
 
 def is_missing(cell: str, of_numbers: bool) -> bool:
-    """Return whether a cell stands for a missing value.
+    """Return whether a cell stands for a missing value. Blanks do not count.
 
-    Args:
-        cell: the text of the cell. Blanks do not count.
-        of_numbers: whether the cell's column holds numbers. NA, N/A, NaN, null and None are then missing numbers, whatever their case.
-            In a column of names, such as groups or classes, they are names like any other, and only an empty cell is missing.
+    In a column of numbers NA, N/A, NaN, null and None are missing numbers, whatever their case. In a column of names, such as groups or
+    classes, they are names like any other, and only an empty cell is missing.
     """
     text = cell.strip()
     return not text or (of_numbers and text.lower() in _NOT_NUMBERS)
@@ -124,8 +122,7 @@ def is_missing(cell: str, of_numbers: bool) -> bool:
 def number(text: str, comma: bool) -> float:
     """Return the number in a cell, which may be written with a decimal comma, NaN where it is missing (:func:`is_missing`).
 
-    Raises:
-        ValueError: when the text is not a number.
+    Other texts raise ValueError.
     """
     if is_missing(text, of_numbers=True):
         return np.nan

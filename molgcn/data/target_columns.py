@@ -58,11 +58,7 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
 
 
 def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
-    """Return the set with its weights divided by their mean over the training part. A set without weights is returned as it is.
-
-    Raises:
-        UserError: when all weights of the training part are 0.
-    """
+    """Return the set with its weights divided by their mean over the training part. A set without weights is returned as it is."""
     if molecules.weights is None:
         return molecules
     mean = molecules.weights[train].mean(dtype=np.float64)

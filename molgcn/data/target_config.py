@@ -45,11 +45,7 @@ class TargetConfig:
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"tasks": TASKS, "transforms": TRANSFORMS}
 
     def __post_init__(self) -> None:
-        """Check what can be checked without the data.
-
-        Raises:
-            UserError: for a value that is not valid.
-        """
+        """Check what can be checked without the data."""
         for key, choices in self.choices.items():
             for column, value in self.given(key).items():
                 if value not in choices:
@@ -86,11 +82,7 @@ class TargetConfig:
         return "quantile_normal" if abs(skewness) > _SKEWED else "standardize"
 
     def check_columns(self, targets: Sequence[str]) -> None:
-        """Check that every column in a mapping is a target.
-
-        Raises:
-            UserError: when a column is not a target, naming the key, the column and the nearest target.
-        """
+        """Check that every column in a mapping is a target, and name the nearest target where it is not."""
         for key in ("tasks", "transforms", "units", "labels"):
             for column in self.given(key):
                 if column not in targets:

@@ -50,11 +50,7 @@ class Lines(Iterator[str]):
         self.begin()
 
     def begin(self, row: int | None = None) -> None:
-        """Let a record begin with the next line.
-
-        Args:
-            row: number of the record's row, counted from 0, or None for a record that is not a row.
-        """
+        """Let a record begin with the next line. It has the given number, counted from 0, or is no row of a table."""
         self._row, self._first, self._left = row, self.number + 1, self._limit
 
     @property
@@ -124,9 +120,6 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
     """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
     Messages name the key that named the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
-
-    Raises:
-        UserError: when the file cannot be opened, or begins as no text does. :class:`Lines` raises more while lines are read.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:

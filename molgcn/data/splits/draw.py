@@ -25,9 +25,6 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
     Returns:
         Sorted int64 positions in `molecules` for "train", "val" and "test". A split file may also name "calibration".
-
-    Raises:
-        UserError: when the source does not have what the split needs, or a part that is wanted would be empty.
     """
     if config.split == "file":
         if config.split_file is None:

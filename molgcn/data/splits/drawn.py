@@ -57,12 +57,6 @@ def cut_calibration(split: Split, fraction: float, seed: int, groups: np.ndarray
     """Draw the part "calibration" from the part "train". Its size is a fraction of the training part, rounded to whole molecules.
 
     Molecules of equal `groups` [M] stay in one part. The calibration part may then have fewer molecules than `fraction` says.
-
-    Returns:
-        The split with both parts, as sorted int64 positions.
-
-    Raises:
-        UserError: when either part would be empty.
     """
     train = split["train"]
     size = round(fraction * len(train))

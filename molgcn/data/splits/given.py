@@ -32,9 +32,6 @@ def load_split(path: str | Path) -> Split:
     Returns:
         Row numbers of the source, int64, for train, val, test and, if the file names it, calibration. Validation and test are empty if the
         file does not name them.
-
-    Raises:
-        UserError: when the file is missing or holds something else.
     """
     try:
         content = json.loads(Path(path).expanduser().read_text("utf-8"))
@@ -64,9 +61,6 @@ def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, 
     """Return the positions in a packed set of the source rows that a split names.
 
     Rows that the set does not have are left out, and a warning says how many of them were skipped as unreadable.
-
-    Raises:
-        UserError: when a row is beyond the source's last one, parts overlap or training is empty.
     """
     found, absent = {}, []
     order = np.argsort(molecules.rows, kind="stable")
@@ -126,11 +120,7 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
 
 
 def check_split(split: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> None:
-    """Check a split that was read. Validation and test may be empty.
-
-    Raises:
-        UserError: when training is empty, or a molecule is named twice.
-    """
+    """Check that a split that was read has training molecules, and names no molecule twice. Validation and test may be empty."""
     if len(split["train"]) == 0:
         raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
     together = np.concatenate([split[part] for part in parts_of(split)])

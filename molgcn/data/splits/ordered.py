@@ -71,9 +71,6 @@ def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.
     """Return the times in the cells of a column, float64 or datetime64 [M].
 
     Cells are all numbers, such as years, or all ISO dates with or without a time of day: 2021-03, 2021-03-04, 2021-03-04T12:30Z.
-
-    Raises:
-        UserError: when a cell is neither a number nor a date, or not of the kind of the first one, naming its row.
     """
     import pandas as pd
 
@@ -115,9 +112,6 @@ def kennard_stone_ranks(smiles: Sequence[str], num_workers: int | None = None) -
 
     The first two molecules have the largest Tanimoto distance of their Morgan fingerprints. Each further molecule is the one farthest from
     all before it.
-
-    Raises:
-        UserError: when astartes is not installed, or a matrix of all pairs does not fit into memory.
     """
     try:
         from astartes.utils.fast_kennard_stone import fast_kennard_stone

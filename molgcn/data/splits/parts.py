@@ -23,13 +23,8 @@ def parts_of(split: Mapping[str, object]) -> tuple[str, ...]:
 def as_split(placed: np.ndarray, sizes: Sequence[int], why: str) -> Split:
     """Return sorted int64 positions for "train", "val" and "test".
 
-    Args:
-        placed: int [M], number of the part of each molecule: 0, 1 or 2. Any other number leaves the molecule out.
-        sizes: number of molecules that each part should have, 0 for a part that is not wanted.
-        why: the reason and advice for the message of the error.
-
-    Raises:
-        UserError: when a part that is wanted is empty.
+    The number of a molecule's part is 0, 1 or 2; any other leaves it out. A part is wanted if its size is not 0; where one is empty, the
+    message of the error says `why`.
     """
     split = {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
     empty = [part for part, size in zip(PARTS, sizes, strict=True) if size and len(split[part]) == 0]
