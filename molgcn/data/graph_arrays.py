@@ -28,7 +28,7 @@ class GraphArrays:
 
     def __init__(self, featurizer: Featurizer, bonds: bool = True) -> None:
         self.featurizer = featurizer
-        self._has_bond_rows = bonds and featurizer.encode_bond is not None
+        self._has_bond_rows = bonds and bool(featurizer.bonds)
         self._appends_hydrogens = featurizer.hydrogens == "explicit"
         read = mol_bytes_reader()
         self._read = (lambda mol: read(kekulized(mol))) if featurizer.kekulized and self._has_bond_rows else read
@@ -156,9 +156,7 @@ def _atom_row(featurizer: Featurizer) -> Callable[[int], bytes]:
 @cache
 def _bond_row(featurizer: Featurizer) -> Callable[[int], bytes]:
     """Return a function that encodes a bond's packed fields as the bytes of its feature row, and computes each row once."""
-    encode = featurizer.encode_bond
-    assert encode is not None
-    return cache(lambda key: encode(BondFields.unpacked(key)).tobytes())
+    return cache(lambda key: featurizer.encode_bond(BondFields.unpacked(key)).tobytes())
 
 
 @cache

@@ -8,7 +8,7 @@ from rdkit.Chem import AllChem
 from molgcn.data import PackedMolecules
 from molgcn.data.featurize import featurize_chunk, featurize_items, molecule_of_graph
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
-from molgcn.data.featurizers.general import NAMES as GENERAL_NAMES
+from molgcn.data.featurizers.general import GENERAL
 from molgcn.data.featurizers.zinc import TYPES
 from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.plain_molecule import count_hydrogens
@@ -195,10 +195,10 @@ def test_general_rows_are_one_hot_in_every_group():
     molecules = featurize(["C[N+](=O)[O-]", "OS(=O)(=O)c1ccccc1", "[Na+].[Cl-]", "[Pt]", "*C", "F[P-](F)(F)(F)(F)F"], features="general")
     for block in (slice(0, 14), slice(14, 21), slice(21, 27), slice(27, 33), slice(33, 40)):
         np.testing.assert_array_equal(molecules.table[:, block].sum(axis=1), 1)
-    assert molecules.table.shape[1] == len(GENERAL_NAMES) == 53
+    assert molecules.table.shape[1] == len(GENERAL.names) == 53
     platinum = features_of(molecules, 3)[0]
-    assert platinum[GENERAL_NAMES.index("other_element")] == 1
-    assert platinum[GENERAL_NAMES.index("mass")] == pytest.approx(1.95078, abs=1e-4)
+    assert platinum[GENERAL.names.index("other_element")] == 1
+    assert platinum[GENERAL.names.index("mass")] == pytest.approx(1.95078, abs=1e-4)
 
 
 BAD = [("CC(", "syntax"), ("", "empty"), ("   ", "empty"), (None, "empty"), (float("nan"), "empty"), ("CN(C)(C)C", "valence"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,36 @@ from molgcn.data.featurizers.fields import AtomFields, BondFields
 
 class UnsupportedAtomError(Exception):
     """Raised for an atom that a featuriser does not support. The text says which atom it is, and what is supported."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Neighbouring columns of feature rows, which describe one thing about atoms or bonds.
+
+    Attributes:
+        names: names of the columns.
+        values: function that returns their values for the fields of an atom or a bond. It may raise UnsupportedAtomError.
+    """
+
+    names: tuple[str, ...]
+    values: Callable[[Any], Sequence[float]]
+
+
+def number(name: str, read: Callable[[Any], float]) -> Columns:
+    """Return one column that holds what `read` returns."""
+    return Columns((name,), lambda fields: [read(fields)])
+
+
+def one_hot(read: Callable[[Any], object], choices: Iterable[object], names: Iterable[str], other: str | None = None) -> Columns:
+    """Return a column for each choice, 1 where `read` returns it, and a last one for any other value if `other` names it."""
+    known = tuple(choices)
+
+    def values(fields: Any) -> list[float]:
+        value = read(fields)
+        row = [float(value == choice) for choice in known]
+        return row if other is None else [*row, float(value not in known)]
+
+    return Columns((*names, *([] if other is None else [other])), values)
 
 
 @dataclass(frozen=True)
@@ -26,11 +56,9 @@ class Featurizer:
         version: number that goes up when rows change, so that cached sets are rebuilt. Older versions stay for models trained with them.
         hydrogens: "explicit" adds hydrogens as atoms after the heavy atoms. "implicit" counts each hydrogen at the atom to which it is
             bound, whatever its isotope. Those of [H][H] and [H+] are not bound to another element, and stay atoms.
-        names: names of the F features of an atom.
-        encode: function that turns the fields of an atom into float32 [F], and raises UnsupportedAtomError.
+        atoms: the columns of an atom's row.
         element: function that returns the atomic number of a feature row, 0 for a dummy atom.
-        bond_names: names of the D features of a bond. Empty for a version without bond features.
-        encode_bond: function that turns the fields of a bond into float32 [D], or None. It supports every bond.
+        bonds: the columns of a bond's row, which support every bond. Empty for a version without bond features.
         stereo: how stereochemistry is read. "tags" takes RDKit's chiral tags and bond stereo, which depend on the order of atoms. "labels"
             takes the CIP labels of atoms and double bonds, which do not. "none" does not read it.
         kekulized: whether aromatic bonds are replaced by the single and double bonds of a Kekulé form, which depends on the order of atoms.
@@ -43,16 +71,32 @@ class Featurizer:
     name: str
     version: int
     hydrogens: str
-    names: tuple[str, ...]
-    encode: Callable[[AtomFields], np.ndarray]
+    atoms: tuple[Columns, ...]
     element: Callable[[np.ndarray], int]
-    bond_names: tuple[str, ...] = ()
-    encode_bond: Callable[[BondFields], np.ndarray] | None = None
+    bonds: tuple[Columns, ...] = ()
     stereo: Literal["none", "tags", "labels"] = "none"
     kekulized: bool = False
     keeps_isotopes: bool = False
     superseded: bool = False
     stereo_off: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the F features of an atom."""
+        return tuple(name for columns in self.atoms for name in columns.names)
+
+    @property
+    def bond_names(self) -> tuple[str, ...]:
+        """Names of the D features of a bond."""
+        return tuple(name for columns in self.bonds for name in columns.names)
+
+    def encode(self, atom: AtomFields) -> np.ndarray:
+        """Return the row of an atom, float32 [F], or raise UnsupportedAtomError."""
+        return np.array([value for columns in self.atoms for value in columns.values(atom)], np.float32)
+
+    def encode_bond(self, bond: BondFields) -> np.ndarray:
+        """Return the row of a bond, float32 [D]."""
+        return np.array([value for columns in self.bonds for value in columns.values(bond)], np.float32)
 
     @property
     def num_features(self) -> int:
@@ -86,13 +130,3 @@ class Featurizer:
 
 
 NO_STEREO = "no_stereo"
-
-
-def one_hot(value: object, choices: Sequence[object]) -> list[float]:
-    """Return the one-hot encoding of a value among the choices, which is all 0 for any other value."""
-    return [float(value == choice) for choice in choices]
-
-
-def one_hot_or_other(value: object, choices: Sequence[object]) -> list[float]:
-    """Return the one-hot encoding of a value among the choices, with a last entry for any other value."""
-    return [*one_hot(value, choices), float(value not in choices)]

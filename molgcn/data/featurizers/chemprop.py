@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from molgcn.data.featurizers.base import Featurizer, one_hot, one_hot_or_other
+from molgcn.data.featurizers.base import Featurizer, number, one_hot
 from molgcn.data.featurizers.elements import element_of_mass, scaled_mass
-from molgcn.data.featurizers.fields import BOND_STEREOS, CHIRAL_TAGS, AtomFields, BondFields
+from molgcn.data.featurizers.fields import BOND_STEREOS, CHIRAL_TAGS
 
 ELEMENTS = (*range(1, 37), 53)
 DEGREES = range(6)
@@ -22,53 +22,27 @@ HYBRIDIZATIONS = ("S", "SP", "SP2", "SP2D", "SP3", "SP3D", "SP3D2")
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 STEREOS = BOND_STEREOS[:6]
 
-NAMES = (
-    *(f"element_{number}" for number in ELEMENTS),
-    "other_element",
-    *(f"degree_{n}" for n in DEGREES),
-    "other_degree",
-    *(f"charge_{n:+d}" for n in CHARGES),
-    "other_charge",
-    *(name.lower() for name in CHIRALITIES),
-    "other_chirality",
-    *(f"num_hs_{n}" for n in HYDROGENS),
-    "other_num_hs",
-    *(name.lower() for name in HYBRIDIZATIONS),
-    "other_hybridization",
-    *("aromatic", "mass"),
+_ATOMS = (
+    one_hot(lambda atom: atom.number, ELEMENTS, (f"element_{n}" for n in ELEMENTS), "other_element"),
+    one_hot(lambda atom: atom.degree + atom.hidden_hs, DEGREES, (f"degree_{n}" for n in DEGREES), "other_degree"),
+    one_hot(lambda atom: atom.charge, CHARGES, (f"charge_{n:+d}" for n in CHARGES), "other_charge"),
+    one_hot(lambda atom: CHIRAL_TAGS[atom.chiral_tag], CHIRALITIES, map(str.lower, CHIRALITIES), "other_chirality"),
+    one_hot(lambda atom: atom.hidden_hs, HYDROGENS, (f"num_hs_{n}" for n in HYDROGENS), "other_num_hs"),
+    one_hot(lambda atom: atom.hybridization_name, HYBRIDIZATIONS, map(str.lower, HYBRIDIZATIONS), "other_hybridization"),
+    number("aromatic", lambda atom: atom.aromatic),
+    number("mass", lambda atom: scaled_mass(atom.number)),
 )
-BOND_NAMES = (
-    "no_bond",
-    *(name.lower() for name in BONDS),
-    *("conjugated", "in_ring"),
-    *(name.lower() for name in STEREOS),
-    "other_stereo",
+_BONDS = (
+    number("no_bond", lambda bond: 0),
+    one_hot(lambda bond: bond.type_name, BONDS, map(str.lower, BONDS)),
+    number("conjugated", lambda bond: bond.conjugated),
+    number("in_ring", lambda bond: bond.in_ring),
+    one_hot(lambda bond: bond.stereo_name, STEREOS, map(str.lower, STEREOS), "other_stereo"),
 )
-
-
-def _encode(atom: AtomFields) -> np.ndarray:
-    return np.array(
-        [
-            *one_hot_or_other(atom.number, ELEMENTS),
-            *one_hot_or_other(atom.degree + atom.hidden_hs, DEGREES),
-            *one_hot_or_other(atom.charge, CHARGES),
-            *one_hot_or_other(CHIRAL_TAGS[atom.chiral_tag], CHIRALITIES),
-            *one_hot_or_other(atom.hidden_hs, HYDROGENS),
-            *one_hot_or_other(atom.hybridization_name, HYBRIDIZATIONS),
-            atom.aromatic,
-            scaled_mass(atom.number),
-        ],
-        np.float32,
-    )
-
-
-def _encode_bond(bond: BondFields) -> np.ndarray:
-    stereo = one_hot_or_other(bond.stereo_name, STEREOS)
-    return np.array([0, *one_hot(bond.type_name, BONDS), bond.conjugated, bond.in_ring, *stereo], np.float32)
 
 
 def _element(row: np.ndarray) -> int:
-    return element_of_mass(float(row[NAMES.index("mass")]))
+    return element_of_mass(float(row[-1]))
 
 
-CHEMPROP = Featurizer("chemprop", 1, "implicit", NAMES, _encode, _element, BOND_NAMES, _encode_bond, stereo="tags")
+CHEMPROP = Featurizer("chemprop", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags")

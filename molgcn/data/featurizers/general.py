@@ -6,11 +6,14 @@ the smallest ring. Version 1 has 43 atom features and no bond features.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
-from molgcn.data.featurizers.base import Featurizer, one_hot, one_hot_or_other
+from molgcn.data.featurizers.base import Featurizer, number, one_hot
 from molgcn.data.featurizers.elements import element_of_mass, scaled_mass
-from molgcn.data.featurizers.fields import CIP_LABELS, AtomFields, BondFields
+from molgcn.data.featurizers.fields import CIP_LABELS, BondFields
 
 ELEMENTS = (1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53)
 DEGREES = (0, 1, 2, 3, 4, 5)
@@ -21,56 +24,45 @@ RING_SIZES = (3, 4, 5, 6, 7, 8)  # the last also stands for all larger rings
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "DATIVE")
 DOUBLE_BONDS = {"e": ("STEREOE", "STEREOTRANS"), "z": ("STEREOZ", "STEREOCIS")}
 
-NAMES_1 = (
-    *("H", "B", "C", "N", "O", "F", "Si", "P", "S", "Cl", "Se", "Br", "I", "other_element"),
-    *(f"degree_{n}" for n in DEGREES),
-    "other_degree",
-    *(f"charge_{n:+d}" for n in CHARGES),
-    "other_charge",
-    *(f"num_hs_{n}" for n in HYDROGENS),
-    "other_num_hs",
-    *(name.lower() for name in HYBRIDIZATIONS),
-    "other_hybridization",
-    *("aromatic", "in_ring", "mass"),
+
+def _bond_type(bond: BondFields) -> str:
+    return "DATIVE" if bond.type_name.startswith("DATIVE") else bond.type_name
+
+
+def _has_stereo(stereos: Sequence[str], bond: BondFields) -> bool:
+    return bond.stereo_name in stereos
+
+
+_RINGS = one_hot(
+    lambda item: min(item.ring_size, RING_SIZES[-1]),
+    RING_SIZES,
+    (*(f"ring_{n}" for n in RING_SIZES[:-1]), f"ring_{RING_SIZES[-1]}_or_more"),
 )
-_RING_NAMES = (*(f"ring_{n}" for n in RING_SIZES[:-1]), f"ring_{RING_SIZES[-1]}_or_more")
-NAMES = (*NAMES_1, *(f"cip_{label}" for label in CIP_LABELS[1:]), *_RING_NAMES)
-BOND_NAMES = (*(name.lower() for name in BONDS), "other_bond", "conjugated", "in_ring", "e", "z", *_RING_NAMES)
-
-
-def _encode_1(atom: AtomFields) -> np.ndarray:
-    return np.array(
-        [
-            *one_hot_or_other(atom.number, ELEMENTS),
-            *one_hot_or_other(atom.degree, DEGREES),
-            *one_hot_or_other(atom.charge, CHARGES),
-            *one_hot_or_other(atom.num_hs, HYDROGENS),
-            *one_hot_or_other(atom.hybridization_name, HYBRIDIZATIONS),
-            atom.aromatic,
-            atom.in_ring,
-            scaled_mass(atom.number),
-        ],
-        np.float32,
-    )
-
-
-def _encode(atom: AtomFields) -> np.ndarray:
-    return np.array([*_encode_1(atom), *one_hot(CIP_LABELS[atom.cip], CIP_LABELS[1:]), *_ring_size(atom)], np.float32)
-
-
-def _encode_bond(bond: BondFields) -> np.ndarray:
-    bond_type = "DATIVE" if bond.type_name.startswith("DATIVE") else bond.type_name
-    geometry = [bond.stereo_name in names for names in DOUBLE_BONDS.values()]
-    return np.array([*one_hot_or_other(bond_type, BONDS), bond.conjugated, bond.in_ring, *geometry, *_ring_size(bond)], np.float32)
-
-
-def _ring_size(item: AtomFields | BondFields) -> list[float]:
-    return one_hot(min(item.ring_size, RING_SIZES[-1]), RING_SIZES)
+_SYMBOLS = ("H", "B", "C", "N", "O", "F", "Si", "P", "S", "Cl", "Se", "Br", "I")
+_ATOMS_1 = (
+    one_hot(lambda atom: atom.number, ELEMENTS, _SYMBOLS, "other_element"),
+    one_hot(lambda atom: atom.degree, DEGREES, (f"degree_{n}" for n in DEGREES), "other_degree"),
+    one_hot(lambda atom: atom.charge, CHARGES, (f"charge_{n:+d}" for n in CHARGES), "other_charge"),
+    one_hot(lambda atom: atom.num_hs, HYDROGENS, (f"num_hs_{n}" for n in HYDROGENS), "other_num_hs"),
+    one_hot(lambda atom: atom.hybridization_name, HYBRIDIZATIONS, map(str.lower, HYBRIDIZATIONS), "other_hybridization"),
+    number("aromatic", lambda atom: atom.aromatic),
+    number("in_ring", lambda atom: atom.in_ring),
+    number("mass", lambda atom: scaled_mass(atom.number)),
+)
+_CIP = one_hot(lambda atom: CIP_LABELS[atom.cip], CIP_LABELS[1:], (f"cip_{label}" for label in CIP_LABELS[1:]))
+_BONDS = (
+    one_hot(_bond_type, BONDS, map(str.lower, BONDS), "other_bond"),
+    number("conjugated", lambda bond: bond.conjugated),
+    number("in_ring", lambda bond: bond.in_ring),
+    *(number(name, partial(_has_stereo, stereos)) for name, stereos in DOUBLE_BONDS.items()),
+    _RINGS,
+)
+_MASS = sum(len(columns.names) for columns in _ATOMS_1) - 1  # its column in both versions
 
 
 def _element(row: np.ndarray) -> int:
-    return element_of_mass(float(row[NAMES_1.index("mass")]))
+    return element_of_mass(float(row[_MASS]))
 
 
-GENERAL_1 = Featurizer("general", 1, "implicit", NAMES_1, _encode_1, _element, keeps_isotopes=True, superseded=True)
-GENERAL = Featurizer("general", 3, "implicit", NAMES, _encode, _element, BOND_NAMES, _encode_bond, stereo="labels")
+GENERAL_1 = Featurizer("general", 1, "implicit", _ATOMS_1, _element, keeps_isotopes=True, superseded=True)
+GENERAL = Featurizer("general", 3, "implicit", (*_ATOMS_1, _CIP, _RINGS), _element, _BONDS, stereo="labels")

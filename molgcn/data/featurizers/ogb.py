@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from molgcn.data.featurizers.base import Featurizer, one_hot, one_hot_or_other
-from molgcn.data.featurizers.fields import CHIRAL_TAGS, AtomFields, BondFields
+from molgcn.data.featurizers.base import Featurizer, one_hot
+from molgcn.data.featurizers.fields import CHIRAL_TAGS
 
 ELEMENTS = range(1, 119)
 CHIRALITIES = CHIRAL_TAGS[:4]
@@ -24,50 +24,26 @@ BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 STEREOS = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 _NO_YES = (0, 1)
 
-NAMES = (
-    *(f"element_{number}" for number in ELEMENTS),
-    "other_element",
-    *(name.lower() for name in CHIRALITIES),
-    "other_chirality",
-    *(f"degree_{n}" for n in DEGREES),
-    "other_degree",
-    *(f"charge_{n:+d}" for n in CHARGES),
-    "other_charge",
-    *(f"num_hs_{n}" for n in HYDROGENS),
-    "other_num_hs",
-    *(f"radicals_{n}" for n in RADICALS),
-    "other_radicals",
-    *(name.lower() for name in HYBRIDIZATIONS),
-    "other_hybridization",
-    *("not_aromatic", "aromatic", "not_in_ring", "in_ring"),
+_ATOMS = (
+    one_hot(lambda atom: atom.number, ELEMENTS, (f"element_{n}" for n in ELEMENTS), "other_element"),
+    one_hot(lambda atom: CHIRAL_TAGS[atom.chiral_tag], CHIRALITIES, map(str.lower, CHIRALITIES), "other_chirality"),
+    one_hot(lambda atom: atom.degree + atom.hidden_hs, DEGREES, (f"degree_{n}" for n in DEGREES), "other_degree"),
+    one_hot(lambda atom: atom.charge, CHARGES, (f"charge_{n:+d}" for n in CHARGES), "other_charge"),
+    one_hot(lambda atom: atom.hidden_hs, HYDROGENS, (f"num_hs_{n}" for n in HYDROGENS), "other_num_hs"),
+    one_hot(lambda atom: atom.radicals, RADICALS, (f"radicals_{n}" for n in RADICALS), "other_radicals"),
+    one_hot(lambda atom: atom.hybridization_name, HYBRIDIZATIONS, map(str.lower, HYBRIDIZATIONS), "other_hybridization"),
+    one_hot(lambda atom: atom.aromatic, _NO_YES, ("not_aromatic", "aromatic")),
+    one_hot(lambda atom: atom.in_ring, _NO_YES, ("not_in_ring", "in_ring")),
 )
-BOND_NAMES = (*(name.lower() for name in BONDS), "other_bond", *(name.lower() for name in STEREOS), "not_conjugated", "conjugated")
-
-
-def _encode(atom: AtomFields) -> np.ndarray:
-    return np.array(
-        [
-            *one_hot_or_other(atom.number, ELEMENTS),
-            *one_hot_or_other(CHIRAL_TAGS[atom.chiral_tag], CHIRALITIES),
-            *one_hot_or_other(atom.degree + atom.hidden_hs, DEGREES),
-            *one_hot_or_other(atom.charge, CHARGES),
-            *one_hot_or_other(atom.hidden_hs, HYDROGENS),
-            *one_hot_or_other(atom.radicals, RADICALS),
-            *one_hot_or_other(atom.hybridization_name, HYBRIDIZATIONS),
-            *one_hot(atom.aromatic, _NO_YES),
-            *one_hot(atom.in_ring, _NO_YES),
-        ],
-        np.float32,
-    )
-
-
-def _encode_bond(bond: BondFields) -> np.ndarray:
-    kinds = one_hot_or_other(bond.type_name, BONDS)
-    return np.array([*kinds, *one_hot(bond.stereo_name, STEREOS), *one_hot(bond.conjugated, _NO_YES)], np.float32)
+_BONDS = (
+    one_hot(lambda bond: bond.type_name, BONDS, map(str.lower, BONDS), "other_bond"),
+    one_hot(lambda bond: bond.stereo_name, STEREOS, map(str.lower, STEREOS)),
+    one_hot(lambda bond: bond.conjugated, _NO_YES, ("not_conjugated", "conjugated")),
+)
 
 
 def _element(row: np.ndarray) -> int:
     return (int(row.argmax()) + 1) % (len(ELEMENTS) + 1)
 
 
-OGB = Featurizer("ogb", 1, "implicit", NAMES, _encode, _element, BOND_NAMES, _encode_bond, stereo="tags")
+OGB = Featurizer("ogb", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags")

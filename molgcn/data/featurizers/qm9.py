@@ -9,33 +9,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from molgcn.data.featurizers.base import Featurizer, UnsupportedAtomError, one_hot
+from molgcn.data.featurizers.base import Featurizer, UnsupportedAtomError, number, one_hot
 from molgcn.data.featurizers.elements import element_symbol
-from molgcn.data.featurizers.fields import AtomFields, BondFields
+from molgcn.data.featurizers.fields import AtomFields
 
 ELEMENTS = {1: "H", 6: "C", 7: "N", 8: "O", 9: "F"}
-NAMES = (*ELEMENTS.values(), "atomic_number", "aromatic", "sp", "sp2", "sp3", "num_hs")
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 
 
-def _encode(atom: AtomFields) -> np.ndarray:
+def _number(atom: AtomFields) -> int:
     if atom.number not in ELEMENTS:
         raise UnsupportedAtomError(f"{element_symbol(atom.number)} is not one of QM9's elements, H C N O F; use features=general")
-    hybrid = one_hot(atom.hybridization_name, ("SP", "SP2", "SP3"))
-    return np.array([*one_hot(atom.number, tuple(ELEMENTS)), atom.number, atom.aromatic, *hybrid, atom.num_hs], np.float32)
-
-
-def _encode_with_charge(atom: AtomFields) -> np.ndarray:
-    return np.append(_encode(atom), np.float32(atom.charge))
+    return atom.number
 
 
 def _element(row: np.ndarray) -> int:
-    return int(row[NAMES.index("atomic_number")])
+    return int(row[len(ELEMENTS)])
 
 
-def _encode_bond(bond: BondFields) -> np.ndarray:
-    return np.array(one_hot(bond.type_name, BONDS), np.float32)
+_ATOMS = (
+    one_hot(_number, ELEMENTS, ELEMENTS.values()),
+    number("atomic_number", lambda atom: atom.number),
+    number("aromatic", lambda atom: atom.aromatic),
+    one_hot(lambda atom: atom.hybridization_name, ("SP", "SP2", "SP3"), ("sp", "sp2", "sp3")),
+    number("num_hs", lambda atom: atom.num_hs),
+)
+_BONDS = (one_hot(lambda bond: bond.type_name, BONDS, map(str.lower, BONDS)),)
 
-
-QM9 = Featurizer("qm9", 1, "explicit", NAMES, _encode, _element, tuple(name.lower() for name in BONDS), _encode_bond)
-QM9_CHARGE = Featurizer("qm9_charge", 1, "explicit", (*NAMES, "charge"), _encode_with_charge, _element, QM9.bond_names, _encode_bond)
+QM9 = Featurizer("qm9", 1, "explicit", _ATOMS, _element, _BONDS)
+QM9_CHARGE = Featurizer("qm9_charge", 1, "explicit", (*_ATOMS, number("charge", lambda atom: atom.charge)), _element, _BONDS)

@@ -11,14 +11,11 @@ has several Kekulé forms and RDKit's choice depends on the order of atoms. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
-from molgcn.data.featurizers.base import Featurizer, UnsupportedAtomError, one_hot
+from molgcn.data.featurizers.base import Columns, Featurizer, UnsupportedAtomError, number, one_hot
 from molgcn.data.featurizers.elements import atomic_number, element_symbol
-from molgcn.data.featurizers.fields import AtomFields, BondFields
+from molgcn.data.featurizers.fields import AtomFields
 
 # fmt: off
 TYPES = (
@@ -30,7 +27,6 @@ TYPES = (
 # fmt: on
 TYPES_12K = TYPES[:21]
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE")
-BOND_NAMES = ("none", "single", "double", "triple")
 
 
 def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
@@ -38,25 +34,27 @@ def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
     return " ".join(filter(None, (symbol, f"H{hydrogens}" if hydrogens else "", "+" * charge or "-" * -charge)))
 
 
-def _encode(types: tuple[tuple[str, int, int], ...], instead: str, atom: AtomFields) -> np.ndarray:
-    kekulized = atom.number in (7, 15) and atom.aromatic and atom.charge == 0 and atom.explicit_hs == 1  # its hydrogen is then implicit
-    atom_type = element_symbol(atom.number), 0 if kekulized else atom.explicit_hs, atom.charge
-    if atom_type not in types:
-        raise UnsupportedAtomError(f"atom type '{atom_type_name(*atom_type)}' is not one of the {instead}")
-    return np.array(one_hot(atom_type, types), np.float32)
+def _atoms(types: tuple[tuple[str, int, int], ...], instead: str) -> tuple[Columns]:
+    def atom_type(atom: AtomFields) -> tuple[str, int, int]:
+        kekulized = atom.number in (7, 15) and atom.aromatic and atom.charge == 0 and atom.explicit_hs == 1  # its hydrogen is then implicit
+        found = element_symbol(atom.number), 0 if kekulized else atom.explicit_hs, atom.charge
+        if found not in types:
+            raise UnsupportedAtomError(f"atom type '{atom_type_name(*found)}' is not one of the {instead}")
+        return found
+
+    return (one_hot(atom_type, types, (atom_type_name(*one) for one in types)),)
 
 
 def _element(row: np.ndarray) -> int:
     return atomic_number(TYPES[int(row.argmax())][0])
 
 
-def _encode_bond(bond: BondFields) -> np.ndarray:
-    return np.array([bond.type_name not in BONDS, *one_hot(bond.type_name, BONDS)], np.float32)
+_BONDS = (
+    number("none", lambda bond: bond.type_name not in BONDS),
+    one_hot(lambda bond: bond.type_name, BONDS, map(str.lower, BONDS)),
+)
+_ATOMS = _atoms(TYPES, "28 of features=zinc; use features=general")
+_ATOMS_12K = _atoms(TYPES_12K, "21 of features=zinc12k; use features=zinc, which has 28")
 
-
-_NAMES = tuple(atom_type_name(*atom_type) for atom_type in TYPES)
-_ENCODE: Callable[[AtomFields], np.ndarray] = partial(_encode, TYPES, "28 of features=zinc; use features=general")
-_ENCODE_12K: Callable[[AtomFields], np.ndarray] = partial(_encode, TYPES_12K, "21 of features=zinc12k; use features=zinc, which has 28")
-
-ZINC = Featurizer("zinc", 2, "implicit", _NAMES, _ENCODE, _element, BOND_NAMES, _encode_bond, kekulized=True)
-ZINC_12K = Featurizer("zinc12k", 1, "implicit", _NAMES[: len(TYPES_12K)], _ENCODE_12K, _element, BOND_NAMES, _encode_bond, kekulized=True)
+ZINC = Featurizer("zinc", 2, "implicit", _ATOMS, _element, _BONDS, kekulized=True)
+ZINC_12K = Featurizer("zinc12k", 1, "implicit", _ATOMS_12K, _element, _BONDS, kekulized=True)

@@ -5,7 +5,7 @@ import pytest
 from rdkit import Chem
 
 from molgcn.data import PackedMolecules
-from molgcn.data.featurizers.chemprop import BOND_NAMES, NAMES
+from molgcn.data.featurizers.chemprop import CHEMPROP
 
 SMILES = [
     r"Cl[C@H](/C=C/C)Br", "N[C@@H](C)C(=O)O", "c1ccc2[nH]ccc2c1", "[Na+].[Cl-]", "C[N+](=O)[O-]", "[CH3]", "F[P-](F)(F)(F)(F)F", "CC#N",
@@ -30,9 +30,9 @@ def test_rows_are_chemprops():
 
 def test_rows_are_those_written_down():
     data = PackedMolecules.from_smiles([r"Cl[C@H](/C=C/C)Br"], features="chemprop").to_pyg()[0]
-    assert data.x.shape[1] == len(NAMES) == 72
+    assert data.x.shape[1] == len(CHEMPROP.names) == 72
     assert data.x[1].nonzero().flatten().tolist() == [5, 37 + 1 + 4, 45 + 4, 51 + 2, 56 + 1, 62 + 4, 71]
     assert float(data.x[1, 71]) == pytest.approx(0.12011, abs=1e-6)
     double = data.edge_attr[data.edge_index.T.tolist().index([2, 3])]
-    assert [BOND_NAMES[place] for place in double.nonzero().flatten()] == ["double", "stereoe"]
+    assert [CHEMPROP.bond_names[place] for place in double.nonzero().flatten()] == ["double", "stereoe"]
     assert double.nonzero().flatten().tolist() == [2, 7 + 3]

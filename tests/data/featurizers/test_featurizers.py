@@ -21,7 +21,7 @@ def test_rows_are_as_long_as_the_names_and_the_name_comes_back(features):
     featurizer = get_featurizer(features)
     assert (featurizer.num_features, featurizer.num_bond_features) == NUMBERS[features]
     assert len(featurizer.encode(AtomFields(6))) == len(set(featurizer.names)) == featurizer.num_features
-    if featurizer.encode_bond is not None:
+    if featurizer.bonds:
         assert len(featurizer.encode_bond(BondFields(1))) == len(set(featurizer.bond_names)) == featurizer.num_bond_features
     assert featurizer.spelled == features
     assert get_featurizer(featurizer.versioned) == featurizer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molgcn.data import PackedMolecules
-from molgcn.data.featurizers.general import BOND_NAMES, NAMES
+from molgcn.data.featurizers.general import GENERAL
 from molgcn.data.pyg import unpack_pyg
 
 SMILES = [
@@ -48,10 +48,10 @@ def columns(row, names):
 
 def test_what_an_atom_has():
     x = PackedMolecules.from_smiles(["N[C@@H](C)C(=O)O", "C[C@H]1CC[C@@H](F)CC1", "C1CC2CC12", "C1CCCCCCCCC1"], features="general").to_pyg()
-    assert columns(x[0].x[1].tolist(), NAMES) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "cip_S"}
-    assert columns(x[1].x[1].tolist(), NAMES) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "in_ring", "cip_s", "ring_6"}
-    assert {"ring_3"} == columns(x[2].x[2].tolist(), NAMES) & {"ring_3", "ring_4", "ring_5"}
-    assert "ring_8_or_more" in columns(x[3].x[2].tolist(), NAMES)
+    assert columns(x[0].x[1].tolist(), GENERAL.names) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "cip_S"}
+    assert columns(x[1].x[1].tolist(), GENERAL.names) == {"C", "degree_3", "charge_+0", "num_hs_1", "sp3", "in_ring", "cip_s", "ring_6"}
+    assert {"ring_3"} == columns(x[2].x[2].tolist(), GENERAL.names) & {"ring_3", "ring_4", "ring_5"}
+    assert "ring_8_or_more" in columns(x[3].x[2].tolist(), GENERAL.names)
     old = PackedMolecules.from_smiles(["N[C@@H](C)C(=O)O"], features="general:1").node_features()
     np.testing.assert_array_equal(x[0].x[:, : old.shape[1]], old)
 
@@ -74,7 +74,9 @@ def test_what_an_atom_has():
 )
 def test_what_a_bond_has(smiles, ends, expected):
     data = PackedMolecules.from_smiles([smiles], features="general").to_pyg()[0]
-    rows = {tuple(pair): columns(row, BOND_NAMES) for pair, row in zip(data.edge_index.T.tolist(), data.edge_attr.tolist(), strict=True)}
+    rows = {
+        tuple(pair): columns(row, GENERAL.bond_names) for pair, row in zip(data.edge_index.T.tolist(), data.edge_attr.tolist(), strict=True)
+    }
     assert rows[ends] == rows[ends[::-1]] == expected
 
 

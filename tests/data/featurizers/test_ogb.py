@@ -8,7 +8,7 @@ import pytest
 from rdkit import Chem
 
 from molgcn.data import PackedMolecules
-from molgcn.data.featurizers.ogb import BOND_NAMES, NAMES
+from molgcn.data.featurizers.ogb import OGB
 
 SMILES = [
     r"Cl[C@H](/C=C/C)Br", "N[C@@H](C)C(=O)O", "c1ccc2[nH]ccc2c1", "[Na+].[Cl-]", "C[N+](=O)[O-]", "[CH3]", "[O][O]", "F[P-](F)(F)(F)(F)F",
@@ -49,12 +49,12 @@ def test_rows_are_those_written_down():
     np.testing.assert_array_equal(data.x[1], one_hots([5, 2, 4, 5, 1, 0, 2, 0, 0], [119, 5, 12, 12, 10, 6, 6, 2, 2]))
     ends = data.edge_index.T.tolist().index([2, 3])
     np.testing.assert_array_equal(data.edge_attr[ends], one_hots([1, 2, 0], [5, 6, 2]))
-    assert [NAMES[place] for place in data.x[1].nonzero().flatten()] == [
+    assert [OGB.names[place] for place in data.x[1].nonzero().flatten()] == [
         *("element_6", "chi_tetrahedral_ccw", "degree_4", "charge_+0", "num_hs_1", "radicals_0", "sp3", "not_aromatic", "not_in_ring"),
     ]
-    assert [BOND_NAMES[place] for place in data.edge_attr[ends].nonzero().flatten()] == ["double", "stereoe", "not_conjugated"]
+    assert [OGB.bond_names[place] for place in data.edge_attr[ends].nonzero().flatten()] == ["double", "stereoe", "not_conjugated"]
 
 
 def test_what_ogb_has_no_category_for():
     x = PackedMolecules.from_smiles(["*C", "[Fe+6]"], features="ogb").node_features()
-    assert x[0, NAMES.index("other_element")] == x[2, NAMES.index("other_charge")] == 1
+    assert x[0, OGB.names.index("other_element")] == x[2, OGB.names.index("other_charge")] == 1

@@ -7,7 +7,7 @@ from rdkit import Chem
 
 from molgcn.data import PackedMolecules
 from molgcn.data.featurize import featurize_items
-from molgcn.data.featurizers.zinc import BOND_NAMES, TYPES, TYPES_12K
+from molgcn.data.featurizers.zinc import TYPES, TYPES_12K, ZINC
 from molgcn.errors import UserError
 
 featurize = PackedMolecules.from_smiles
@@ -26,7 +26,7 @@ def test_bonds_are_those_of_the_kekule_form(smiles, features):
         ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
         expected |= dict.fromkeys((ends, ends[::-1]), str(bond.GetBondType()).lower())
     data = molecules.to_pyg()[0]
-    found = {tuple(pair): BOND_NAMES[row.argmax()] for pair, row in zip(data.edge_index.T.tolist(), data.edge_attr, strict=True)}
+    found = {tuple(pair): ZINC.bond_names[row.argmax()] for pair, row in zip(data.edge_index.T.tolist(), data.edge_attr, strict=True)}
     assert found == expected
     assert molecules.edge_table.sum(axis=1).tolist() == [1] * len(molecules.edge_table)
 
@@ -63,4 +63,4 @@ def test_a_type_outside_is_said_and_where_to_go():
 
 def test_another_bond_is_none_and_no_reason_to_refuse():
     molecules = featurize(["CN(->[O])C"], features="zinc")
-    assert {BOND_NAMES[row.argmax()] for row in molecules.edge_features()} == {"none", "single"}
+    assert {ZINC.bond_names[row.argmax()] for row in molecules.edge_features()} == {"none", "single"}
