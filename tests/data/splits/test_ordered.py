@@ -1,3 +1,5 @@
+import logging
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -5,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.data.splits.ordered import ordered_split
+from molgcn.data.fingerprints import morgan_fingerprints, tanimoto_distances
+from molgcn.data.splits.ordered import column_times, kennard_stone_ranks, ordered_split, report_times
 from molgcn.data.splits.parts import PARTS, split_sizes
 from molgcn.errors import UserError
 
@@ -87,3 +90,78 @@ def test_parts_are_whole_ranks_in_order(ranks, fractions, newest):
 def test_parts_for_which_there_are_no_ranks_are_refused(ranks, fractions, what):
     with pytest.raises(UserError, match=what):
         ordered_split(ranks, fractions, newest=True, kind="times")
+
+
+@pytest.mark.parametrize(
+    ("cells", "order"),
+    [
+        (["2021", " 1999.5", "3e3", "-4"], [3, 1, 0, 2]),
+        (["2021-03-04", "2021-03", "1999-12-31", "2021-03-04T12:30Z"], [2, 1, 0, 3]),
+        (["2021-03-04 12:00:00+02:00", "2021-03-04 11:00:00", "2021-03-04T09:59:59Z", "0999-01-01"], [3, 2, 0, 1]),
+    ],
+)
+def test_numbers_and_dates_sort(cells, order):
+    assert np.argsort(column_times(cells, "when", range(4)), kind="stable").tolist() == order
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["2020", ""], "row 8 .*says ''; expected a number, as the first one is"),
+        (["2020", "2021-01-01"], "row 8 .*says '2021-01-01'; expected a number"),
+        (["2021-01-01", "soon"], "row 8 .*says 'soon'; expected an ISO date, as the first one is"),
+        (["2021-01-01", "2020"], "row 8 .*says '2020'; expected an ISO date"),
+        (["04.03.2021", "2020"], "row 5 .*says '04.03.2021'; expected a number or an ISO date"),
+        (["nan", "2020"], "row 5 .*says 'nan'"),
+        (["inf", "2020"], "row 5 .*says 'inf'"),
+    ],
+)
+def test_what_is_no_time_is_named(cells, what):
+    with pytest.raises(UserError, match=f"Column 'when', {what}"):
+        column_times(cells, "when", np.array([5, 8]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "split", "said"),
+    [
+        (
+            ["2017", " 2018", "2015", "2019"],
+            {"train": [0, 2], "val": [1], "test": [3]},
+            "Column 'when': training 2015 to 2017, validation 2018, test 2019",
+        ),
+        (
+            ["2021-03-04", "2021-03", "2022-01-01", "2022-05"],
+            {"train": [0, 1, 3], "val": [], "test": [2]},
+            "Column 'when': training 2021-03 to 2022-05, test 2022-01-01; 1 molecule with an older copy, by which both are placed",
+        ),
+    ],
+)
+def test_the_times_of_each_part_are_said(cells, split, said, caplog):
+    caplog.set_level(logging.INFO)
+    positions = {part: np.array(places, int) for part, places in split.items()}
+    report_times(positions, column_times(cells, "when", range(len(cells))), cells, "when")
+    assert caplog.messages == [said]
+
+
+SMILES = ["CCO", "CCCO", "CCCCO", "c1ccccc1", "c1ccccc1C", "C1CC1N", "OC(=O)C", "CC(C)(C)C", "N#CC", "CCCCCCCCO"]
+
+
+def test_the_next_one_is_the_farthest_from_those_before():
+    (_, distances), *_ = tanimoto_distances(morgan_fingerprints(SMILES))
+    order = np.argsort(kennard_stone_ranks(SMILES))
+    assert sorted(order.tolist()) == list(range(len(SMILES)))
+    assert distances[order[0], order[1]] == distances.max()
+    for place in range(2, len(SMILES)):
+        to_chosen = distances[np.ix_(order[place:], order[:place])].min(axis=1)
+        assert to_chosen[0] == pytest.approx(to_chosen.max(), abs=1e-6)
+
+
+@pytest.mark.parametrize("smiles", [["C"], ["C", "CC"]])
+def test_as_few_as_there_are(smiles):
+    assert sorted(kennard_stone_ranks(smiles).tolist()) == list(range(len(smiles)))
+
+
+def test_without_astartes_its_installation_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "astartes.utils.fast_kennard_stone", None)
+    with pytest.raises(UserError, match=r"pip install molgcn\[splits\]"):
+        kennard_stone_ranks(SMILES)
