@@ -17,6 +17,7 @@ from molgcn.data.components import num_components
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.elements import element_symbol
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.segments import pointers
 from molgcn.data.strings import PackedStrings
 
 log = logging.getLogger(__name__)
@@ -102,19 +103,14 @@ def _dotted(smiles: Sequence[str]) -> np.ndarray:
 
 
 def num_fragments(molecules: PackedMolecules) -> np.ndarray:
-    """Return the number of connected components of each molecule, int64 [M].
+    """Return the number of connected components of each molecule, int64 [M]."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
-    Every atom starts with its own number and repeatedly takes the least number among its own and its neighbours'.
-    """
-    atoms = np.arange(molecules.num_nodes)
-    targets = np.repeat(atoms, molecules.degree)
     sources = molecules.neighbors + np.repeat(molecules.node_ptr[:-1], np.diff(molecules.edge_ptr))
-    before, fragment = None, atoms
-    while before is None or not np.array_equal(before, fragment):
-        before, fragment = fragment, fragment.copy()
-        np.minimum.at(fragment, targets, before[sources])
-        fragment = fragment[fragment]
-    return np.add.reduceat(fragment == atoms, molecules.node_ptr[:-1], dtype=np.int64)
+    bonds = csr_array((np.ones(len(sources), bool), sources, pointers(molecules.degree)), shape=(molecules.num_nodes,) * 2)
+    _, first_atoms = np.unique(connected_components(bonds, directed=False)[1], return_index=True)
+    return np.bincount(np.searchsorted(molecules.node_ptr, first_atoms, side="right") - 1, minlength=len(molecules))
 
 
 def domain_of(contents: Contents) -> dict[str, Any]:

@@ -118,15 +118,6 @@ def _groups(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
     return group, counts
 
 
-def _spread(targets: np.ndarray, group: np.ndarray, num_groups: int) -> np.ndarray:
-    """Return the largest minus the smallest known label of each group, float64 [groups, T], NaN where none is known."""
-    order = np.argsort(group, kind="stable")
-    starts = pointers(np.bincount(group, minlength=num_groups))[:-1]
-    ordered = targets[order].astype(np.float64)
-    spread: np.ndarray = np.fmax.reduceat(ordered, starts, axis=0) - np.fmin.reduceat(ordered, starts, axis=0)
-    return spread
-
-
 def _repeat(molecules: PackedMolecules, count: int, standardize: str) -> str:
     """Return in words that `count` molecules repeat another one, and how they are compared."""
     verb = "molecule repeats" if count == 1 else "molecules repeat"
@@ -136,7 +127,9 @@ def _repeat(molecules: PackedMolecules, count: int, standardize: str) -> str:
 
 def _disagreement(molecules: PackedMolecules, group: np.ndarray, num_groups: int) -> str:
     """Return in words by how much the labels of equal molecules disagree, with an example, or "" if they agree."""
-    spread = _spread(molecules.targets, group, num_groups)
+    ordered = molecules.targets[np.argsort(group, kind="stable")].astype(np.float64)
+    starts = pointers(np.bincount(group, minlength=num_groups))[:-1]
+    spread = np.fmax.reduceat(ordered, starts, axis=0) - np.fmin.reduceat(ordered, starts, axis=0)  # NaN where no label is known
     disagree = spread > 0
     if not disagree.any():
         return ""

@@ -55,7 +55,13 @@ class CUDAFeed(Feed):
     def take(self, plan: EpochPlan, number: int) -> SlotBatch:
         """Return batch `number`, ready for work on the stream that is current now."""
         while self._next <= min(number + self._ahead, len(plan) - 1):
-            self._fill(plan)
+            place = self._next % 2
+            self._free.record(torch.cuda.current_stream(self.device))
+            self.stream.wait_event(self._free)  # for the work enqueued so far, which includes all work on the slot's previous batch
+            self.fill(plan, self._next, self.slots[place])
+            self._filled[place].record(self.stream)
+            self._waits[place] = True
+            self._next += 1
         if self._waits[number % 2]:
             torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
             self._waits[number % 2] = False
@@ -65,16 +71,6 @@ class CUDAFeed(Feed):
     def for_graphs(self) -> GraphFeed | None:
         """Return the feed itself if a CUDA graph of the consumer may fill the slots, else None."""
         return None
-
-    def _fill(self, plan: EpochPlan) -> None:
-        """Fill a slot once the work enqueued so far is done, which includes all work on the slot's previous batch."""
-        place = self._next % 2
-        self._free.record(torch.cuda.current_stream(self.device))
-        self.stream.wait_event(self._free)
-        self.fill(plan, self._next, self.slots[place])
-        self._filled[place].record(self.stream)
-        self._waits[place] = True
-        self._next += 1
 
 
 class ResidentFeed(CUDAFeed):

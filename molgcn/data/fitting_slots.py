@@ -162,12 +162,10 @@ class FittingSlots:
             optional.remove("edge_attr")
         values |= {name: getattr(batch, name) for name in optional}
         values |= dict(zip(("rwse", "bond_rw"), batch_encodings(batch, *self.walks), strict=True))
-        return {name: self._typed(name, tensor.detach()) for name, tensor in values.items() if tensor is not None}
-
-    def _typed(self, name: str, tensor: Tensor) -> Tensor:
-        if name == "targets":
-            return tensor
-        return tensor.to(self.dtype if tensor.is_floating_point() else torch.int32)
+        given = {name: tensor.detach() for name, tensor in values.items() if tensor is not None}
+        types = {name: self.dtype if tensor.is_floating_point() else torch.int32 for name, tensor in given.items()}
+        types["targets"] = batch.targets.dtype
+        return {name: tensor.to(types[name]) for name, tensor in given.items()}
 
     def _tiles(self, batch: GraphBatch) -> tuple[int, bool, Tensor]:
         """Return a batch's size of tiles, whether molecules may exceed it, and its tiles.
@@ -211,17 +209,14 @@ def _upload(held: _Held, values: Mapping[str, Tensor], size: Sizes, num_tiles: i
     """Copy a batch on the CPU to a slot on a GPU in one piece, without waiting for the GPU."""
     slot = held.slot
     if not held.staging:
-        held.staging = [Slot(list(slot.arrays.values()), slot.capacity, _num_rows(slot), pin_memory=True) for _ in range(2)]
+        num_rows = 0 if slot.edge_table is None else len(slot.edge_table)
+        held.staging = [Slot(list(slot.arrays.values()), slot.capacity, num_rows, pin_memory=True) for _ in range(2)]
         held.copied = [torch.cuda.Event(), torch.cuda.Event()]
     held.turn = 1 - held.turn
     held.copied[held.turn].synchronize()  # the batch before the last has left
     _fill(held.staging[held.turn], values, size, num_tiles)
     slot.buffer.copy_(held.staging[held.turn].buffer, non_blocking=True)
     held.copied[held.turn].record(torch.cuda.current_stream(slot.buffer.device))
-
-
-def _num_rows(slot: Slot) -> int:
-    return 0 if slot.edge_table is None else len(slot.edge_table)
 
 
 def _fill(slot: Slot, values: Mapping[str, Tensor], size: Sizes, num_tiles: int) -> None:

@@ -157,7 +157,11 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if source.files:  # the files may have had other names when they were packed
         starts = (start for _, start in molecules.files)
         molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
-    _report_skipped(source.title, molecules.skipped)
+    if molecules.skipped:
+        reasons = Counter(row.reason.split(":")[0] for row in molecules.skipped)
+        listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
+        rows = f"{len(molecules.skipped):,}"
+        log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", source.title, rows, listed)
     report_bounds(molecules, source.title)
     report_repeats(molecules, source.title, config.standardize)
     if config.duplicates == "error":
@@ -223,13 +227,6 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         molecules = merge_repeats(molecules, config.duplicates)
         log.info("%s: dataset.duplicates=%s leaves %s molecules", source.title, config.duplicates, f"{len(molecules):,}")
     return molecules
-
-
-def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
-    if skipped:
-        reasons = Counter(row.reason.split(":")[0] for row in skipped)
-        listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
-        log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
 
 
 def _check_targets(molecules: PackedMolecules, splits: Split) -> None:

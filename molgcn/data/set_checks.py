@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from weakref import WeakSet
 
 import numpy as np
@@ -55,7 +54,8 @@ def check_arrays(molecules: MoleculeSet) -> None:
             raise ValueError(f"{array.name} has {len(value)} entries where {lengths[array.axis]} belong")
         if array.table is not None:
             _check_codes(array, value, getattr(molecules, array.table))
-    for node_ptr, edge_ptr in _in_pieces(molecules):
+    for first in range(0, len(molecules), MOLECULES_AT_ONCE):
+        node_ptr, edge_ptr = (ptr[first : first + MOLECULES_AT_ONCE + 1] for ptr in (molecules.node_ptr, molecules.edge_ptr))
         bonds = np.diff(edge_ptr)
         degree, neighbors = molecules.degree[node_ptr[0] : node_ptr[-1]], molecules.neighbors[edge_ptr[0] : edge_ptr[-1]]
         if not np.array_equal(np.add.reduceat(degree, node_ptr[:-1] - node_ptr[0], dtype=np.int64), bonds):
@@ -85,10 +85,3 @@ def _check_codes(array: PackedArray, value: np.ndarray | None, table: np.ndarray
 def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
     if ptr.dtype != np.int64 or ptr.ndim != 1 or len(ptr) < 2 or ptr[0] != 0 or np.diff(ptr).min() < least:
         raise ValueError(f"{name} is not a list of int64 offsets that start with 0 and increase")
-
-
-def _in_pieces(molecules: MoleculeSet) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield `node_ptr` and `edge_ptr` of consecutive pieces of a set."""
-    for first in range(0, len(molecules), MOLECULES_AT_ONCE):
-        piece = slice(first, first + MOLECULES_AT_ONCE + 1)
-        yield molecules.node_ptr[piece], molecules.edge_ptr[piece]

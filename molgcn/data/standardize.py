@@ -67,26 +67,20 @@ def standard_smiles(mol: Any, level: str) -> str:
     try:
         mol = rdMolStandardize.FragmentParent(mol)
         if level != "largest_fragment":
-            mol = _uncharger().uncharge(mol)
+            mol = _maker("Uncharger").uncharge(mol)
         if level == "tautomer":
-            mol = _tautomers().Canonicalize(mol)
+            mol = _maker("TautomerEnumerator").Canonicalize(mol)
     except (ValueError, RuntimeError) as error:
         raise InvalidMoleculeError(f"it cannot be standardised: {str(error).strip().rstrip('.')}") from error
     return str(Chem.MolToSmiles(mol))
 
 
 @cache
-def _uncharger() -> Any:
+def _maker(name: str) -> Any:
+    """Return an object of a class of RDKit's MolStandardize, which takes long to make."""
     from rdkit.Chem.MolStandardize import rdMolStandardize
 
-    return rdMolStandardize.Uncharger()
-
-
-@cache
-def _tautomers() -> Any:
-    from rdkit.Chem.MolStandardize import rdMolStandardize
-
-    return rdMolStandardize.TautomerEnumerator()
+    return getattr(rdMolStandardize, name)()
 
 
 def _written(mol: Any) -> str:

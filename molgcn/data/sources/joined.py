@@ -44,12 +44,14 @@ def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecul
     if len(kinds) > 1:
         raise UserError(f"{' and '.join(kinds.values())} are files of different kinds ({', '.join(kinds)}). Give files of one kind.")
     starts = [0, *accumulate(part.num_rows for part in parts)][:-1]
-    bounded = any(part.bounds is not None for part in parts)
+    bounds = [part.bounds for part in parts]
+    if any(part is not None for part in bounds):  # files without bounds have exact values
+        bounds = [np.zeros_like(part.targets) if part.bounds is None and part.targets is not None else part.bounds for part in parts]
     return RawMolecules(
         items=PackedStrings.from_strings(chain.from_iterable(part.items for part in parts)),
         rows=np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=True)]),
         targets=_one_below_another([part.targets for part in parts]),
-        bounds=_one_below_another([_bounds_of(part) for part in parts]) if bounded else None,
+        bounds=_one_below_another(bounds),
         weights=_one_below_another([part.weights for part in parts]),
         descriptors=_one_below_another([part.descriptors for part in parts]),
         kind=parts[0].kind,
@@ -63,8 +65,3 @@ def _one_below_another(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None
     """Concatenate the arrays that are not None, or return None if there are none."""
     given = [array for array in arrays if array is not None]
     return np.concatenate(given) if given else None
-
-
-def _bounds_of(part: RawMolecules) -> np.ndarray | None:
-    """Return a file's bounds, which are all 0 for a file without bounds."""
-    return np.zeros_like(part.targets) if part.bounds is None and part.targets is not None else part.bounds
