@@ -132,12 +132,10 @@ class DatasetConfig(TargetConfig):
         self._check_descriptors()
         if self.eval_batch_size is not None:
             require(self.eval_batch_size >= 1, "dataset.eval_batch_size", self.eval_batch_size, "at least 1, or null")
-        if self.split_seed < 0:
-            raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
-        if not 0 < self.split_cutoff < 1:
-            raise UserError(f"dataset.split_cutoff={self.split_cutoff} is not valid: expected a Tanimoto distance between 0 and 1.")
-        if self.split_clusters is not None and self.split_clusters < 2:
-            raise UserError(f"dataset.split_clusters={self.split_clusters} is not valid: expected at least 2, or null to choose.")
+        require(self.split_seed >= 0, "dataset.split_seed", self.split_seed, "a whole number of at least 0")
+        require(0 < self.split_cutoff < 1, "dataset.split_cutoff", self.split_cutoff, "a Tanimoto distance between 0 and 1")
+        enough = self.split_clusters is None or self.split_clusters >= 2
+        require(enough, "dataset.split_clusters", self.split_clusters, "at least 2, or null to choose")
         _check_files(self)
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
@@ -215,8 +213,7 @@ class LoaderConfig:
 
     def __post_init__(self) -> None:
         """Check the number of workers."""
-        if self.num_workers < 0:
-            raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
+        require(self.num_workers >= 0, "loader.num_workers", self.num_workers, "a whole number of at least 0")
 
 
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,3 +82,16 @@ def measured(molecules: _Set) -> _Set:
         return molecules
     exact = np.where(molecules.bounds == 0, molecules.targets, np.nan).astype(molecules.targets.dtype)
     return replace(molecules, targets=exact, bounds=None)
+
+
+def weighed(molecules: _Set, train: np.ndarray) -> _Set:
+    """Return the set with its weights divided by their mean over the training part. A set without weights is returned as it is."""
+    if molecules.weights is None:
+        return molecules
+    mean = molecules.weights[train].mean(dtype=np.float64)
+    if mean == 0:
+        raise UserError(
+            f"All {len(train):,} molecules of the training part have the weight 0 in the column of dataset.weights (the first is row "
+            f"{molecules.rows[train[0]]}), so that nothing is learned. Give some of them more, or leave dataset.weights out."
+        )
+    return with_labels(molecules, molecules.bounds, molecules.weights / mean)

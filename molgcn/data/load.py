@@ -23,7 +23,7 @@ from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report
 from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
-from molgcn.data.label_columns import with_labels
+from molgcn.data.label_columns import weighed, with_labels
 from molgcn.data.molecules import READING
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import Files, SkippedRow, file_and_row
@@ -34,7 +34,6 @@ from molgcn.data.splits.drawn import cut_calibration
 from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, PARTS, Split
 from molgcn.data.strings import PackedStrings
-from molgcn.data.target_columns import weighed
 from molgcn.data.target_reports import report_bounds, report_labels, warn_of_targets
 from molgcn.errors import UserError, counted
 from molgcn.files.spreadsheet import Writer
