@@ -28,6 +28,8 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 
 def molecules(smiles, targets):
     return PackedMolecules.from_smiles(smiles, np.array(targets), features="general")

@@ -20,6 +20,8 @@ from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 NAMES = ("y0", "y1", "y2")
 OUTPUTS = {"mve": 2, "evidential": 4, "quantile": 3, "ce": 3}
 KINDS = {"bce": "classification", "focal": "classification", "ce": "multiclass"}

@@ -30,6 +30,8 @@ from molgcn.training.members import write_members
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 KINDS = {
     "absolute": ({"calibration": "conformal"}, ["conformal lower", "conformal upper"]),
     "mve": ({"calibration": "auto", "loss": "mve"}, ["calibrated std", "conformal lower", "conformal upper"]),

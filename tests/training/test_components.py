@@ -16,7 +16,7 @@ from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.train import train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
 ROWS = [("C" * (1 + n % 8) + "O", ["O", "CO", "CCO", "C1CC1"][n % 4], n % 8 - n % 4) for n in range(48)]
 
 

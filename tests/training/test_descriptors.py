@@ -29,7 +29,7 @@ from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
 COUNT = 60
 HEADER = ["smiles", "y", "temperature", "ph"]
 

@@ -15,6 +15,8 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.restore import find_checkpoint, load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 CASES = [
     ([0.9, 0.1, 0], ["train", "val"]),
     pytest.param([0.9, 0, 0.1], ["train", "test"], marks=pytest.mark.slow),

@@ -23,6 +23,8 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 DEUTERATED, PLAIN = "[2H]c1c([2H])c([2H])c([2H])c([2H])c1[2H]", "c1ccccc1"
 
 

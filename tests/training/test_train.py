@@ -17,6 +17,8 @@ from molgcn.tasks.registry import build_task, settled
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 
 def column(folder, name):
     with open(folder / "metrics.csv", newline="") as file:

@@ -15,7 +15,7 @@ from molgcn.training.wandb_logger import Wandb, wandb_mode
 
 KEY = "0123456789" * 4
 
-pytestmark = pytest.mark.usefixtures("no_wandb")
+pytestmark = pytest.mark.usefixtures("no_wandb", "empty_figures")
 
 
 @pytest.fixture
