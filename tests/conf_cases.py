@@ -1,5 +1,6 @@
 """Compose configurations from conf/ and run them, for the tests of its files and of its recipes."""
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,12 @@ BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dat
 
 
 def values(primary, overrides, hydra=False):
-    """Return the composed configuration as plain values."""
+    """Return the composed configuration as plain values. Each is composed once, since conf/ does not change."""
+    return deepcopy(_composed(primary, tuple(overrides), hydra))
+
+
+@cache
+def _composed(primary, overrides, hydra):
     path = search_path([CONF]) if PRIMARIES[primary] != CONF else []
     with initialize_config_dir(str(PRIMARIES[primary]), version_base="1.3"):
         config = compose(primary, overrides=[*overrides, *path], return_hydra_config=hydra)
@@ -30,9 +36,8 @@ def values(primary, overrides, hydra=False):
     return {key: value for key, value in OmegaConf.to_container(config, resolve=True).items() if key not in ("paths", "sweep")}
 
 
-@cache
 def model_values(name):
-    """Return the keys of model=name; do not change them."""
+    """Return the keys of model=name."""
     return values("train", [f"model={name}"])["model"]
 
 
