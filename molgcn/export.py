@@ -46,6 +46,7 @@ class ExportConfig:
 
     ckpt: str | None = None
     output: str = "model.onnx"
+    network_only: bool = False
 
 
 def main() -> None:
@@ -76,10 +77,11 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_module(find_checkpoint(config.ckpt), BackendConfig())
-    if module.blend is not None:
+    if module.blend is not None and not config.network_only:
         raise UserError(
             f"ckpt={config.ckpt} predicts together with boosted trees (training.blend=trees), which {output.suffix} files do not hold. "
-            "Predict with python -m molgcn.predict, or train a network to export with training.blend=none."
+            "Predict with python -m molgcn.predict, export what the network predicts alone with network_only=true, or train without trees "
+            "(training.blend=none)."
         )
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     with as_mistake(output):

@@ -171,8 +171,9 @@ def test_other_commands_say_what_they_are_about(run, path, tmp_path, caplog):
     explain(ExplainConfig(ckpt=str(folder), input=str(table), target="logp", output=str(tmp_path / "x"), method="masking", device="cpu"))
     assert "only the network's part is explained" in caplog.text
     assert "explains the network's part alone" in (tmp_path / "x" / "index.html").read_text()
-    with pytest.raises(UserError, match=r"boosted trees \(training\.blend=trees\), which \.onnx files do not hold.*training\.blend=none"):
+    with pytest.raises(UserError, match=r"boosted trees \(training\.blend=trees\), which \.onnx files do not hold.*network_only=true"):
         export(ExportConfig(ckpt=str(folder), output=str(tmp_path / "model.onnx")))
+    assert export(ExportConfig(ckpt=str(folder), output=str(tmp_path / "model.pt2"), network_only=True)) < 1e-5
 
 
 def test_a_checkpoint_without_its_run_is_refused(run, tmp_path):
