@@ -18,6 +18,8 @@ from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
 _without_bonds: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
+_MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
+_encoded: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,6 @@ def lay_out(molecules: MoleculeSet, layout: BatchLayout) -> MoleculeSet:
     if molecules not in _without_bonds:
         _without_bonds[molecules] = replace(molecules, edge_attr=None, edge_table=None)
     return _without_bonds[molecules]
-
-
-_MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
-_encoded: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 
 def with_encodings(molecules: MoleculeSet, rwse: int = 0, bond_rw: int = 0) -> MoleculeSet:

@@ -36,6 +36,8 @@ MolBytes = tuple[bytes, bytes, bytes]
 - four bytes for each bond, the numbers of its two atoms as uint16
 - four bytes for each bond, :meth:`BondFields.packed`
 """
+_MOST_STEPS = 1_250_000  # about a second; proteins need some hundred
+_LABEL = "_CIPCode"  # the property in which RDKit stores a label
 
 
 @cache
@@ -95,10 +97,6 @@ def read_bond(bond: Any) -> BondFields:
         ring_size=bond.GetOwningMol().GetRingInfo().MinBondRingSize(bond.GetIdx()) if bond.IsInRing() else 0,
         stereo=int(bond.GetStereo()),
     )
-
-
-_MOST_STEPS = 1_250_000  # about a second; proteins need some hundred
-_LABEL = "_CIPCode"  # the property in which RDKit stores a label
 
 
 def with_labels(mol: Any, atoms: bytes, bonds: bytes) -> tuple[bytes, bytes]:

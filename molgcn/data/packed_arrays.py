@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Axis = Literal["molecule", "molecule + 1", "atom", "bond", "table row"]
 
 MOLECULES_AT_ONCE = 1 << 14  # work on a set in pieces of this size takes little memory beside it
+_Set = TypeVar("_Set", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,6 @@ ARRAYS = (
     PackedArray("rwse", "atom", (np.float32,), optional=True, seen=False, gathered=True),
     PackedArray("bond_rw", "bond", (np.float32,), optional=True, seen=False, gathered=True),
 )
-
-
-_Set = TypeVar("_Set", bound="DataclassInstance")
 
 
 class Gathered(Generic[_Set]):

@@ -15,6 +15,7 @@ from molgcn.errors import shown
 
 log = logging.getLogger(__name__)
 _COARSE = 1e-3  # step of float32, as a fraction of the spread, that a model would notice
+_LISTED = 30
 
 
 def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, config: TargetConfig) -> None:
@@ -40,9 +41,6 @@ def float32_step(known: np.ndarray) -> float:
     """Return the larger spacing of float32 at the quartiles of the standardised values [n], in the unit of the values."""
     mean, std = known.mean(), known.std() or 1.0
     return max(float(np.spacing(np.float32(abs(value - mean) / std)) * std) for value in quartiles(known))
-
-
-_LISTED = 30
 
 
 def report_labels(molecules: PackedMolecules, parts: Mapping[str, np.ndarray], title: str) -> None:

@@ -19,6 +19,8 @@ from molgcn.data.splits.parts import PARTS, Split, are_fractions, split_sizes
 from molgcn.data.splits.stratified import fold_split, strata_of, stratified_split
 from molgcn.errors import UserError, listed, nearest
 
+KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # names of the groups in messages
+
 
 def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
     """Make the split of a configuration.
@@ -85,9 +87,6 @@ def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
     if name not in names:
         raise UserError(f"dataset.split_column={name} is not a target, by which split=stratified could stratify.{nearest(name, names)}")
     return names.index(name)
-
-
-KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # names of the groups in messages
 
 
 def groups_of(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> np.ndarray | None:

@@ -15,6 +15,11 @@ from molgcn.data.splits.parts import CALIBRATION, PARTS, Split, parts_of
 from molgcn.errors import UserError, counted, shown
 from molgcn.files.whole_file import whole
 
+log = logging.getLogger(__name__)
+
+_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0; val or test may be left out.'
+_SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
 
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
     """Write a split as JSON of source row numbers, which `split=file dataset.split_file=<path>` reads."""
@@ -49,12 +54,6 @@ def load_split(path: str | Path) -> Split:
         if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
             raise UserError(f"dataset.split_file={path}: '{part}' is not a list of whole numbers. {_FORMAT}")
     return {part: rows.astype(np.int64) for part, rows in split.items()}
-
-
-_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0; val or test may be left out.'
-
-
-log = logging.getLogger(__name__)
 
 
 def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, split: str, title: str) -> Split:
@@ -94,9 +93,6 @@ def _warn_of_absent(absent: np.ndarray, molecules: PackedMolecules, split: str) 
         "The split from %s names %s that are not in the set: %s",
         *(split, counted(len(absent), "row"), ", ".join(filter(None, reasons))),
     )
-
-
-_SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:

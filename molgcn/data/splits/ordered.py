@@ -11,6 +11,10 @@ from molgcn.data.fingerprints import check_pairs, morgan_fingerprints, tanimoto_
 from molgcn.data.splits.parts import IN_WORDS, Split, as_split, split_sizes
 from molgcn.errors import UserError, counted, shown
 
+log = logging.getLogger(__name__)
+
+_BYTES_A_PAIR = 9  # the matrix, and the copy and mask in which astartes finds the largest distance
+
 
 def ordered_split(
     ranks: np.ndarray,
@@ -64,9 +68,6 @@ def _place_blocks(counts: np.ndarray, sizes: Sequence[int], newest: bool) -> np.
     return placed
 
 
-log = logging.getLogger(__name__)
-
-
 def column_times(cells: Sequence[str], column: str, rows: Sequence[object] | np.ndarray) -> np.ndarray:
     """Return the times in the cells of a column, float64 or datetime64 [M].
 
@@ -102,9 +103,6 @@ def report_times(split: Split, times: np.ndarray, cells: Sequence[str], column: 
         begin = times[places].min()
     copies = f"; {counted(moved, 'molecule')} with an older copy, by which both are placed" if moved else ""
     log.info("Column '%s': %s%s", shown(column), ", ".join(reversed(spans)), copies)
-
-
-_BYTES_A_PAIR = 9  # the matrix, and the copy and mask in which astartes finds the largest distance
 
 
 def kennard_stone_ranks(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
