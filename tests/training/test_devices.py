@@ -14,20 +14,35 @@ OPTIONS = [
 ]
 
 
+@pytest.fixture
+def run(cli, run_cli):
+    """Return a function that runs `train.py` for a number of devices, one of them in this process, and returns what it prints."""
+
+    def run(devices, *arguments):
+        if devices == 1:
+            code, out, err = cli(*arguments)
+        else:
+            done = run_cli(*arguments, f"trainer.devices={devices}")
+            code, out, err = done.returncode, done.stdout, done.stderr
+        assert code == 0, err
+        return out + err
+
+    return run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [["backend=fused"], ["backend=pyg"], ["model=gated_gcn"], ["model=dmpnn", "model.norm=null"]],
     ids=["fused", "pyg", "gated_gcn", "dmpnn"],
 )
-def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
+def test_two_processes_are_one_with_twice_the_batch(network, run, tmp_path):
     losses, weights, metrics = [], [], []
     for devices in (1, 2):
         folder = tmp_path / f"{devices} devices"
-        several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
-        done = run_cli(*OPTIONS, *network, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
-        assert done.returncode == 0, done.stderr
-        assert (done.stdout + done.stderr).count("not captured as a CUDA graph") == 1
+        several = ["trainer.strategy=ddp"] if devices == 2 else []
+        printed = run(devices, *OPTIONS, *network, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
+        assert printed.count("not captured as a CUDA graph") == 1
         with open(folder / "metrics.csv", newline="") as file:
             losses.append([(row["step"], float(row["train/loss"] or row["val/loss"])) for row in csv.DictReader(file)])
         with open(folder / "result.json") as file:
@@ -41,7 +56,7 @@ def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_whose_batches_have_different_numbers_of_labels(run_cli, tmp_path):
+def test_processes_whose_batches_have_different_numbers_of_labels(run, tmp_path):
     rows = [
         f"{'C' * (n // 8 + 1)}{'NOSF'[n % 4]},{n},{n % 7 if n % 4 == 0 else ''},{'val' if n > 190 else 'test' if n >= 180 else 'train'}"
         for n in range(200)
@@ -51,10 +66,9 @@ def test_processes_whose_batches_have_different_numbers_of_labels(run_cli, tmp_p
     options = [*OPTIONS[3:], *source, "dataset.split_column=part", "trainer.max_epochs=1", "optimizer=sgd", "scheduler=constant"]
     weights = []
     for devices in (1, 2):
-        several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
+        several = ["trainer.strategy=ddp"] if devices == 2 else []
         folder = tmp_path / f"{devices} devices"
-        done = run_cli(*options, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
-        assert done.returncode == 0, done.stderr
+        run(devices, *options, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
         weights.append(load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"])
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
 
@@ -101,7 +115,7 @@ def test_each_fold_trains_on_all_processes(run_cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_101_molecules_on_two_processes_are_101(run_cli, tmp_path):
+def test_101_molecules_on_two_processes_are_101(run, tmp_path):
     """None is counted twice to make the processes' shares equal, in metrics, rows or the loss."""
     rows = [f"{'C' * (n // 20 + 1)}{'O' * (n % 20)},{n % 17 + 1},{'train' if n >= 202 else 'val' if n % 2 else 'test'}" for n in range(303)]
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y,part", *rows]))
@@ -118,8 +132,7 @@ def test_101_molecules_on_two_processes_are_101(run_cli, tmp_path):
     results = []
     for devices in (1, 2):
         folder = tmp_path / str(devices)
-        done = run_cli(*options, f"trainer.devices={devices}", f"hydra.run.dir={folder}", "training.monitor=val/spearman")
-        assert done.returncode == 0, done.stderr
+        run(devices, *options, f"hydra.run.dir={folder}", "training.monitor=val/spearman")
         with open(folder / "predictions_test.csv", newline="") as file:
             assert sorted(int(row["row"]) for row in csv.DictReader(file)) == [n for n in range(202) if n % 2 == 0]
         results.append(json.loads((folder / "result.json").read_text()))
