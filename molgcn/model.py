@@ -91,7 +91,10 @@ class Model:
 
 
 def load(
-    ckpt: str | Path | Sequence[str | Path], device: str = "auto", backend: Literal["auto", "fused", "pyg", "reference"] = "auto"
+    ckpt: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    backend: Literal["auto", "fused", "pyg", "reference"] = "auto",
+    models: Literal["auto", "folds", "refit"] = "auto",
 ) -> Model:
     """Load a trained model for SMILES in Python.
 
@@ -100,12 +103,13 @@ def load(
             the best.ckpt of each of its trainings.
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:<n>".
         backend: what computes the layers.
+        models: the models of a cross-validation: "refit" (trained on all molecules), "folds", or "auto", which is refit where there is one.
 
     Raises:
         UserError: when a checkpoint cannot be read, or several checkpoints differ in their targets or inputs.
     """
     paths = [ckpt] if isinstance(ckpt, str | Path) else list(ckpt)
-    return Model(Ensemble.load(paths, BackendConfig(name=backend), device))
+    return Model(Ensemble.load(paths, BackendConfig(name=backend), device, models=models))
 
 
 def _listed(smiles: Sequence[str] | Sequence[Sequence[str]]) -> list[Any]:

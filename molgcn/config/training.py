@@ -30,6 +30,7 @@ class TrainingConfig:
     accumulate_batches: int = 1
     ema_decay: float | None = None
     ensemble: int = 1
+    refit: bool = False
     blend: Literal["none", "trees", "auto"] = "none"
     freeze: Literal["encoder"] | int | None = None
     checkpoint_seconds: float = 60.0

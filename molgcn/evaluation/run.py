@@ -136,7 +136,7 @@ def run(config: EvaluateConfig) -> Evaluation:
 
 
 def _load(config: EvaluateConfig) -> _Models:
-    checkpoints = find_checkpoints(config.ckpt)
+    checkpoints = find_checkpoints(config.ckpt, models="folds")
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
     trainings = [training for file in checkpoints if (training := run_folder(file))]
     if len(checkpoints) == 1:

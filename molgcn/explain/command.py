@@ -37,7 +37,7 @@ def explain(config: ExplainConfig) -> Summary:
     paths = checkpoint_paths(config.ckpt)
     if len(paths) > 1:
         raise UserError(f"ckpt names {len(paths)} checkpoints, and only one network is explained at a time. Give one of them.")
-    checkpoint = find_checkpoint(paths[0])
+    checkpoint = find_checkpoint(paths[0], models=config.models)
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
     column, name, header = explained_column(ensemble.task, config)

@@ -35,10 +35,11 @@ from molgcn.training.run_report import write_run_report
 log = logging.getLogger(__name__)
 
 
-def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ensemble: bool) -> Summary:
+def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ensemble: bool, refit_epochs: int | None = None) -> Summary:
     """Combine the results of a run's members, by name, and with `training.report` write the files of its report.
 
-    `ensemble` says whether members are models of the same split, which predict together.
+    `ensemble` says whether members are models of the same split, which predict together, and `refit_epochs` for how many epochs a model was
+    trained on all molecules, if one was.
     """
     members = {name: result.metrics for name, result in results.items()}
     first = next(iter(results.values()))
@@ -54,7 +55,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
         "comparison": Comparison(),  # each member has its own
         "deviations": {} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
     }
-    summary = Summary(**alike | summed_up, members=members)
+    summary = Summary(**alike | summed_up, members=members, refit_epochs=refit_epochs)
     first_process = rank_zero_only.rank == 0  # type: ignore[attr-defined]
     if first_process and not ensemble and config.dataset.split != "cv" and config.dataset.test_path is None:
         report_overlap([trainings_of(folder / name)[0] for name in results], summary.parts[-1])
@@ -139,7 +140,7 @@ def _write_report(summary: Summary, models: Models, config: Config) -> None:
         explained = (
             "Each training on its own parts, their mean and their standard deviation (n - 1). The rest of this page is about what the "
             "models of all trainings predict of molecules that they have not seen."
-        )
+        ) + (f" {summary.refitted}" if summary.refitted else "")
     else:
         parts = {one: models.data[0].part(one) for one in summary.parts}
         metrics, comparison, count = summary.metrics, summary.comparison, len(models.modules)

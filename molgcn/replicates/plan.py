@@ -63,6 +63,7 @@ def first_training(config: Config) -> Config:
 def _splits(config: Config) -> Iterator[Member]:
     dataset = config.dataset
     axes: dict[str, int] = {}
+    training = replace(config.training, refit=False)
     if dataset.repeats > 1 and dataset.repeat is None:
         axes["repeat"] = dataset.repeats
     if dataset.split == "cv" and dataset.fold is None:
@@ -71,7 +72,7 @@ def _splits(config: Config) -> Iterator[Member]:
         chosen: dict[str, Any] = dict(zip(axes, places, strict=True))
         name = "/".join(f"{axis}_{place}" for axis, place in chosen.items())
         overrides = [f"dataset.{axis}={place}" for axis, place in chosen.items()]
-        yield Member(name, replace(config, dataset=replace(dataset, **chosen)), overrides)
+        yield Member(name, replace(config, dataset=replace(dataset, **chosen), training=training), overrides)
 
 
 def _models(config: Config) -> Iterator[Member]:

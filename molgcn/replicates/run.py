@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,14 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import load_once
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
+from molgcn.files.json_file import read_json, write_json
 from molgcn.files.yaml_file import read_yaml
 from molgcn.replicates.combine import combine
 from molgcn.replicates.plan import Member, Plan, first_training, plan
+from molgcn.replicates.refit import check_refit, refit_of
 from molgcn.training.compatible import check_same_keys
-from molgcn.training.members import write_members
+from molgcn.training.members import REFIT, trainings_of, write_members
 from molgcn.training.result import RunResult
 from molgcn.training.resume import check_new, config_text, holds_run, write_config
 from molgcn.training.train import alone_in, train
@@ -30,13 +33,15 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
 
     A run of several gets `config.yaml`, `members.json` (the members' folders), and with `training.report` also `report.html`,
     `predictions_test.csv` and the picture of a single run. With `config.resume` members that have a `result.json` are kept as they are,
-    the one that was interrupted goes on, and the others follow. Where a key has changed, all members go on with it. `watchers` are further
-    callbacks of each member's Trainer.
+    the one that was interrupted goes on, and the others follow. Where a key has changed, all members go on with it. With `training.refit`
+    the folder `refit` follows, a training on all molecules. `watchers` are further callbacks of each member's Trainer.
 
     Raises:
         UserError: If a training cannot start, go on or end well; see :func:`molgcn.training.train.train`.
     """
     planned = plan(config)
+    if config.training.refit:
+        check_refit(config)
     if not planned.members:
         return train(config, folder, watchers)
     with alone_in(folder):
@@ -44,15 +49,13 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
         results: dict[str, RunResult] = {}
         try:
             for number, member in enumerate(planned.members, 1):
-                place = folder / member.name
-                kept = (place / "result.json").is_file()
-                rank_zero_only(log.info)("%s (%d of %d)%s", member.name, number, len(planned.members), " is complete" if kept else "")
-                results[member.name] = RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers)
+                results[member.name] = _result_of(member, f" ({number} of {len(planned.members)})", config, folder, watchers)
         except Exception:
             if before is not None and not results:  # changed keys that the first member refuses must not block the next resume=
                 rank_zero_only(write_config)(before, folder)
             raise
-        return combine(config, folder, results, planned.ensemble)
+        epochs = _refit(config, folder, watchers) if config.training.refit else None
+        return combine(config, folder, results, planned.ensemble, epochs)
 
 
 def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
@@ -68,14 +71,40 @@ def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
     else:
         check_same_keys(config, folder)
         before = (folder / "config.yaml").read_text("utf-8")
-        changed = replace(parse(Config, read_yaml(folder / "config.yaml", dict)), resume=None) != replace(config, resume=None)
+        changed = _without_refit(parse(Config, read_yaml(folder / "config.yaml", dict))) != _without_refit(config)
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         if changed:  # results with other keys do not count, and neither do those of an earlier run that had no checkpoint yet
-            for member in planned.members:
-                (folder / member.name / "result.json").unlink(missing_ok=True)
+            for name in (*(member.name for member in planned.members), REFIT):
+                (folder / name / "result.json").unlink(missing_ok=True)
         write_config(config_text(config), folder)
         write_members(folder, [member.name for member in planned.members])
     return before
+
+
+def _without_refit(config: Config) -> Config:
+    """Return what the folds of a run depend on, so that a complete one can be refitted afterwards."""
+    return replace(config, resume=None, training=replace(config.training, refit=False))
+
+
+def _refit(config: Config, folder: Path, watchers: Sequence[Callback]) -> int:
+    """Train on all molecules once the folds are complete, and return the number of epochs; one of other keys or epochs starts anew."""
+    member = refit_of(config, trainings_of(folder))
+    epochs, noted = member.config.trainer["max_epochs"], folder / f"{REFIT}.json"
+    made_with = {"epochs": epochs, "config": config_text(_without_refit(config))}
+    current = noted.is_file() and read_json(noted) == made_with  # each process finds out before the first one changes the folder
+    if not current and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+        shutil.rmtree(folder / REFIT, ignore_errors=True)
+        write_json(noted, made_with)
+    _result_of(member, f" (all molecules, {counted(epochs, 'epoch')})", config, folder, watchers, fresh=not current)
+    return epochs
+
+
+def _result_of(member: Member, which: str, config: Config, folder: Path, watchers: Sequence[Callback], fresh: bool = False) -> RunResult:
+    """Return the results of a member, which is trained or goes on if it is not complete; with `fresh` it is trained from the start."""
+    place = folder / member.name
+    kept = (place / "result.json").is_file() and not fresh
+    rank_zero_only(log.info)("%s%s%s", member.name, which, " is complete" if kept else "")
+    return RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers, fresh)
 
 
 def _named(member: Member, config: Config, folder: Path) -> Member:
@@ -86,9 +115,9 @@ def _named(member: Member, config: Config, folder: Path) -> Member:
     return replace(member, config=replace(member.config, logger=logger))
 
 
-def _train_member(member: Member, folder: Path, watchers: Sequence[Callback]) -> RunResult:
+def _train_member(member: Member, folder: Path, watchers: Sequence[Callback], fresh: bool) -> RunResult:
     try:
-        result = train_all(replace(member.config, resume=str(folder) if holds_run(folder) else None), folder, watchers)
+        result = train_all(replace(member.config, resume=str(folder) if holds_run(folder) and not fresh else None), folder, watchers)
     except UserError as error:
         raise UserError(f"{member.name}: {error}") from error
     rank_zero_only(result.save)(member.overrides)

@@ -13,7 +13,7 @@ from rich.table import Table
 from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.table import table_columns
 from molgcn.data.splits.parts import PARTS
-from molgcn.errors import shown
+from molgcn.errors import counted, shown
 from molgcn.metrics import metric_title
 from molgcn.tasks.base import Task
 from molgcn.training.result import RunResult
@@ -29,10 +29,20 @@ class Summary(RunResult):
     Attributes:
         deviations: the sample standard deviation (n - 1) of each metric over splits; empty for an ensemble.
         members: the metrics of each member, by its name.
+        refit_epochs: the epochs of the training on all molecules, whose folder is `refit`; None where there is none.
     """
 
     deviations: dict[str, float] = field(default_factory=dict)
     members: dict[str, dict[str, float]] = field(default_factory=dict)
+    refit_epochs: int | None = None
+
+    @property
+    def refitted(self) -> str:
+        """A sentence about the training on all molecules; empty where there is none."""
+        if self.refit_epochs is None:
+            return ""
+        count = counted(self.refit_epochs, "epoch")
+        return f"refit/ holds a model of all molecules, trained for {count}, the median of the folds' best; no molecule is left to test it."
 
     @property
     def parts(self) -> list[str]:
@@ -72,6 +82,8 @@ class Summary(RunResult):
             console.print(self._table(task))
         if not self.deviations:  # an ensemble, whose models predict together
             print_assessment(console, self.parts[-1], self.calibrated, self.names, self.metrics)
+        if self.refitted:
+            console.print(self.refitted, highlight=False)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
     def _table(self, task: Task) -> Table:

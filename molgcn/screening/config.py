@@ -23,6 +23,7 @@ class ScreeningConfig:
     """The keys of conf/predict.yaml that other commands share."""
 
     ckpt: str | list[str] | None = None
+    models: Literal["auto", "folds", "refit"] = "auto"
     input: str | None = None
     molecule: str | None = None
     output: str | None = None

@@ -19,7 +19,7 @@ from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.predictor import MoleculePredictor
-from molgcn.training.restore import find_checkpoints, load_module, require_features
+from molgcn.training.restore import WhichModels, find_checkpoints, load_module, require_features
 
 
 class Ensemble:
@@ -92,6 +92,7 @@ class Ensemble:
         device: str = "cpu",
         dropout_samples: int = 0,
         seed: int = 0,
+        models: WhichModels = "auto",
     ) -> Ensemble:
         """Load the models of checkpoints.
 
@@ -101,11 +102,12 @@ class Ensemble:
             device: where the models compute.
             dropout_samples: the number of passes with dropout; see :class:`Ensemble`.
             seed: random seed of the dropout.
+            models: which models the folder of a cross-validation stands for; see :func:`molgcn.training.restore.find_checkpoints`.
 
         Raises:
             UserError: when a checkpoint cannot be read, or the models do not fit together.
         """
-        paths = [file for path in checkpoints for file in find_checkpoints(path)]
+        paths = [file for path in checkpoints for file in find_checkpoints(path, models=models)]
         members = [load_module(path, backend, device) for path in paths]
         return cls(members, paths, dropout_samples, seed, load_joint_calibration(paths, members[0].task))
 

@@ -165,7 +165,7 @@ def load_checked(
     Raises:
         UserError: when the input or a checkpoint is missing, or the output cannot be written.
     """
-    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
+    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path, models=config.models)]
     output, source = config.output_or(name), config.source
     if output is not None:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip", more=endings)

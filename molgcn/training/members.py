@@ -10,6 +10,7 @@ from molgcn.errors import UserError
 from molgcn.files.json_file import read_json, write_json
 
 FILE = "members.json"
+REFIT = "refit"  # the folder of the training on all molecules, which is not a member
 _NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # no name leads out of the run's folder
 
 

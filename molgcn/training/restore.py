@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -21,23 +21,26 @@ from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.members import members_of, trainings_of
+from molgcn.training.members import REFIT, members_of, trainings_of
 from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.rdkit_version import check_rdkit
 
 log = logging.getLogger(__name__)
 
+WhichModels = Literal["auto", "folds", "refit"]
 _LISTS = ("target_names", "target_units")
 
 
-def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
+def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> Path:
     """Return the checkpoint file that `ckpt` names: the file itself, or the best.ckpt of a run's folder.
 
-    A run without validation has no best.ckpt. In its folder last.ckpt is taken.
+    A run without validation has no best.ckpt. In its folder last.ckpt is taken. Of a cross-validation with `training.refit` it is the model
+    of all molecules, unless `models` says otherwise.
 
     Args:
         path: the value of the key.
         key: the name of the key, for messages.
+        models: which models a cross-validation stands for; see :func:`find_checkpoints`.
 
     Raises:
         UserError: If `path` is None or a folder without a checkpoint of its own.
@@ -47,6 +50,8 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
     path = Path(path).expanduser()
     if not path.is_dir():
         return path
+    if refit := _refit(path, key, models):
+        return find_checkpoint(refit, key)
     found = best_checkpoint(path)
     if found is None and members_of(path):
         trainings = trainings_of(path)
@@ -62,13 +67,20 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
     return found
 
 
-def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
+def find_checkpoints(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> list[Path]:
     """Return the checkpoint files that a path names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
+
+    Args:
+        path: the value of the key.
+        key: the name of the key, for messages.
+        models: the models of a cross-validation: "refit" (trained on all molecules), "folds", or "auto", which is refit where there is one.
 
     Raises:
         UserError: If nothing is named or a training has no checkpoint.
     """
     folder = Path(path or "").expanduser()
+    if path is not None and (refit := _refit(folder, key, models)):
+        return find_checkpoints(refit, key)
     if path is None or not members_of(folder):
         return [find_checkpoint(path, key)]
     trainings = trainings_of(folder)
@@ -80,6 +92,27 @@ def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
         )
     log.info("The weights are those of %d models in %s", len(found), folder)
     return [file for file in found if file is not None]
+
+
+def _refit(folder: Path, key: str, models: WhichModels) -> Path | None:
+    """Return the folder of a run's training on all molecules where it is to be taken.
+
+    Raises:
+        UserError: If it is asked for and not there.
+    """
+    refit = folder / REFIT
+    complete = bool(members_of(folder)) and (refit / "result.json").is_file()
+    if models == "refit" and not complete:
+        raise UserError(
+            f"models=refit: {key}={folder} has no complete training on all molecules, {refit}. Add it with "
+            f"{as_typed('resume', folder)} training.refit=true, or take models=folds."
+        )
+    if models == "auto" and members_of(folder) and refit.is_dir() and not complete:
+        log.warning("%s is not complete, so that the models of the folds are taken. Continue it with %s", refit, as_typed("resume", folder))
+    if models == "folds" or not complete:
+        return None
+    log.info("The model of all molecules, %s, is taken (models=folds takes those of the folds)", refit)
+    return refit
 
 
 def best_checkpoint(folder: Path) -> Path | None:

@@ -13,7 +13,7 @@ from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
 from molgcn.files.yaml_file import read_yaml
 from molgcn.training.members import FILE as MEMBERS
-from molgcn.training.members import trainings_of
+from molgcn.training.members import REFIT, trainings_of
 
 if TYPE_CHECKING:
     from molgcn.config.run import Config
@@ -94,7 +94,7 @@ def last_run(folders: Sequence[Path]) -> Path:
         # Hydra's own folder has a config.yaml too, and a member of a run of several is not a run of its own
         if run.name == NOTED.parent.name or (run.parent / MEMBERS).is_file():
             continue
-        written = [path for place in (run, *trainings_of(run)) for file in files if (path := place / file).is_file()]
+        written = [path for place in (run, *trainings_of(run), run / REFIT) for file in files if (path := place / file).is_file()]
         seen[run] = max(path.stat().st_mtime for path in written)
     if not seen:
         raise UserError(

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lightning import Callback
 from omegaconf import OmegaConf
 from rich.console import Console
-from run_cases import assert_same_run, rows_of, split_of
+from run_cases import InterruptedAfter, assert_same_run, rows_of, split_of
 
 from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
@@ -24,18 +23,6 @@ from molgcn.training.resume import saved_config
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
 CV = {"split": "cv", "folds": 3}
-
-
-class InterruptedAfter(Callback):
-    """A callback that interrupts as Ctrl-C does, after a number of batches of all trainings together."""
-
-    def __init__(self, batches):
-        self.left = batches
-
-    def on_train_batch_end(self, *args):
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ def log_of(folder: Path) -> list[dict[str, str]]:
         return [{key: value for key, value in row.items() if not key.startswith("throughput/")} for row in csv.DictReader(file)]
 
 
-def assert_same_run(one: Path, other: Path) -> None:
+def assert_same_run(one: Path, other: Path, names: Sequence[str] = ("last.ckpt", "best.ckpt")) -> None:
     """Assert that runs have the same weights, bit for bit, after the same steps, and the same log."""
-    for name in ("last.ckpt", "best.ckpt"):
+    for name in names:
         mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
         assert mine["global_step"] == theirs["global_step"] > 0
         assert mine["epoch"] == theirs["epoch"]
@@ -99,3 +100,15 @@ def check_columns(folder, evaluated, expected):
 def split_of(folder):
     """Return the split of a run's folder."""
     return json.loads((folder / "splits.json").read_text())
+
+
+class InterruptedAfter(Callback):
+    """A callback that interrupts as Ctrl-C does, after a number of batches of all trainings together."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    def on_train_batch_end(self, *args):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
