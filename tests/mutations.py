@@ -32,16 +32,16 @@ class Mutation(NamedTuple):
 MUTATIONS = [
     # a split
     Mutation(
-        "molgcn/data/splits/random.py",
-        "part_of[place]",
-        "np.sort(part_of[place])",
-        "tests/data/splits/test_random.py::test_groups_stay_together_and_sizes_follow",
+        "molgcn/data/splits/drawn.py",
+        "place_groups(groups, in_order",
+        "place_groups(np.sort(groups), in_order",
+        "tests/data/splits/test_drawn.py::test_groups_stay_together_and_sizes_follow",
     ),
     Mutation(
-        "molgcn/data/splits/scaffold.py",
+        "molgcn/data/splits/drawn.py",
         "np.random.default_rng(seed).shuffle(small)",
         "np.random.default_rng(0).shuffle(small)",
-        "tests/data/splits/test_scaffold.py::test_scaffolds_stay_together",
+        "tests/data/splits/test_drawn.py::test_scaffolds_stay_together",
     ),
     # shares of ranks
     Mutation(
@@ -60,8 +60,8 @@ MUTATIONS = [
     # a lock
     Mutation(
         "molgcn/data/locks.py",
-        "    except Timeout:\n        free = False",
-        "    except Timeout:\n        free = True",
+        "    except Timeout:\n        return False",
+        "    except Timeout:\n        return True",
         "tests/data/test_locks.py::test_a_folder_is_claimed_once",
     ),
     # a file that is whole or not there
