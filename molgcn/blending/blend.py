@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS, share_of_classes, share_of_numbers
+from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS, mix_of_classes, share_of_classes, share_of_numbers
 from molgcn.blending.trees import Trees
 from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
@@ -29,7 +29,7 @@ FOLDER, FILE = "trees", "blend.json"
 class Blend:
     """Trees of T targets that predict together with a network.
 
-    Numbers are mixed as the network learns them, after the targets' transforms, and classes as probabilities.
+    Numbers are mixed as the network learns them, after the targets' transforms, and classes as logarithms of probabilities.
 
     Attributes:
         task: what is predicted.
@@ -226,8 +226,7 @@ class _Part:
         """
         task, rows, count = self.task, len(self.predictions), len(self.task.columns[0])
         if isinstance(task, ClassTask):
-            share = np.repeat(shares, count)
-            return share * self.predictions + (1 - share) * task.joined(trees)
+            return task.joined(mix_of_classes(np.stack(self.learned, axis=1), trees, shares))
         values = sum(task.holds_values[:count])  # the first of a target's columns
         mean, std, *curves = (one.double().cpu() for one in self.statistics)
         transforms, curves = task.transforms.repeated(values), [one.repeat_interleave(values, dim=0) for one in curves]

@@ -22,7 +22,8 @@ def share_of_numbers(network: np.ndarray, trees: np.ndarray, labels: np.ndarray)
         labels: [M], the labels, NaN where missing.
     """
     known = ~np.isnan(labels)
-    errors = np.abs(_mixes(network[known], trees[known]) - labels[known])
+    shares = _GRID[:, None]
+    errors = np.abs(shares * network[known] + (1 - shares) * trees[known] - labels[known])
     return _shrunk(errors, int(known.sum()), OF_NUMBERS)
 
 
@@ -38,14 +39,25 @@ def share_of_classes(network: np.ndarray, trees: np.ndarray, labels: np.ndarray)
     """
     known = np.flatnonzero(~np.isnan(labels))
     true = labels[known].astype(np.int64)
-    losses = -np.log(_mixes(network[known, true], trees[known, true]).clip(1e-7))
+    mixes = (mix_of_classes(network[known], trees[known], share) for share in _GRID)
+    losses = np.stack([-np.log(mix[np.arange(len(known)), true].clip(1e-7)) for mix in mixes])
     classes, counts = np.unique(true, return_counts=True)
     return _shrunk(losses, int(counts.min()) * len(classes) if len(classes) > 1 else 0, OF_CLASSES)
 
 
-def _mixes(network: np.ndarray, trees: np.ndarray) -> np.ndarray:
-    """Return the mix [101, M] for every share of the network."""
-    return _GRID[:, None] * network + (1 - _GRID[:, None]) * trees
+def mix_of_classes(network: np.ndarray, trees: np.ndarray, share: np.ndarray | float) -> np.ndarray:
+    """Return probabilities that are proportional to `network**share * trees**(1 - share)`.
+
+    A mean of logarithms keeps the order of molecules of which trees are almost certain.
+
+    Args:
+        network: [..., C], the network's probabilities.
+        trees: [..., C], the trees' probabilities.
+        share: the network's share, broadcast with the leading dimensions.
+    """
+    share = np.asarray(share)[..., None]
+    logarithms = share * np.log(network.clip(1e-9)) + (1 - share) * np.log(trees.clip(1e-9))
+    return np.exp(logarithms - np.logaddexp.reduce(logarithms, axis=-1, keepdims=True))
 
 
 def _shrunk(losses: np.ndarray, labels: int, expected: float) -> float:

@@ -62,13 +62,17 @@ def test_each_target_is_learned_and_weighed(molecules, tmp_path):
 
 
 def test_numbers_are_mixed_as_they_are_learned(molecules):
-    """Of logarithms the mix is the geometric mean, and of classes the mean of probabilities."""
+    """Of logarithms the mix is the geometric mean, and of classes that of probabilities."""
     task = task_of()
     blend = blend_of(task, molecules)
     guess = np.repeat(task.guess(*blend.statistics), COUNT, axis=0)
     trees, both = blend.trees_alone.mix(guess, molecules), blend.mix(guess, molecules)
     np.testing.assert_allclose(both[:, 0], guess[:, 0] ** OF_NUMBERS * trees[:, 0] ** (1 - OF_NUMBERS))
-    np.testing.assert_allclose(both[:, 1:], OF_CLASSES * guess[:, 1:] + (1 - OF_CLASSES) * trees[:, 1:])
+    odds = both[:, 4:] / (1 - both[:, 4:])
+    expected = (guess[:, 4:] / (1 - guess[:, 4:])) ** OF_CLASSES * (trees[:, 4:] / (1 - trees[:, 4:])) ** (1 - OF_CLASSES)
+    np.testing.assert_allclose(odds, expected, rtol=1e-6)
+    products = guess[:, 1:4] ** OF_CLASSES * trees[:, 1:4] ** (1 - OF_CLASSES)
+    np.testing.assert_allclose(both[:, 1:4], products / products.sum(axis=1, keepdims=True), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("loss", "moved"), [("mve", 1), ("evidential", 1), ("quantile", 3)])

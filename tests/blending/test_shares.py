@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from molgcn.blending.shares import EQUAL, OF_CLASSES, OF_NUMBERS, share_of_classes, share_of_numbers
+from molgcn.blending.shares import EQUAL, OF_CLASSES, OF_NUMBERS, mix_of_classes, share_of_classes, share_of_numbers
 
 RNG = np.random.default_rng(0)
 
@@ -17,7 +17,7 @@ def test_with_many_labels_it_is_that_with_the_least_error(share):
     network, trees = RNG.normal(size=(2, 100_000))
     assert share_of_numbers(network, trees, share * network + (1 - share) * trees) == pytest.approx(share, abs=1e-3)
     one, other = RNG.dirichlet([1, 1, 1], (2, 100_000))
-    labels = (RNG.random((100_000, 1)) > (share * one + (1 - share) * other).cumsum(axis=1)).sum(axis=1).clip(max=2)
+    labels = (RNG.random((100_000, 1)) > mix_of_classes(one, other, share).cumsum(axis=1)).sum(axis=1).clip(max=2)
     assert share_of_classes(one, other, labels.astype(float)) == pytest.approx(share, abs=0.05)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from molgcn.blending.text import check_text
-from molgcn.blending.trees import Trees, TreeSettings
+from molgcn.blending.trees import SMALL, Trees
 from molgcn.errors import UserError
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-SETTINGS = TreeSettings(num_trees=3, least_in_leaf=(5, 5))
+SETTINGS = replace(SMALL, num_trees=3, least_in_leaf=5)
 
 
 def fitted(num_classes=0, y=X[:, 0]):
