@@ -161,22 +161,12 @@ def test_what_starts_often_imports_no_torch():
 CAN_FUSE = not needs_extension.args[0]
 # Each step goes on from the one before, so that the first that imports a package in vain is the one to blame.
 REPORTS = {"matplotlib", "pandas", "jinja2"}
+TRAINERS = {"lightning", "torchmetrics", "torch._dynamo", "torch_geometric"}
 STEPS = {
     "molgcn": ("import molgcn", {"torch", "numpy", "lightning", "hydra"}),
     "fused operators": (FUSED if CAN_FUSE else "", {"torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"}),
-    "prediction": (
-        "import molgcn.model, molgcn.screening.run",
-        {
-            "torch._dynamo",
-            "torch_geometric",
-            "lightning",
-            "torchmetrics",
-            "scipy",
-            "sklearn",
-            "rdkit.Chem.Draw",
-            *REPORTS,
-        },  # needs X11
-    ),
+    "prediction": ("import molgcn.model, molgcn.screening.run", {*TRAINERS, "scipy", "sklearn", "rdkit.Chem.Draw", *REPORTS}),  # needs X11
+    "evaluation": ("import molgcn.evaluation.run", {*TRAINERS, "sklearn"}),
     "training": (TRAINING, {"torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"}),
 }
 

@@ -35,9 +35,9 @@ from molgcn.report.subject import Subject
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.blending import measured_alone
 from molgcn.training.inference import Of
-from molgcn.training.inputs import count_trained_on
 from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.run_report import assemble_subject
+from molgcn.training.trained_on import count_trained_on
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from molgcn.blending.trees import import_lightgbm
 from molgcn.comparison.baselines import measured_as, plain
 from molgcn.config.run import Config
 from molgcn.data.config import AUTO
-from molgcn.data.datamodule import MoleculeDataModule
-from molgcn.data.load import LoadedDataset
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.metrics.comparison import NETWORK, TREES
 from molgcn.tasks.base import Task
 from molgcn.training.inference import Models, Of, predict_molecules
-from molgcn.training.module import MoleculeModule
 from molgcn.training.result import RunResult
+
+if TYPE_CHECKING:
+    from molgcn.data.datamodule import MoleculeDataModule
+    from molgcn.data.load import LoadedDataset
+    from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 
 from molgcn.calibration.calibration import Calibration
 from molgcn.calibration.columns import prediction_columns
 from molgcn.calibration.section import uncertainty_of
 from molgcn.comparison.compare import class_counts
-from molgcn.config.run import Config
 from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import Comparison
 from molgcn.report.facts import facts
-from molgcn.report.plots import plot_learning_curve
 from molgcn.report.subject import Subject, Trainings
 from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import Models, common_digits
 from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.provenance import versions
-from molgcn.training.result import RunResult
-from molgcn.training.wandb_logger import Wandb
-
-
-def report_training(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
-    """Write the report of a single training with its learning curve, and send the pictures to W&B."""
-    folder, data = result.folder, models.data[0]
-    curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
-    plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
-    parts = {part: data.part(part) for part in data.parts}
-    pictures = write_run_report(models, folder, parts, result.metrics, result.comparison, {"learning curve": curve})
-    for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_images({**pictures, "learning_curve": curve})
-            logger.log_summary(result.metrics)
 
 
 def write_run_report(

@@ -32,10 +32,10 @@ from molgcn.training.measure_run import compare_models, measure_run, with_uncert
 from molgcn.training.module import MoleculeModule
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
-from molgcn.training.run_report import report_training
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import KernelLaunches, Throughput
 from molgcn.training.trainer import build_trainer
+from molgcn.training.training_report import report_training
 
 
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:

@@ -6,7 +6,7 @@ import pytest
 from molgcn.data import PackedMolecules
 from molgcn.data.identity import with_hashes
 from molgcn.errors import UserError
-from molgcn.training.inputs import TRAINED_ON, count_trained_on, save_trained_on
+from molgcn.training.trained_on import TRAINED_ON, count_trained_on, save_trained_on
 
 
 def test_molecules_are_counted_however_they_are_written(tmp_path):
