@@ -158,7 +158,7 @@ class _Loops:
         if name == "trainer":
             return self._trainers_step() if work == "step" else None
         model = self.base.on_backend("pyg" if name == "pyg" else "fused").train(work != "forward")
-        batches = itertools.cycle(self.kept[name]) if name in self.kept else _endless(self.data.train_dataloader().loader)
+        batches = itertools.cycle(self.kept[name]) if name in self.kept else _endless(self.data.train_dataloader())
         fused = name != "pyg" and self.device.type == "cuda"
         optimizer: Optimizer | None = None
         if work == "step" and fused and name != "plain":
