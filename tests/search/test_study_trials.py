@@ -2,11 +2,14 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from studies import SPACE, study_in, table, trained
 from waiting import wait_until
@@ -81,6 +84,20 @@ def test_a_trial_of_a_living_process_is_left_alone(tmp_path, compose, capsys):
     assert not list(tmp_path.glob(".trial-*"))
 
 
+def stop_between_writes(process, database):
+    """Stop a process at a moment when it does not write into the study, for which others would wait until it goes on."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        with closing(sqlite3.connect(database, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+            else:
+                return
+
+
 @pytest.mark.slow
 def test_a_process_that_is_stopped_goes_on_and_one_that_is_killed_is_noticed(tmp_path):
     """A second process joins in the meantime."""
@@ -99,7 +116,7 @@ def test_a_process_that_is_stopped_goes_on_and_one_that_is_killed_is_noticed(tmp
     killed.communicate()
     stopped = begin(2)
     wait_until((tmp_path / "study" / "1" / "checkpoints" / "last.ckpt").exists)
-    stopped.send_signal(signal.SIGSTOP)
+    stop_between_writes(stopped, tmp_path / "study" / "study.db")
     joined = begin(1)
     said, _ = joined.communicate(timeout=200)
     assert joined.returncode == 0 and "1 trial, 1 running, 1 interrupted in" in said, said
