@@ -62,7 +62,7 @@ def test_each_target_is_learned_and_weighed(molecules, tmp_path):
 
 
 def test_numbers_are_mixed_as_they_are_learned(molecules):
-    """Of logarithms the mix is the geometric mean, and of classes that of probabilities."""
+    """The mix is the geometric mean: of values that are learned as logarithms, and of probabilities."""
     task = task_of()
     blend = blend_of(task, molecules)
     guess = np.repeat(task.guess(*blend.statistics), COUNT, axis=0)
