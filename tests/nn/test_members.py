@@ -66,7 +66,7 @@ def test_what_is_replaced_is_found(change):
 def test_weights_that_are_computed_are_found():
     model = network()
     check(model)
-    prune.l1_unstructured(model.layers[0], "weight", amount=0.5)
+    prune.l1_unstructured(model.layers[0], "weight", amount=2)  # a row of zeros has no direction, so that its weight norm is NaN
     assert found(model)[0] is model.layers[0].weight
     prune.remove(model.layers[0], "weight")
     check(model)
