@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def assemble_subject(
     task = module.task
     exact = {one: measured(molecules) for one, molecules in parts.items()}
     return Subject(
-        title=f"{name} on {source}",
+        title=f"{name} on {_file_names(source)}",
         facts=facts(module, source, data_hash, str(where), versions()),
         metrics=metrics,
         sizes={one: len(molecules) for one, molecules in parts.items()},
@@ -101,3 +102,8 @@ def assemble_subject(
         trainings=trainings,
         uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, exact[part].targets),
     )
+
+
+def _file_names(source: str) -> str:
+    """Return the title of a source with the files' names in place of their paths."""
+    return "".join(part if place % 2 else Path(part).name for place, part in enumerate(re.split(r"(, | and )", source)))

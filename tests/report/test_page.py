@@ -12,7 +12,7 @@ from molgcn.metrics.comparison import Comparison, Interval
 from molgcn.report.numbers import number_group
 from molgcn.report.page import write_page
 from molgcn.report.rendering import number
-from molgcn.report.subject import Subject
+from molgcn.report.subject import Subject, Trainings, Uncertainty
 
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
 SCRIPT = "<script>alert(1)</script>"
@@ -25,13 +25,14 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.addresses, self.text, self.open = [], [], [], []
-        self.attributes = []
+        self.attributes, self.styles = [], []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += [name for name, _ in attrs]
+        self.styles += [value for name, value in attrs if name == "style"]
         self.addresses += [value for name, value in attrs if name in ("src", "href", "data", "action")]
         if tag not in VOID:
             self.open.append(tag)
@@ -82,6 +83,9 @@ def test_numbers_with_units(tmp_path):
     error = one.predictions[:, 0] - one.molecules.targets[:, 0]
     assert f"{np.abs(error).mean():.4g} A^2 mean absolute error" in text
     assert "in A^2" in text
+    tiles = re.findall(r'<div class="tile"><b>(.*?)</b>', write(tmp_path))
+    assert len(tiles) == 5
+    assert all(tile.endswith((" <span>A^2</span>", " %")) for tile in tiles)
     assert "run on data" in text
     worst = int(np.abs(error).argmax())
     first = text.split("The worst molecules")[1].split(" row ")[1].split()
@@ -99,6 +103,23 @@ def test_it_needs_nothing_beside_it_and_runs_nothing(tmp_path):
     assert not [name for name in page.attributes if name.startswith("on")]
     assert "default-src 'none'" in text
     assert not re.search(r"url\(|@import", text)
+
+
+def test_on_a_narrow_screen_tables_and_pictures_scroll_inside_the_page(tmp_path):
+    (tmp_path / "p.png").write_bytes(b"")
+    about = subject(
+        pictures={"loss": tmp_path / "p.png"},
+        trainings=Trainings({"logp": ["test MAE"] * 9}, {"logp": [("fold_0", ["0.5"] * 9)]}, {"logp": []}, ""),
+        uncertainty=Uncertainty("calibrated", False, 0.1, {"logp": {"NLL": (1.0, 0.5)}}, {"logp": "data:image/png;base64,"}),
+    )
+    write_report(tmp_path / "report.html", about)
+    text = (tmp_path / "report.html").read_text()
+    page = Page(text)
+    assert page.tags.count("table") == 4
+    assert re.search(r"^  table \{ display: block;[^}]* max-width: 100%; overflow-x: auto;", text, re.MULTILINE)
+    assert all(style.startswith("width: ") and style.endswith("%") for style in page.styles)
+    for caption in ("loss", "calibration of logp"):
+        assert re.search(rf'<div class="wide"><img [^>]*alt="{caption}"></div>', text)
 
 
 @pytest.mark.parametrize("where", ["smiles", "name", "unit", "title", "fact"])
