@@ -24,6 +24,7 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
+from molgcn.screening.inputs import ModelInputs
 from molgcn.screening.output import as_mistake
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def metadata(module: MoleculePredictor) -> dict[str, str]:
     """Return what a program needs to know to use the exported file.
 
     Returns:
-        Texts by name. Lists are JSON; `outputs` and `feature_names` have one entry per column.
+        Texts by name. Lists are JSON; `outputs` and `feature_names` have one entry per column. :mod:`molgcn.onnx_inputs` reads `inputs`.
     """
     featurizer = None if module.features is None else get_featurizer(module.features)
     return {
@@ -119,6 +120,8 @@ def metadata(module: MoleculePredictor) -> dict[str, str]:
         "standardize": module.config.dataset.standardize,
         "stereo": "" if featurizer is None else featurizer.stereo,
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,
+        "inputs": "" if featurizer is None else ModelInputs.of(module).to_json(),
+        "versions": json.dumps(module.versions),
     }
 
 

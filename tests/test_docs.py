@@ -21,6 +21,7 @@ EXAMPLES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if path.name != "extending.md"  # tests/test_extending.py runs its examples
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL))
+    if "onnx_inputs" not in code  # tests/test_onnx_inputs.py runs it without PyTorch
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FOLDERS = ("molgcn", "conf", "docs", "benchmarks", "notebooks", "data", "cpu", "cuda", "tests")

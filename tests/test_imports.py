@@ -37,7 +37,7 @@ LAYERS = [
     "search",
     "cli",
     "evaluation conversion",
-    "evaluate export predict convert compare",
+    "evaluate export onnx_inputs predict convert compare",
     "explain fingerprint model",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

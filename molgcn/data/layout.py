@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 
-from molgcn.data.batch import GraphBatch
-from molgcn.data.encodings import columns_of, random_walks
 from molgcn.data.merge_leaves import merge_leaves, refuse_merged
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 _without_bonds: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 _MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
@@ -111,6 +111,9 @@ def set_encodings(molecules: MoleculeSet, rwse: int, bond_rw: int, use_extension
         check_once(molecules)
         walk_molecules(molecules.node_ptr, molecules.edge_ptr, molecules.degree, molecules.neighbors, atoms, bonds)
         return atoms, bonds
+    from molgcn.data.batch import GraphBatch  # needs torch, which exported networks are used without
+    from molgcn.data.encodings import columns_of, random_walks
+
     for first in range(0, len(molecules), _MOLECULES_A_PIECE):
         last = min(first + _MOLECULES_A_PIECE, len(molecules))
         batch = GraphBatch.from_packed(molecules, slice(first, last))

@@ -14,7 +14,8 @@ from molgcn.explain.methods import Found, captum_attr, integrated_gradients, mas
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.pipeline import NOT_FINITE, prepare_records
+from molgcn.screening.pipeline import NOT_FINITE
+from molgcn.screening.ready import prepare_records
 
 _FINER = 1, 4, 16  # factors for the number of steps, tried in turn until contributions add up
 
@@ -129,7 +130,7 @@ def explain_records(
 
     The ensemble is that of the network alone, for which records are featurised.
     """
-    for ready in prepare_records(ensemble, records, kind, config.batch_size, config.num_workers):
+    for ready in prepare_records(ensemble.inputs, records, kind, config.batch_size, config.num_workers):
         errors, contributions = dict(ready.errors), {}
         if ready.molecules is not None:
             for place, graph in zip(ready.kept.tolist(), network.graphs(ready.molecules), strict=True):

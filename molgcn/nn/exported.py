@@ -33,7 +33,7 @@ class ExportedNetwork(nn.Module):
         - **rwse:** float [N, k], return probabilities of random walks
         - **bond_rw:** float [E, k], probabilities of random walks from each bond's source to its target
         - **descriptors:** float [B, K], numbers of each molecule, not standardised
-        - **component:** int64 [N], which of a row's molecules every atom belongs to
+        - **component:** int32 [N], which of a row's molecules every atom belongs to
         - **output:** [B, P] in the dtype that `output` gives, B = the largest number in `batch` + 1
     """
 

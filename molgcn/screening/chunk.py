@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from molgcn.data.formats import Record, unused
 from molgcn.errors import UserError, require, row_of, shown
-from molgcn.screening.config import OnError
+
+if TYPE_CHECKING:
+    from molgcn.screening.config import OnError
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
 from molgcn.errors import UserError, listed, nearest, shown
 from molgcn.screening.components import one_item
-from molgcn.training.predictor import MoleculePredictor
+
+if TYPE_CHECKING:
+    from molgcn.training.predictor import MoleculePredictor
 
 
 @dataclass(frozen=True)

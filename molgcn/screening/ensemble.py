@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
+from molgcn.screening.inputs import ModelInputs, components_of
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.predictor import MoleculePredictor
@@ -56,7 +58,8 @@ class Ensemble:
         self.descriptors = DescriptorInput.of(self.members[0])
         self.tree_generators = tuple(self.members[0].config.dataset.tree_generators or ())
         self.standardize = self.members[0].config.dataset.standardize
-        self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
+        sees_bonds = any(member.model.edge_channels is not None for member in self.members)
+        self.inputs = replace(ModelInputs.of(self.members[0]), bonds=sees_bonds)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.components = components_of(self.members[0])
         self.smiles_columns = list(dict.fromkeys(name for member in self.members for name in member.config.dataset.smiles_columns))
@@ -144,9 +147,3 @@ class Ensemble:
         with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
             passes = [(member, member(batch).cpu().numpy()) for member in self.members for _ in range(max(self.dropout_samples, 1))]
         return np.stack([blended(member, found, molecules) for member, found in passes])
-
-
-def components_of(module: MoleculePredictor) -> list[str]:
-    """Return the columns of the molecules of a row that a model was trained on. It is empty where a row is one molecule."""
-    columns = module.config.dataset.smiles_columns
-    return columns if len(columns) > 1 else []

@@ -15,7 +15,8 @@ from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk, check_listed
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
+from molgcn.screening.pipeline import NOT_FINITE
+from molgcn.screening.ready import Ready, prepare_records
 
 
 class Fingerprints:
@@ -61,7 +62,7 @@ def fingerprint_records(
     fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
 ) -> Iterator[Fingerprinted]:
     """Compute the fingerprints of records; the arguments are those of :func:`molgcn.screening.pipeline.predict_records`."""
-    for ready in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
+    for ready in prepare_records(fingerprints.ensemble.inputs, records, kind, batch_size, num_workers):
         yield _fingerprinted(fingerprints, ready)
 
 

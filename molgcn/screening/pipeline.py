@@ -1,29 +1,22 @@
-"""The pipeline that reads records, featurises them in worker processes and predicts them, in order and in constant memory."""
+"""Predicts records, in order and in constant memory."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from molgcn.data.applicability import Contents
-from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.formats import Kind, Record
-from molgcn.data.packed import PackedMolecules
-from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.files.column import Column
 from molgcn.screening.beside import columns_of
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.prepare import Prepared, prepare
+from molgcn.screening.ready import Ready, prepare_records
 from molgcn.training.inference import combined
 
-CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
 
 
@@ -46,23 +39,6 @@ class Predicted(Chunk):
     beside: list[Column]
 
 
-@dataclass(frozen=True)
-class Ready(Chunk):
-    """R rows whose molecules are ready for a network.
-
-    Attributes:
-        contents: the elements and sizes of the molecules, counted.
-        molecules: the molecules that can be predicted, with their descriptors. None when there is none.
-        kept: int64, the rows of these molecules, counted from the first of the R rows.
-        distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
-    """
-
-    contents: Contents
-    molecules: PackedMolecules | None
-    kept: np.ndarray
-    distance: np.ndarray | None
-
-
 def predict_records(
     ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None, domain: Sequence[Path] = ()
 ) -> Iterator[Predicted]:
@@ -79,71 +55,8 @@ def predict_records(
     Raises:
         UserError: when a worker process dies, or a record cannot be read.
     """
-    for ready in prepare_records(ensemble, records, kind, batch_size, num_workers, domain, ensemble.tree_generators):
+    for ready in prepare_records(ensemble.inputs, records, kind, batch_size, num_workers, domain, ensemble.tree_generators):
         yield _predicted(ensemble, ready)
-
-
-def prepare_records(
-    ensemble: Ensemble,
-    records: Iterable[Record],
-    kind: Kind,
-    batch_size: int,
-    num_workers: int | None,
-    domain: Sequence[Path] = (),
-    tree_generators: Sequence[str] = (),
-) -> Iterator[Ready]:
-    """Featurise records for an ensemble, `batch_size` at a time, with the descriptors that its trees take where these are named.
-
-    The other arguments and the errors are those of :func:`predict_records`.
-    """
-    chunks = _chunks(iter(records), batch_size)
-    first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
-    workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
-    work = partial(
-        prepare,
-        features=ensemble.features,
-        kind=kind,
-        bonds=ensemble.sees_bonds,
-        generators=ensemble.descriptors.generators,
-        tree_generators=tree_generators,
-        standardize=ensemble.standardize,
-        domain=domain,
-        components=ensemble.components,
-    )
-    items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
-    del first
-    for prepared, (start, rows) in map_stream(work, items, workers):
-        yield _ready(ensemble, prepared, start, rows)
-
-
-def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
-    """Yield at most `size` records at a time, fewer where they are long, with the number of the first."""
-    start, characters = 0, 0
-    chunk: list[Record] = []
-    for record in records:
-        chunk.append(record)
-        characters += len(record.molecule) + sum(map(len, record.cells))
-        if len(chunk) == size or characters > CHARACTERS:
-            yield start, chunk
-            start, characters, chunk = start + len(chunk), 0, []
-    if chunk:
-        yield start, chunk
-
-
-def _ready(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Ready:
-    errors = {place: record.error for place, record in enumerate(records) if record.error} | dict(prepared.failures)
-    usable = np.array([place not in errors for place in prepared.kept.tolist()], bool)
-    kept, molecules = prepared.kept[usable], None
-    if prepared.molecules is not None and usable.any():
-        molecules = prepared.molecules if usable.all() else prepared.molecules[usable]
-        if ensemble.descriptors.given:
-            given = np.array([records[place].descriptors for place in kept.tolist()])
-            molecules = with_descriptors(molecules, given, ensemble.descriptors.given)
-    distance = None
-    if prepared.distance is not None:
-        distance = np.full((len(records), prepared.distance.shape[1]), np.nan)
-        distance[prepared.kept] = prepared.distance
-    return Ready(start, records, prepared.smiles_of(len(records)), errors, prepared.contents, molecules, kept, distance)
 
 
 def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:

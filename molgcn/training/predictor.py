@@ -72,6 +72,7 @@ class MoleculePredictor(nn.Module):
         }
         self.features = features
         self.trained_on = trained_on
+        self.versions: dict[str, str] = {}  # of the packages that wrote the checkpoint from which the module was loaded
         self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         self.blend: Blend | None = None  # trees of a finished run that predict together with the network
         sizes = edge_channels, len(descriptor_names), num_components

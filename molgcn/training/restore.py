@@ -16,6 +16,7 @@ from molgcn.calibration.calibration import Calibration
 from molgcn.config.overrides import as_typed
 from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.applicability import is_domain
+from molgcn.data.rdkit_version import check_rdkit
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
@@ -23,7 +24,6 @@ from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.members import REFIT, members_of, trainings_of
 from molgcn.training.predictor import MoleculePredictor
-from molgcn.training.rdkit_version import check_rdkit
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,15 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
     try:
         _check_sizes(config, saved, features, weights)
         module = _build(config, saved, features, weights)
-        check_rdkit(config.dataset, module.descriptor_names, saved, path)
+        check_rdkit(
+            path,
+            module.versions.get("rdkit"),
+            module.descriptor_names,
+            generators=config.dataset.descriptor_generators or (),
+            components=config.dataset.smiles_columns,
+            standardize=config.dataset.standardize,
+            tree_generators=config.dataset.tree_generators or (),
+        )
         module.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
@@ -182,7 +190,7 @@ def _calibration(saved: Mapping[str, Any], module: MoleculePredictor, path: Path
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculePredictor:
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
-    return MoleculePredictor(
+    module = MoleculePredictor(
         config,
         in_channels=saved["in_channels"],
         task=task,
@@ -193,6 +201,9 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         descriptor_names=saved.get("descriptor_names", []),
         num_components=saved.get("num_components", 1),
     )
+    if isinstance(versions := saved.get("versions"), Mapping):
+        module.versions = {name: number for name, number in versions.items() if isinstance(number, str)}
+    return module
 
 
 def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> None:

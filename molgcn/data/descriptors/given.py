@@ -5,14 +5,17 @@ from __future__ import annotations
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.rows import SkippedRow
-from molgcn.data.sources.base import RawMolecules
 from molgcn.errors import UserError, row_of
+
+if TYPE_CHECKING:
+    from molgcn.data.config import DatasetConfig
+    from molgcn.data.sources.base import RawMolecules
 
 
 def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[RawMolecules, tuple[str, ...]]:
