@@ -87,6 +87,7 @@ MADE_OF = {
     "dataset=qm9": {"targets", "features"},
     "dataset=zinc": {"features", "subset", "split"},
     "dataset=tdc": {"features", "smiles", "split"},
+    "dataset=ogb": {"features", "split", "on_error"},
     "model=gin": {"embed", "init"},
     "model=gine": {"bonds", "embed", "embed_bonds", "init"},
     "model=sage": {"embed", "init"},
@@ -118,16 +119,17 @@ def test_files_of_one_s_own_have_a_recipe_that_can_be_left_out_or_changed():
     recipe = yaml.safe_load((CONF / "recipe/csv.yaml").read_text())
     plain, composed = values("train", ["dataset=csv", "recipe=plain"]), values("train", ["dataset=csv"])
     assert composed == {key: {**value, **recipe[key]} if key in recipe else value for key, value in plain.items()}
-    benchmark = values("train", ["dataset=tdc"])
-    expected = composed | {"training": composed["training"] | {"monitor": "auto"}}
-    assert [benchmark[key] for key in recipe if key != "dataset"] == [expected[key] for key in recipe if key != "dataset"]
-    assert benchmark["dataset"]["descriptor_generators"] == ["physchem"] and benchmark["training"]["monitor"] == "auto"
+    for name in ("tdc", "ogb"):
+        benchmark = values("train", [f"dataset={name}"])
+        expected = composed | {"training": composed["training"] | {"monitor": "auto"}}
+        assert [benchmark[key] for key in recipe if key != "dataset"] == [expected[key] for key in recipe if key != "dataset"]
+        assert benchmark["dataset"]["descriptor_generators"] == ["physchem"] and benchmark["training"]["monitor"] == "auto"
     assert composed["dataset"]["descriptor_generators"] == ["physchem"] and plain["dataset"]["descriptor_generators"] is None
     assert values("train", ["dataset=csv", "model=gine", "model.num_layers=2"])["model"]["num_layers"] == 2
     assert values("train", ["experiment=chemprop_dmpnn"])["dataset"]["descriptor_generators"] is None
 
 
-RECIPES = ("dataset=csv", "dataset=tdc")
+RECIPES = ("dataset=csv", "dataset=tdc", "dataset=ogb")
 
 
 @pytest.mark.parametrize("choice", [choice for choice in options("train") if choice.startswith("dataset=") and choice not in RECIPES])

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from molgcn.config.layer_settings import Activation, LayerSettings
 from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
+from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import AUTO, DatasetConfig, LoaderConfig
-from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError, require
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class Config:
         require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
         dataset = self.dataset
         if self.training.monitor == "auto":
-            chosen = "loss" if dataset.set is None else TDC_SETS[dataset.set].metric
+            chosen = "loss" if dataset.set is None else BENCHMARK_SETS[dataset.name][dataset.set].metric
             object.__setattr__(self, "training", replace(self.training, monitor=f"val/{chosen}"))
         if self.training.blend != "none" and dataset.tree_generators is None:
             dataset.tree_generators = [AUTO] if self.training.blend == "auto" else dataset.default_tree_generators

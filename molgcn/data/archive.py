@@ -46,7 +46,7 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
 
 def _place(folder: Path, name: str) -> Path:
     if len(Path(name).parts) > 1:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
     return folder / name
 
 

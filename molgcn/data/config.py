@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_names, as_one_or_several
 from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
-from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError, nearest, require
 
-NAMES = ("builtin", "qm9", "zinc", "csv", "tdc")
+NAMES = ("builtin", "qm9", "zinc", "csv", *BENCHMARK_SETS)
 DRAWN = ("random", "stratified", "scaffold", "butina", "kmeans", "kennard_stone", "group", "time")
 SPLITS = (*DRAWN, "column", "file", "benchmark", "cv")
 CV_BY = ("random", "stratified", "scaffold", "butina", "kmeans", "group")
@@ -31,8 +31,8 @@ class DatasetConfig(TargetConfig):
     The keys about targets are in :class:`TargetConfig`.
 
     Attributes:
-        name: builtin, qm9, zinc, csv or tdc.
-        set: set of the benchmark (tdc), a name in :data:`molgcn.data.tdc_sets.TDC_SETS`.
+        name: builtin, qm9, zinc, csv, tdc or ogb.
+        set: set of the benchmark (tdc, ogb), a name in :data:`molgcn.data.benchmark_sets.BENCHMARK_SETS`.
         path: file or folder to read instead of the download. Required for csv.
         val_path: file of the validation part, with the same columns as `path`. None draws the validation part from `path`.
         test_path: file of the test part, with the same columns as `path`. None draws the test part from `path`.
@@ -152,12 +152,14 @@ class DatasetConfig(TargetConfig):
         return [self.smiles] if isinstance(self.smiles, str) else list(self.smiles)
 
     def _check_set(self) -> None:
-        if self.name != "tdc":
-            require(self.set is None, "dataset.set", self.set, f"null with dataset={self.name}, or dataset=tdc, whose sets it names")
-        elif self.set == "all":
+        sets = BENCHMARK_SETS.get(self.name)
+        if sets is None:
+            of_sets = " or ".join(f"dataset={name}" for name in BENCHMARK_SETS)
+            require(self.set is None, "dataset.set", self.set, f"null with dataset={self.name}, or {of_sets}, whose sets it names")
+        elif self.set == "all" and self.name == "tdc":
             raise UserError("dataset.set=all trains on each set by itself, which is a --multirun. Add --multirun, or name one set.")
         elif self.set is not None:
-            _one_of("set", self.set, list(TDC_SETS))
+            _one_of("set", self.set, list(sets))
 
     def _check_smiles(self) -> None:
         self.smiles = as_one_or_several(self.smiles)
@@ -225,7 +227,7 @@ def _check_files(config: DatasetConfig) -> None:
     for key, path in (("val_path", config.val_path), ("test_path", config.test_path)):
         if path is None:
             continue
-        if config.path is None or config.name in ("builtin", "zinc", "tdc"):
+        if config.path is None or config.name in ("builtin", "zinc", *BENCHMARK_SETS):
             raise UserError(f"dataset.{key}={path} goes with a file of your own for training: dataset=csv dataset.path=<file>.")
         if config.split in ("column", "benchmark"):
             raise UserError(f"dataset.{key}={path} is a part of its own, but dataset.split={config.split} names all parts. Leave out one.")

@@ -77,7 +77,7 @@ def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], Non
             for content, check in zip(fresh, members.values(), strict=True):
                 check(content)
             for content, path in zip(fresh, paths, strict=True):
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 _record(content, path)
                 content.replace(path)
         partial.unlink()

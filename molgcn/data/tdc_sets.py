@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class BenchmarkSet(NamedTuple):
+class TdcSet(NamedTuple):
     """A set of the benchmark.
 
     Attributes:
@@ -23,26 +23,26 @@ class BenchmarkSet(NamedTuple):
 
 SEEDS = (1, 2, 3, 4, 5)  # of the benchmark's splits into training and validation
 TDC_SETS = {
-    "caco2_wang": BenchmarkSet("mae", "log cm/s", 0.330, 0.276),
-    "bioavailability_ma": BenchmarkSet("roc_auc"),  # the published column is another set's
-    "lipophilicity_astrazeneca": BenchmarkSet("mae", "", 0.467, 0.539),
-    "solubility_aqsoldb": BenchmarkSet("mae", "log mol/L", 0.761, 0.792),
-    "hia_hou": BenchmarkSet("roc_auc", "", 0.981, 0.986),
-    "pgp_broccatelli": BenchmarkSet("roc_auc", "", 0.886, 0.930),
-    "bbb_martins": BenchmarkSet("roc_auc", "", 0.869, 0.916),
-    "ppbr_az": BenchmarkSet("mae", "%", 8.29, 7.66),
-    "vdss_lombardo": BenchmarkSet("spearman", "L/kg", 0.389, 0.707),
-    "cyp2c9_veith": BenchmarkSet("pr_auc", "", 0.777, 0.783),
-    "cyp2d6_veith": BenchmarkSet("pr_auc", "", 0.673, 0.723),
-    "cyp3a4_veith": BenchmarkSet("pr_auc", "", 0.876, 0.881),
-    "cyp2c9_substrate_carbonmangels": BenchmarkSet("pr_auc", "", 0.400, 0.415),
-    "cyp2d6_substrate_carbonmangels": BenchmarkSet("pr_auc", "", 0.686, 0.713),
-    "cyp3a4_substrate_carbonmangels": BenchmarkSet("roc_auc", "", 0.619, 0.650),
-    "half_life_obach": BenchmarkSet("spearman", "h", 0.239, 0.562),
-    "clearance_hepatocyte_az": BenchmarkSet("spearman", "uL/min/10^6 cells", 0.430, 0.466),
-    "clearance_microsome_az": BenchmarkSet("spearman", "mL/min/g", 0.599, 0.626),
-    "ld50_zhu": BenchmarkSet("mae", "log kg/mol", 0.625, 0.621),
-    "herg": BenchmarkSet("roc_auc", "", 0.840, 0.871),
-    "ames": BenchmarkSet("roc_auc", "", 0.850, 0.868),
-    "dili": BenchmarkSet("roc_auc", "", 0.887, 0.887),
+    "caco2_wang": TdcSet("mae", "log cm/s", 0.330, 0.276),
+    "bioavailability_ma": TdcSet("roc_auc"),  # the published column is another set's
+    "lipophilicity_astrazeneca": TdcSet("mae", "", 0.467, 0.539),
+    "solubility_aqsoldb": TdcSet("mae", "log mol/L", 0.761, 0.792),
+    "hia_hou": TdcSet("roc_auc", "", 0.981, 0.986),
+    "pgp_broccatelli": TdcSet("roc_auc", "", 0.886, 0.930),
+    "bbb_martins": TdcSet("roc_auc", "", 0.869, 0.916),
+    "ppbr_az": TdcSet("mae", "%", 8.29, 7.66),
+    "vdss_lombardo": TdcSet("spearman", "L/kg", 0.389, 0.707),
+    "cyp2c9_veith": TdcSet("pr_auc", "", 0.777, 0.783),
+    "cyp2d6_veith": TdcSet("pr_auc", "", 0.673, 0.723),
+    "cyp3a4_veith": TdcSet("pr_auc", "", 0.876, 0.881),
+    "cyp2c9_substrate_carbonmangels": TdcSet("pr_auc", "", 0.400, 0.415),
+    "cyp2d6_substrate_carbonmangels": TdcSet("pr_auc", "", 0.686, 0.713),
+    "cyp3a4_substrate_carbonmangels": TdcSet("roc_auc", "", 0.619, 0.650),
+    "half_life_obach": TdcSet("spearman", "h", 0.239, 0.562),
+    "clearance_hepatocyte_az": TdcSet("spearman", "uL/min/10^6 cells", 0.430, 0.466),
+    "clearance_microsome_az": TdcSet("spearman", "mL/min/g", 0.599, 0.626),
+    "ld50_zhu": TdcSet("mae", "log kg/mol", 0.625, 0.621),
+    "herg": TdcSet("roc_auc", "", 0.840, 0.871),
+    "ames": TdcSet("roc_auc", "", 0.850, 0.868),
+    "dili": TdcSet("roc_auc", "", 0.887, 0.887),
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.packed import PackedMolecules
@@ -139,7 +140,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
-        name=given.name or ("csv" if saved.name in ("builtin", "tdc") else saved.name),
+        name=given.name or ("csv" if saved.name in ("builtin", *BENCHMARK_SETS) else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
         targets=columns,

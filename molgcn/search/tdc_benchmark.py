@@ -22,7 +22,7 @@ _FALLING = ("mae",)
 def expand_sets(arguments: list[str]) -> list[str]:
     """Return the arguments of a --multirun with `dataset.set=all` spelled out, and with the benchmark's seeds where none are given."""
     everything = "dataset.set=all"
-    if everything not in arguments or not {"--multirun", "-m"} & set(arguments):
+    if everything not in arguments or "dataset=ogb" in arguments or not {"--multirun", "-m"} & set(arguments):
         return arguments
     found = [f"dataset.set={','.join(TDC_SETS)}" if argument == everything else argument for argument in arguments]
     return found if any(argument.startswith("seed=") for argument in found) else [*found, f"seed={','.join(map(str, SEEDS))}"]

@@ -7,6 +7,7 @@ from molgcn.data.sources.base import Source
 from molgcn.data.sources.builtin import open_builtin
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.sources.joined import open_files
+from molgcn.data.sources.ogb import open_ogb
 from molgcn.data.sources.qm9 import open_qm9
 from molgcn.data.sources.tdc import open_tdc
 from molgcn.data.sources.zinc import open_zinc
@@ -17,6 +18,7 @@ SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
     "zinc": open_zinc,
     "csv": open_csv,
     "tdc": open_tdc,
+    "ogb": open_ogb,
 }
 
 

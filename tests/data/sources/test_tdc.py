@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-
 import numpy as np
 import pytest
+from local_server import serving
 from test_archive import make_zip
 
 from molgcn.config.run import Config, parse
@@ -73,22 +71,10 @@ def test_the_download_from_a_local_server(folder, tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     make_zip(tmp_path / "served" / "4426004", {"__MACOSX/admet_group/ames/test.csv": "no", **members})
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=str(tmp_path / "served"))
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     assert tdc.ARCHIVE.urls[0].endswith("dataverse.harvard.edu/api/access/datafile/4426004")
-    monkeypatch.setattr(tdc, "ARCHIVE", tdc.RemoteFile("admet_group.zip", (f"http://127.0.0.1:{server.server_port}/4426004",)))
-    try:
+    with serving(tmp_path / "served") as address:
+        monkeypatch.setattr(tdc, "ARCHIVE", tdc.RemoteFile("admet_group.zip", (f"{address}4426004",)))
         loaded = load(None, tmp_path / "cache")
-    finally:
-        server.shutdown()
-        server.server_close()
     assert loaded.data_hash == load(folder, tmp_path / "other").data_hash
     assert load(None, tmp_path / "cache", set="ames").molecules.target_names == ("ames",)  # there is no server any more
 
