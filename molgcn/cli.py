@@ -50,7 +50,8 @@ def main(train: Train | None = None) -> None:
         train: the function that trains a run in a folder. None means :func:`molgcn.replicates.run.train_all`, which is slow to import.
     """
     with output_may_be_lost():  # hours of training do not end because a terminal or the reader of a pipe has left
-        run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.replicates.run"])
+        modules = ["molgcn.training.torchmetrics_import", "molgcn.replicates.run"]
+        run_app("train", partial(_train_job, train), prepare=_prepare, imports=modules)
 
 
 def run_app(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from compiler import needs_extension
@@ -54,7 +56,7 @@ count, bond = np.array([2]), np.array([[0, 1], [1, 0]])
 packed = PackedMolecules.from_arrays(count, count, bond, x=np.ones((2, 3), np.float32))
 GCN(3, 8, 2, 1, backend="fused")(packed.batch(slice(None))).sum().backward()
 """
-TRAINING = "import molgcn.replicates.run"  # what train.py imports before it trains
+TRAINING = "import molgcn.training.torchmetrics_import, molgcn.replicates.run"  # what train.py imports before it trains
 
 
 @cache
@@ -109,10 +111,19 @@ def circle(names: Iterable[str], within_functions: bool) -> list[str]:
 
 @cache
 def imported_by(*steps: str) -> list[set[str]]:
-    """Return what a new process has imported after each of the steps, which are Python code."""
+    """Return what a new process has imported after each of the steps, which are Python code.
+
+    The process fails where it imports one of LARGE, which seem to be installed.
+    """
     after_each = "\nprint(*sys.modules)\n"
     program = f"import sys\n{after_each.join([*steps, ''])}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    with TemporaryDirectory() as folder:
+        for name in LARGE:
+            Path(folder, f"{name}.py").write_text(f"raise AssertionError('{name} is imported')")
+            Path(folder, f"{name}-99.0.dist-info").mkdir()
+            Path(folder, f"{name}-99.0.dist-info", "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n")
+        environment = {**os.environ, "PYTHONPATH": folder}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [{*line.split()} for line in done.stdout.splitlines()]
 
 
@@ -160,14 +171,15 @@ def test_what_starts_often_imports_no_torch():
 
 CAN_FUSE = not needs_extension.args[0]
 # Each step goes on from the one before, so that the first that imports a package in vain is the one to blame.
+LARGE = {"torchvision", "transformers"}  # torchmetrics imports them where they are installed
 REPORTS = {"matplotlib", "pandas", "jinja2"}
 TRAINERS = {"lightning", "torchmetrics", "torch._dynamo", "torch_geometric"}
 STEPS = {
     "molgcn": ("import molgcn", {"torch", "numpy", "lightning", "hydra"}),
     "fused operators": (FUSED if CAN_FUSE else "", {"torch._dynamo", "torch_geometric", "lightning", "hydra", "pandas", "scipy", "rdkit"}),
     "prediction": ("import molgcn.model, molgcn.screening.run", {*TRAINERS, "scipy", "sklearn", "rdkit.Chem.Draw", *REPORTS}),  # needs X11
-    "evaluation": ("import molgcn.evaluation.run", {*TRAINERS, "sklearn"}),
-    "training": (TRAINING, {"torch_geometric", "sklearn", "rdkit", "wandb", "optuna", "joblib", "jinja2", "tensorboard"}),
+    "evaluation": ("import molgcn.evaluation.run", {*TRAINERS, "sklearn", "scipy", *REPORTS}),
+    "training": (TRAINING, {"torch_geometric", "sklearn", "scipy", "rdkit", "wandb", "optuna", "joblib", "tensorboard", *REPORTS}),
 }
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from molgcn.calibration.calibration import Calibration
 from molgcn.calibration.columns import prediction_columns
-from molgcn.calibration.section import uncertainty_of
 from molgcn.comparison.compare import class_counts
 from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
@@ -82,6 +81,8 @@ def assemble_subject(
 
     The facts are those of the module, or of one of several that predict together. `where` is the checkpoint or the run's folder.
     """
+    from molgcn.calibration.section import uncertainty_of  # Matplotlib takes long to import
+
     task = module.task
     exact = {one: measured(molecules) for one, molecules in parts.items()}
     return Subject(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from lightning.pytorch.loggers import Logger
 
 from molgcn.config.run import Config
-from molgcn.report.plots import plot_learning_curve
 from molgcn.training.inference import Models
 from molgcn.training.result import RunResult
 from molgcn.training.run_report import write_run_report
@@ -16,6 +15,8 @@ from molgcn.training.wandb_logger import Wandb
 
 def report_training(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
     """Write the report of a single training with its learning curve, and send the pictures to W&B."""
+    from molgcn.report.plots import plot_learning_curve  # Matplotlib and pandas take long to import
+
     folder, data = result.folder, models.data[0]
     curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
     plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
