@@ -40,6 +40,8 @@ class Model:
         on_error: Literal["raise", "nan"] = "raise",
         num_workers: int | None = None,
         descriptors: np.ndarray | None = None,
+        atom_features: Sequence[np.ndarray] | None = None,
+        bond_features: Sequence[np.ndarray] | None = None,
     ) -> Predictions:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
@@ -49,6 +51,8 @@ class Model:
             on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN and says why in `errors`.
             num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
             descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
+            atom_features: M matrices [atoms, K], the atoms' own features that the networks were trained with. None where they take none.
+            bond_features: M matrices [bonds, K], the bonds' own features. None where the networks take none.
 
         Returns:
             The predictions `values`, float64 [M, P], with `names`, `units` and `columns`. Several networks give their mean, and their
@@ -57,7 +61,15 @@ class Model:
         Raises:
             UserError: For a string that is not a molecule (with on_error="raise").
         """
-        return predict_smiles(self.ensemble, _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors)
+        return predict_smiles(
+            self.ensemble,
+            _listed(smiles),
+            on_error=on_error,
+            num_workers=num_workers,
+            descriptors=descriptors,
+            atom_features=atom_features,
+            bond_features=bond_features,
+        )
 
     def fingerprint(
         self,
@@ -66,6 +78,8 @@ class Model:
         on_error: Literal["raise", "nan"] = "raise",
         num_workers: int | None = None,
         descriptors: np.ndarray | None = None,
+        atom_features: Sequence[np.ndarray] | None = None,
+        bond_features: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
         """Compute learned fingerprints of M molecules, as `python -m molgcn.fingerprint` does.
 
@@ -75,6 +89,8 @@ class Model:
             on_error: "raise" stops at the first string that is not a molecule. "nan" sets its row to NaN.
             num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
             descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
+            atom_features: M matrices [atoms, K], the atoms' own features that the networks were trained with. None where they take none.
+            bond_features: M matrices [bonds, K], the bonds' own features. None where the networks take none.
 
         Returns:
             float32 [M, H]; the fingerprints of several networks stand side by side.
@@ -83,7 +99,13 @@ class Model:
             UserError: For a string that is not a molecule (with on_error="raise"), and for a layer that the head does not have.
         """
         return fingerprint_smiles(
-            Fingerprints(self.ensemble, layer), _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors
+            Fingerprints(self.ensemble, layer),
+            _listed(smiles),
+            on_error=on_error,
+            num_workers=num_workers,
+            descriptors=descriptors,
+            atom_features=atom_features,
+            bond_features=bond_features,
         )
 
     def __repr__(self) -> str:

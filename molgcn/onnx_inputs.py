@@ -22,6 +22,7 @@ from molgcn.errors import UserError, row_of, shown
 from molgcn.screening.chunk import shown_row
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.inputs import ModelInputs
+from molgcn.screening.own_features import given_own_features
 from molgcn.screening.ready import prepare_records
 
 SOURCE = "The exported network"
@@ -38,6 +39,7 @@ class OnnxInputs:
         columns: the names of the network's P predictions, such as "gap [eV] predicted".
         components: the names of the molecules of a row, such as a solute and its solvent. It is empty where a row is one molecule.
         descriptors: the names of the descriptors that come with the rows. RDKit computes all others.
+        own_features: the names of the features of "atom" and "bond" that come with the rows.
 
     Raises:
         UserError: when the file does not say how its inputs are made, or they cannot be made with what is installed.
@@ -57,6 +59,7 @@ class OnnxInputs:
                 "again with python -m molgcn.export of the version that reads it."
             ) from error
         self.components, self.descriptors = list(self._inputs.components), list(self._inputs.descriptors.given)
+        self.own_features = self._inputs.own_features
         self._widths = {one.name: one.shape[-1] for one in session.get_inputs()}
         if not HAS_EXTENSION and find_spec("torch") is None and {"rwse", "bond_rw"} & self._widths.keys():
             raise UserError(
@@ -77,6 +80,8 @@ class OnnxInputs:
         smiles: Sequence[str] | Sequence[Sequence[str]],
         descriptors: np.ndarray | None = None,
         num_workers: int | None = None,
+        atom_features: Sequence[np.ndarray] | None = None,
+        bond_features: Sequence[np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
         """Return the inputs of M molecules as one batch, by name, for `session.run(None, inputs)`.
 
@@ -84,13 +89,16 @@ class OnnxInputs:
             smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule.
             descriptors: [M, K], the descriptors that `descriptors` names, as they are in files. None where it names none.
             num_workers: the number of processes that read molecules. None means one per core from 10,000 molecules on.
+            atom_features: M matrices [atoms, K], the own features of atoms that the network takes. None where it takes none.
+            bond_features: M matrices [bonds, K], the own features of bonds. None where the network takes none.
 
         Raises:
-            UserError: for a string that is not a molecule, with its row, and for descriptors of another shape.
+            UserError: for a string that is not a molecule, with its row, and for descriptors or own features of another shape.
         """
         if isinstance(smiles, str) or len(smiles) == 0:
             raise UserError(f"Expected a list of at least one SMILES, not {smiles!r}.")
         records = smiles_records(smiles, descriptors, self._inputs.descriptors, self._inputs.components)
+        records = given_own_features(records, len(smiles), self.own_features, {"atom": atom_features, "bond": bond_features})
         parts: list[PackedMolecules] = []
         for part in prepare_records(self._inputs, records, "smiles", MOLECULES_AT_ONCE, num_workers):
             for place, reason in sorted(part.errors.items()):

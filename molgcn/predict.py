@@ -122,6 +122,8 @@ def predict_smiles(
     num_workers: int | None = None,
     domain: Sequence[Path] = (),
     descriptors: np.ndarray | None = None,
+    atom_features: Sequence[np.ndarray] | None = None,
+    bond_features: Sequence[np.ndarray] | None = None,
 ) -> Predictions:
     """Predict SMILES in memory.
 
@@ -133,6 +135,8 @@ def predict_smiles(
         num_workers: the number of processes that read molecules. None means one per core from 10,000 molecules on.
         domain: index files of the training molecules to compare with: the `domain_index.npz` of runs.
         descriptors: [M, K], the descriptors of columns and files that the models were trained with. None where they take none.
+        atom_features: M matrices [atoms, K] of the atoms' own features that the models were trained with. None where they take none.
+        bond_features: M matrices [bonds, K] of the bonds' own features. None where the models take none.
 
     Raises:
         UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
@@ -140,9 +144,12 @@ def predict_smiles(
     from molgcn.screening.beside import no_columns
     from molgcn.screening.chunk import check_listed
     from molgcn.screening.descriptors import smiles_records
+    from molgcn.screening.own_features import given_own_features
     from molgcn.screening.pipeline import predict_records
 
     records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
+    own = {"atom": atom_features, "bond": bond_features}
+    records = given_own_features(records, len(smiles), ensemble.inputs.own_features, own)
     none = np.empty((0, ensemble.task.num_predictions))
     values, deviation, errors, contents = [none], [none], [""] * len(smiles), Contents()
     predicted, beside = ([columns] for columns in no_columns(ensemble, bool(domain)))

@@ -68,8 +68,8 @@ def _atomic_numbers(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]
     """Return the atomic number of each distinct feature row, and the row of each atom."""
     assert molecules.features is not None
     element = get_featurizer(molecules.features).element
-    rows = molecules.x if molecules.table is None else molecules.table
-    codes = molecules.x if molecules.table is not None else np.arange(len(rows))
+    codes, table = molecules.computed_features
+    rows, codes = (codes, np.arange(len(codes))) if table is None else (table, codes)
     return np.array([element(row) for row in rows]), codes
 
 

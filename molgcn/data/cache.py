@@ -29,13 +29,13 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
         raise UserError("This user has no home folder for the cache. Name a folder with dataset.cache_dir= or XDG_CACHE_HOME.") from error
 
 
-def file_hash(path: Path) -> str:
-    """Return the sha256 of a file."""
+def file_hash(path: Path, option: str = "dataset.path") -> str:
+    """Return the sha256 of a file, which messages name by an option."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}. Give a readable file as dataset.path.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}. Give a readable file as {option}.") from error
 
 
 def identity_hash(identity: dict[str, Any]) -> str:

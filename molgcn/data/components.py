@@ -40,6 +40,9 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
         "target_names": (),
         "target_units": (),
     }
+    if apart.bond_number is not None:
+        before = apart.edge_ptr[:-1] - np.repeat(apart.edge_ptr[:-1:count], count)  # both directions of the bonds of components before
+        joined["bond_number"] = (apart.bond_number + np.repeat(before // 2, bonds)).astype(np.int32)
     for name in ("descriptors", "tree_descriptors"):
         if getattr(sets[0], name) is not None:
             joined[name] = np.concatenate([getattr(one, name) for one in sets], axis=1)

@@ -16,6 +16,7 @@ from molgcn.errors import UserError
 
 _Set = TypeVar("_Set", bound=MoleculeSet)
 
+_NAMES = ("descriptor_names", "atom_feature_names", "bond_feature_names")
 # hashes may depend on the whole set, encodings are made for the steps that a model wants
 _MADE_ANEW = ("hashes", "exact_hashes", "rwse", "bond_rw")
 
@@ -26,7 +27,7 @@ def concat_packed(parts: Sequence[_Set]) -> _Set:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]
     for number, part in enumerate(parts[1:], start=1):
-        for name in ("num_features", "num_edge_features", "features", "descriptor_names", "target_names", "target_units", "leaves_merged"):
+        for name in ("num_features", "num_edge_features", "features", *_NAMES, "target_names", "target_units", "leaves_merged"):
             if getattr(part, name) != getattr(first, name):
                 raise UserError(
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from molgcn.data.benchmark_sets import BENCHMARK_SETS
@@ -40,6 +41,8 @@ class DatasetConfig(TargetConfig):
         targets: names of the target columns. None takes the source's default.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of descriptors, one row for each row of the data set.
+        atom_features_path: .npz file of features of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
+        bond_features_path: .npz file of features of bonds, a matrix for each row of the data set.
         descriptor_generators: descriptors that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
         tree_generators: descriptors that RDKit computes for boosted trees, which take them beside all others, names of the same kind.
         standardize: how molecules are standardised before features and descriptors, one of :data:`molgcn.data.standardize.LEVELS`.
@@ -82,6 +85,8 @@ class DatasetConfig(TargetConfig):
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
+    atom_features_path: str | None = None
+    bond_features_path: str | None = None
     descriptor_generators: ColumnNames | None = None
     tree_generators: ColumnNames | None = None
     standardize: str = "none"
@@ -180,8 +185,19 @@ class DatasetConfig(TargetConfig):
             for name in getattr(self, key) or ():
                 if key != "tree_generators" or self.tree_generators != [AUTO]:
                     _one_of(key, name, tuple(GENERATORS))
+        for of in self.feature_files if self.standardize != "none" else ():
+            raise UserError(
+                f"dataset.{of}_features_path does not go with dataset.standardize={self.standardize}, which gives molecules other {of}s in "
+                "another order. Standardise the file of molecules first, and compute the features of what it then holds."
+            )
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
             raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
+
+    @property
+    def feature_files(self) -> dict[str, Path]:
+        """The files of features, by what they describe: "atom" or "bond"."""
+        given = {"atom": self.atom_features_path, "bond": self.bond_features_path}
+        return {of: Path(path).expanduser() for of, path in given.items() if path is not None}
 
     @property
     def default_tree_generators(self) -> list[str]:

@@ -24,6 +24,7 @@ from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed_arrays import ARRAYS, Gathered
 from molgcn.data.plain_molecule import count_hydrogens
 from molgcn.data.rows import Files, file_and_row
+from molgcn.data.segments import segment_index
 from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown
@@ -71,6 +72,7 @@ def featurize_items(
     generators: Sequence[str] = (),
     tree_generators: Sequence[str] = (),
     standardize: str = "none",
+    bond_numbers: bool = False,
     files: Files = (),
 ) -> Featurized:
     """Featurise items of one kind, SMILES, mol blocks or `rdkit.Chem.Mol`, and compute a label and descriptors in the same pass.
@@ -78,6 +80,7 @@ def featurize_items(
     For `features`, `on_error`, `num_workers` and errors see :meth:`molgcn.data.PackedMolecules.from_smiles`. Features, label and
     descriptors are those of the standard form (`standardize`). Messages name an item by `source`, its number in `rows`, by default its
     position, and its file, if the source has several `files`. Descriptors of `tree_generators` are NaN where RDKit cannot compute them.
+    With `bond_numbers` the set knows RDKit's number of each bond.
     """
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
@@ -97,6 +100,7 @@ def featurize_items(
         generators=generators,
         tree_generators=tree_generators,
         standardize=standardize,
+        bond_numbers=bond_numbers,
     )
     kept: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -156,6 +160,7 @@ def featurize_chunk(
     generators: Sequence[str] = (),
     tree_generators: Sequence[str] = (),
     standardize: str = "none",
+    bond_numbers: bool = False,
 ) -> Featurized:
     """Featurise a chunk of items in this process, see :func:`featurize_items`.
 
@@ -202,6 +207,8 @@ def featurize_chunk(
         for of_molecules in (labels, written, descriptors, for_trees):
             del of_molecules[number : number + 1]
     molecules = MoleculeSet.from_arrays(**arrays, features=features) if kept else None
+    if molecules is not None and bond_numbers:
+        molecules = replace(molecules, bond_number=_bond_numbers(arrays["num_edges"], arrays["edge_index"]))
     if molecules is not None and descriptors:
         molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
     if molecules is not None and for_trees:
@@ -213,6 +220,16 @@ def featurize_chunk(
         smiles=None if kind == "smiles" else written,
         failures=sorted(failures),
     )
+
+
+def _bond_numbers(num_edges: np.ndarray, edge_index: np.ndarray) -> np.ndarray:
+    """Return RDKit's number of each bond in its molecule, int32 [E], in the order of packed bonds: by molecule, target and source.
+
+    In `edge_index` both directions of each bond stand next to each other, in RDKit's order.
+    """
+    molecule = np.repeat(np.arange(len(num_edges)), num_edges)
+    numbers = segment_index(np.zeros_like(num_edges), num_edges) // 2
+    return numbers[np.lexsort((*edge_index, molecule))].astype(np.int32)
 
 
 def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], Read]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from molgcn.data.delimited import read_delimited
 from molgcn.data.text import RECORD_MB, Lines, Text, open_text, rereadable, smiles_lines, source_name
@@ -27,12 +29,14 @@ class Record(NamedTuple):
         cells: the row's columns as they stand in the file.
         molecule: the row's SMILES or mol block.
         descriptors: the row's descriptors for the model, see :mod:`molgcn.screening.descriptors`.
+        own_features: the features of the row's atoms and bonds that come from files, by what they describe: "atom" or "bond".
         error: why the row cannot be predicted, if that is known before its molecule is read, else "".
     """
 
     cells: list[str]
     molecule: str
     descriptors: tuple[float, ...] = ()
+    own_features: Mapping[str, np.ndarray] = {}
     error: str = ""
 
 

@@ -9,7 +9,8 @@ that each atom has, but not which atom is at the other end: where single and dou
 Kekulé forms, and RDKit chooses one.
 
 `hashes` find copies, which a split keeps in one part. They leave out the features of bonds, so that E and Z are copies, and RDKit's chiral
-tags, which depend on the order of the atoms, so that a molecule is a copy of itself in any order.
+tags, which depend on the order of the atoms, so that a molecule is a copy of itself in any order. Features of atoms that come from a file,
+such as those of a conformer, do not count there either.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _refined_colors(molecules: PackedMolecules, exact: bool) -> np.ndarray:
 
     The features of bonds and RDKit's chiral tags count if `exact` is true.
     """
-    colors = _atom_colors(molecules, () if exact else _tag_columns(molecules.features))
+    colors = _atom_colors(molecules, () if exact else _left_out(molecules))
     starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))
     bounds = np.unique(np.append(starts, len(molecules)))
     for first, last in pairwise(bounds):
@@ -93,9 +94,11 @@ def _atom_colors(molecules: PackedMolecules, left_out: Sequence[int]) -> np.ndar
     return colors if molecules.component is None else _mix(colors + _mix(molecules.component.astype(np.uint64)))
 
 
-def _tag_columns(features: str | None) -> Sequence[int]:
-    """Return the positions of the atom features that are RDKit's chiral tags."""
-    return get_featurizer(features).tag_columns if features is not None and features.partition(":")[0] in FEATURIZERS else ()
+def _left_out(molecules: PackedMolecules) -> Sequence[int]:
+    """Return the positions of the atom features that are RDKit's chiral tags, and of those that come from a file."""
+    features, own = molecules.features, len(molecules.atom_feature_names)
+    tags = get_featurizer(features).tag_columns if features is not None and features.partition(":")[0] in FEATURIZERS else []
+    return [*tags, *range(molecules.num_features - own, molecules.num_features)]
 
 
 def _row_colors(values: np.ndarray, table: np.ndarray | None, left_out: Sequence[int] = ()) -> np.ndarray:

@@ -25,6 +25,7 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import weighed, with_labels
 from molgcn.data.molecules import READING
+from molgcn.data.own_features import with_features_of_files
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import Files, SkippedRow, file_and_row
 from molgcn.data.sources import open_source
@@ -141,7 +142,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         if names := getattr(config, key):
             identity[key] = names
     if config.descriptors_path is not None:
-        identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
+        identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser(), "dataset.descriptors_path")
+    for of, path in config.feature_files.items():
+        identity[f"{of}_features_file"] = file_hash(path, f"dataset.{of}_features_path")
     if config.standardize != "none":
         identity["standardize"] = config.standardize
     # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
@@ -189,6 +192,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         generators=config.descriptor_generators or (),
         tree_generators=config.tree_generators_of(len(raw.rows)),
         standardize=config.standardize,
+        bond_numbers="bond" in config.feature_files,
         files=raw.files,
     )
     if raw.components:
@@ -220,6 +224,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
     molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = replace(molecules, files=raw.files, num_rows=raw.num_rows)
+    molecules = with_features_of_files(molecules, config, source.title, raw.num_rows, raw.kind)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title, config.standardize)

@@ -60,6 +60,7 @@ def _merge_all(molecules: MoleculeSet) -> MoleculeSet:
         rwse=None,
         component=None,
         bond_rw=None,
+        bond_number=None,
         leaves_merged=True,
     )
 

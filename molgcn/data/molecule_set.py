@@ -37,6 +37,10 @@ class MoleculeSet:
         bond_rw: float32 [E, k], random-walk encoding of the bonds in the order of `neighbors`, or None.
         descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
         descriptor_names: names of the K descriptors.
+        atom_feature_names: names of the last features of atoms, which come from a file (:mod:`molgcn.data.own_features`).
+        bond_feature_names: names of the last features of bonds, which come from a file.
+        bond_number: int32 [E], RDKit's number of each bond in its molecule, the same for both directions, in the order of `neighbors`, or
+            None.
         tree_descriptors: float32 [M, F], numbers that boosted trees take beside the descriptors, NaN where RDKit has none, or None.
         targets: float32 or float64 [M, T], NaN where missing. float64 where float32 has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
@@ -78,6 +82,9 @@ class MoleculeSet:
     component: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     descriptor_names: tuple[str, ...] = ()
+    atom_feature_names: tuple[str, ...] = ()
+    bond_feature_names: tuple[str, ...] = ()
+    bond_number: np.ndarray | None = None
     tree_descriptors: np.ndarray | None = None
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
@@ -199,6 +206,17 @@ class MoleculeSet:
         return 0 if rows is None else rows.shape[1]
 
     @cached_property
+    def computed_features(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The atom features without own ones, as codes [N] and their table, or as rows [N, F] and None."""
+        return _computed(self.x, self.table, len(self.atom_feature_names))
+
+    @cached_property
+    def computed_edge_features(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The bond features without own ones, as codes [E] and their table, or as rows [E, D] and None. The set must have bond features."""
+        assert self.edge_attr is not None
+        return _computed(self.edge_attr, self.edge_table, len(self.bond_feature_names))
+
+    @cached_property
     def num_nodes_per_graph(self) -> np.ndarray:
         """Number of atoms of each molecule, int64 [M]."""
         return np.diff(self.node_ptr)
@@ -275,3 +293,11 @@ class MoleculeSet:
                 digest.update(f"{name}{value.dtype}{value.shape}".encode())
                 digest.update(np.ascontiguousarray(value).data)
         return digest.hexdigest()
+
+
+def _computed(values: np.ndarray, table: np.ndarray | None, own: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return features without the last `own` columns."""
+    if own == 0:
+        return values, table
+    rows = (values if table is None else table)[:, :-own]
+    return (values, rows) if table is not None else packing.encode_rows(rows) or (rows, None)

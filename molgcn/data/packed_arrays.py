@@ -90,6 +90,7 @@ ARRAYS = (
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
     PackedArray("exact_hashes", "molecule", (np.uint64,), optional=True, seen=False),
+    PackedArray("bond_number", "bond", (np.int32,), optional=True, seen=False),
     PackedArray("rwse", "atom", (np.float32,), optional=True, seen=False, gathered=True),
     PackedArray("bond_rw", "bond", (np.float32,), optional=True, seen=False, gathered=True),
 )

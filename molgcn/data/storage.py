@@ -46,6 +46,8 @@ def save_packed(molecules: MoleculeSet, folder: Path) -> None:
             "target_names": list(molecules.target_names),
             "target_units": list(molecules.target_units),
             "descriptor_names": list(molecules.descriptor_names),
+            "atom_feature_names": list(molecules.atom_feature_names),
+            "bond_feature_names": list(molecules.bond_feature_names),
             "skipped": [asdict(row) for row in molecules.skipped],
             "files": [[name, start] for name, start in molecules.files],
             "num_rows": molecules.num_rows,
@@ -83,6 +85,8 @@ def load_packed(folder: Path) -> MoleculeSet:
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
             descriptor_names=tuple(meta["descriptor_names"]),
+            atom_feature_names=tuple(meta.get("atom_feature_names", ())),  # sets of older versions have none
+            bond_feature_names=tuple(meta.get("bond_feature_names", ())),
             features=_renamed(meta["features"], "spelled"),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
             files=tuple((str(name), int(start)) for name, start in meta["files"]),

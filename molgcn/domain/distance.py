@@ -30,13 +30,12 @@ class Domain:
 
     def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
         """Compare M molecules, with their fingerprints uint8 [M, 256], with the training molecules; see :func:`distance_to_all`."""
-        bonds, size, (low, high) = molecules.edge_attr, heavy_atoms(molecules), self.index.sizes
-        assert bonds is not None
+        size, (low, high) = heavy_atoms(molecules), self.index.sizes
         return np.stack(
             [
                 self._nearest.similarity(fingerprints),
-                _unseen(molecules.x, molecules.table, molecules.node_ptr, self._atoms),
-                _unseen(bonds, molecules.edge_table, molecules.edge_ptr, self._bonds),
+                _unseen(*molecules.computed_features, molecules.node_ptr, self._atoms),
+                _unseen(*molecules.computed_edge_features, molecules.edge_ptr, self._bonds),
                 (size < low) | (size > high),
             ],
             axis=1,

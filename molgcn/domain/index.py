@@ -48,8 +48,8 @@ class DomainIndex:
         sizes = heavy_atoms(molecules)
         return cls(
             np.unique(morgan_fingerprints(list(molecules.smiles), standardize, num_workers), axis=0),
-            _distinct(molecules.x, molecules.table),
-            np.empty((0, 0), np.float32) if molecules.edge_attr is None else _distinct(molecules.edge_attr, molecules.edge_table),
+            _distinct(*molecules.computed_features),
+            np.empty((0, 0), np.float32) if molecules.edge_attr is None else _distinct(*molecules.computed_edge_features),
             np.array([sizes.min(), sizes.max()], np.int64),
         )
 

@@ -19,6 +19,8 @@ class EvaluationDataConfig:
     smiles: SmilesColumns | None = None
     targets: ColumnNames | None = None
     descriptors_path: str | None = None
+    atom_features_path: str | None = None
+    bond_features_path: str | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024

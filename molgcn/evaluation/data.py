@@ -21,7 +21,12 @@ from molgcn.files.json_file import read_json
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
+_FILES = {
+    "descriptors_path": "descriptors",
+    "atom_features_path": "own features of atoms",
+    "bond_features_path": "own features of bonds",
+}
+_FOR_ANOTHER_FILE = ("smiles", "targets", *_FILES, "on_error")
 
 
 @dataclass(frozen=True)
@@ -131,12 +136,13 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
-    if (saved.descriptors_path is None) != (given.descriptors_path is None):
-        raise UserError(
-            "The model takes descriptors of a .npz file. Give the file for these molecules with dataset.descriptors_path=."
-            if given.descriptors_path is None
-            else "The model takes no descriptors of a file. Leave out dataset.descriptors_path=."
-        )
+    for key, what in _FILES.items():
+        if (getattr(saved, key) is None) != (getattr(given, key) is None):
+            raise UserError(
+                f"The model takes {what} of a .npz file. Give the file for these molecules with dataset.{key}=."
+                if getattr(given, key) is None
+                else f"The model takes no {what} of a file. Leave out dataset.{key}=."
+            )
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
@@ -147,7 +153,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
         labels=texts or None,
         bounded=saved.bounded,
         descriptors=saved.descriptors,
-        descriptors_path=given.descriptors_path,
+        **{key: getattr(given, key) for key in _FILES},
         descriptor_generators=saved.descriptor_generators,
         tree_generators=saved.tree_generators,
         standardize=saved.standardize,

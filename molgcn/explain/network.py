@@ -10,10 +10,38 @@ import torch
 from torch import Tensor
 
 from molgcn.data.packed import PackedMolecules
-from molgcn.nn import forward
+from molgcn.nn import MoleculeNet, forward
+from molgcn.nn.encoders import Scale
 from molgcn.nn.graph_inputs import GraphInputs, graph_inputs
 from molgcn.nn.reference import REDUCTIONS
 from molgcn.training.predictor import MoleculePredictor
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What features and descriptors are replaced by: 0, or the training part's mean where the network standardises them.
+
+    Attributes:
+        atoms: float64 [F], the features of an atom.
+        bonds: float64 [D], the features of a bond, or None where the network does not read them.
+        descriptors: float64 [1, K], the descriptors, or None where the network takes none.
+    """
+
+    atoms: Tensor
+    bonds: Tensor | None
+    descriptors: Tensor | None
+
+    @classmethod
+    def of(cls, model: MoleculeNet) -> Baseline:
+        """Return the baseline of a network."""
+
+        def mean(scale: Scale | None, width: int | None) -> Tensor | None:
+            like = next(model.parameters())
+            return scale.mean if scale is not None else None if width is None else torch.zeros(width, dtype=like.dtype, device=like.device)
+
+        atoms, bonds = mean(model.atom_scale, model.in_channels), mean(model.bond_scale, model.edge_channels)
+        assert atoms is not None
+        return cls(atoms, bonds, None if model.descriptors is None else model.descriptors.mean[None])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +49,12 @@ class MoleculeGraph(GraphInputs):
     """The inputs of a row, which is one or several molecules, in float64: N atoms and B bonds, each of which is two directed edges.
 
     Attributes:
-        mean_descriptors: float64 [1, K], the mean descriptors of the training part. None where the network takes none.
+        baseline: the values of features and descriptors in the baseline.
         ends: int64 [B, 2], the two atoms of each bond, the smaller index first.
         bond_of: int64 [E], the bond of every edge.
     """
 
-    mean_descriptors: Tensor | None
+    baseline: Baseline
     ends: np.ndarray
     bond_of: Tensor
 
@@ -46,11 +74,11 @@ class MoleculeGraph(GraphInputs):
 
         The names are arguments of :class:`ExplainedNetwork`. The tensors have a first dimension of size 1, for copies of the molecule.
         """
-        found = {"x": (self.x[None], torch.zeros_like(self.x[None]))}
-        if self.edge_attr is not None and self.num_bonds_read:
-            found["edge_attr"] = self.edge_attr[None], torch.zeros_like(self.edge_attr[None])
-        if self.descriptors is not None and self.mean_descriptors is not None:
-            found["descriptors"] = self.descriptors, self.mean_descriptors
+        found = {"x": (self.x[None], self.baseline.atoms.expand_as(self.x)[None])}
+        if self.edge_attr is not None and self.baseline.bonds is not None and self.num_bonds_read:
+            found["edge_attr"] = self.edge_attr[None], self.baseline.bonds.expand_as(self.edge_attr)[None]
+        if self.descriptors is not None and self.baseline.descriptors is not None:
+            found["descriptors"] = self.descriptors, self.baseline.descriptors
         return found
 
 
@@ -69,12 +97,12 @@ class ExplainedNetwork:
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
         """Yield the graph of each row."""
         model, device = self._model, next(self._model.parameters()).device
-        mean = None if model.descriptors is None else model.descriptors.mean[None]
+        baseline = Baseline.of(model)
         for place in range(len(molecules)):
             inputs = graph_inputs(model, molecules.batch([place]).double().to(device))
             ends, bond_of = np.unique(np.sort(inputs.edge_index.cpu().numpy().T, axis=1), axis=0, return_inverse=True)
             of = torch.from_numpy(bond_of.reshape(-1)).to(device)
-            yield MoleculeGraph(**vars(inputs), mean_descriptors=mean, ends=ends.reshape(-1, 2), bond_of=of)
+            yield MoleculeGraph(**vars(inputs), baseline=baseline, ends=ends.reshape(-1, 2), bond_of=of)
 
     def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None, descriptors: Tensor | None = None) -> Tensor:
         """Return the explained output for K copies of a molecule with different features, float64 [K].

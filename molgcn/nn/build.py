@@ -24,6 +24,8 @@ def build_network(
     edge_channels: int | None = None,
     descriptor_channels: int = 0,
     num_components: int = 1,
+    scaled_channels: int = 0,
+    scaled_edge_channels: int = 0,
 ) -> MoleculeNet:
     """Return the untrained network of a configuration; see :class:`molgcn.nn.MoleculeNet` for the numbers, and the errors."""
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
@@ -46,6 +48,8 @@ def build_network(
         edge_channels=edge_channels,
         descriptor_channels=descriptor_channels,
         num_components=num_components,
+        scaled_channels=scaled_channels,
+        scaled_edge_channels=scaled_edge_channels,
         backend=backend.name,
         strategy=backend.strategy,
         recompute=backend.recompute,
@@ -69,5 +73,10 @@ def edge_channels_of(model: ModelConfig, molecules: PackedMolecules) -> int | No
         raise UserError(
             f"model.bonds=true, but the data set has no features of bonds{without}. Choose dataset.features that describe bonds, or a "
             "network that does without: model.bonds=false, or model=gcn."
+        )
+    if molecules.bond_feature_names and not model.bonds:
+        raise UserError(
+            f"dataset.bond_features_path gives features of bonds, which model={model.name} with model.bonds=false does not read. Use "
+            "model.bonds=true or a network that reads bonds, such as model=gine, or leave them out."
         )
     return molecules.num_edge_features if model.bonds else None

@@ -1,4 +1,4 @@
-"""Encoders of inputs beside the graph: random-walk probabilities for the atoms' first states, and descriptors for the head."""
+"""Encoders of inputs: the scale of given features, random-walk probabilities for the atoms' first states, and descriptors for the head."""
 
 from __future__ import annotations
 
@@ -11,13 +11,56 @@ from molgcn.errors import UserError
 from molgcn.nn.norms import BatchNorm, normalised
 
 
-class Descriptors(nn.Module):
+class Scale(nn.Module):
+    r"""Standardise columns of numbers by the training part's mean and deviation.
+
+    .. math::
+        Z = (X - \mu) / \sigma
+
+    :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them. They are 0 and 1 for columns that are
+    not fitted, which stay as they are.
+
+    Args:
+        channels: number of columns, K.
+
+    Shapes:
+        - **rows:** [R, K]
+        - **output:** [R, K], in the dtype of `rows`
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+
+    @torch.no_grad()
+    def fit(self, values: np.ndarray) -> None:
+        """Set mean and deviation of the last columns from their values [R, k] in the training part, R > 0.
+
+        A column that is constant there is only centred.
+        """
+        pieces = [values[start : start + MOLECULES_AT_ONCE] for start in range(0, len(values), MOLECULES_AT_ONCE)]
+        mean = sum(piece.sum(axis=0, dtype=np.float64) for piece in pieces) / len(values)
+        std = np.sqrt(sum(np.square(piece - mean).sum(axis=0) for piece in pieces) / len(values))
+        constant = values.min(axis=0) == values.max(axis=0)
+        first = len(self.mean) - values.shape[1]
+        self.mean[first:] = torch.from_numpy(mean)
+        self.std[first:] = torch.from_numpy(np.where(constant, 1.0, std))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return ((rows.to(self.mean.dtype) - self.mean) / self.std).to(rows.dtype)
+
+
+class Descriptors(Scale):
     r"""Standardise descriptors by the training part's mean and deviation, and concatenate them to the pooled states.
 
     .. math::
         Z = [P \;|\; (D - \mu) / \sigma]
 
-    :math:`\mu` and :math:`\sigma` are buffers, so that checkpoints and exported networks have them. A limit keeps a molecule whose
+    A limit keeps a molecule whose
     descriptors are far from all that training saw from a prediction that is as far away. It scales all of a molecule's descriptors alike,
     since the head may weigh differences of descriptors that say nearly the same, such as masses and numbers of atoms.
 
@@ -31,26 +74,11 @@ class Descriptors(nn.Module):
         - **output:** [B, H + K], in the dtype of `pooled`
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, channels: int, limit: float | None = None) -> None:
-        super().__init__()
+        super().__init__(channels)
         self.limit = limit
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("std", torch.ones(channels))
 
-    @torch.no_grad()
-    def fit(self, descriptors: np.ndarray) -> None:
-        """Set mean and deviation from the descriptors [M, K] of the training part; a column that is constant there is only centred."""
-        pieces = [descriptors[start : start + MOLECULES_AT_ONCE] for start in range(0, len(descriptors), MOLECULES_AT_ONCE)]
-        mean = sum(piece.sum(axis=0, dtype=np.float64) for piece in pieces) / len(descriptors)
-        std = np.sqrt(sum(np.square(piece - mean).sum(axis=0) for piece in pieces) / len(descriptors))
-        constant = descriptors.min(axis=0) == descriptors.max(axis=0)
-        self.mean.copy_(torch.from_numpy(mean))
-        self.std.copy_(torch.from_numpy(np.where(constant, 1.0, std)))
-
-    def forward(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
+    def forward(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:  # type: ignore[override]
         """Return the input of the head [B, H + K].
 
         Raises:
@@ -68,7 +96,7 @@ class Descriptors(nn.Module):
                 f"The batch has {rows.shape[1]} `descriptors` per molecule, but the network was made for {channels}. Give it molecules "
                 "with the descriptors that it was trained on."
             )
-        scaled = (rows.to(self.mean.dtype) - self.mean) / self.std
+        scaled = super().forward(rows.to(self.mean.dtype))
         if self.limit is not None:
             scaled = scaled * (self.limit / scaled.abs().amax(dim=1, keepdim=True)).clamp(max=1)
         return torch.cat([pooled, scaled.to(pooled.dtype)], dim=1)

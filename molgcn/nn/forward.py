@@ -58,8 +58,9 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
 def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
     """Return the atoms' states before the first layer: the features, embedded if the network embeds them, concatenated to the encodings.
 
-    `count` is the number of real atoms of a padded batch, an integer [].
+    Own features, the last columns, are standardised first. `count` is the number of real atoms of a padded batch, an integer [].
     """
+    x = x if model.atom_scale is None else model.atom_scale(x)
     h = x if model.embed is None else model.embed(x)
     if model.rwse_encoder is None:
         return h
@@ -74,6 +75,7 @@ def bond_states(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | 
     bonds = None
     if model.edge_channels is not None:
         features = _given(edge_attr, "edge_attr", like)
+        features = features if model.bond_scale is None else model.bond_scale(features)
         bonds = features if model.bond_embed is None else model.bond_embed(features)
     if model.bond_rw_encoder is not None:
         encoded = model.bond_rw_encoder(_given(bond_rw, "bond_rw", like))

@@ -129,7 +129,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     _compute_weights([*convs, *linears, *norms])
     weights = _tensors(linears, "weight")
     num_atoms = None if batch.counts is None else batch.counts[1]
-    x = batch.x if model.embed is None else atom_states(model, batch.x, None, num_atoms).to(weights[0].dtype)
+    x = batch.x if model.embed is None and model.atom_scale is None else atom_states(model, batch.x, None, num_atoms).to(weights[0].dtype)
     statistics = norms if model.norm == "batch" else []
     training = fused_layers.mode_of(model, statistics, x.shape[0])
     parameters = Parameters(

@@ -23,7 +23,8 @@ def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tenso
     """Return what :func:`molgcn.nn.forward.atom_states` returns. The padding's rows may hold anything finite."""
     encoder = model.rwse_encoder
     modules = [model.embed] if encoder is None else [model.embed, encoder, encoder.norm, encoder.lin]
-    states = _encoded(modules, x, None if encoder is None else rwse, count, add=False)
+    scaled = x if model.atom_scale is None else model.atom_scale(x)
+    states = _encoded(modules, scaled, None if encoder is None else rwse, count, add=False)
     return forward.atom_states(model, x, rwse, count) if states is None else states
 
 
@@ -37,7 +38,8 @@ def bond_states(
     encoder = model.bond_rw_encoder
     if edge_attr is not None:
         modules = [model.bond_embed] if encoder is None else [model.bond_embed, encoder]
-        states = _encoded(modules, edge_attr, None if encoder is None else bond_rw, count, add=True)
+        scaled = edge_attr if model.bond_scale is None else model.bond_scale(edge_attr)
+        states = _encoded(modules, scaled, None if encoder is None else bond_rw, count, add=True)
         if states is not None:
             return states
     return forward.bond_states(model, edge_attr, bond_rw, like)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.backend import Backend, backend_module, check_recompute, check_strategy, resolve_backend, why_not_fused
-from molgcn.nn.encoders import Descriptors, WalkEncoder
+from molgcn.nn.encoders import Descriptors, Scale, WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.hooks import has_hooks
@@ -48,6 +48,8 @@ class MoleculeNet(nn.Module):
         num_components: molecules per row, k, such as a solute and its solvent. Their pooled states stand side by side before the head.
         shared_encoder: use one encoder for all components; otherwise each component has its own layers and pooling.
         descriptor_channels: numbers per molecule that the head takes beside the pooled states, K. :class:`Descriptors` standardises them.
+        scaled_channels: number of the atoms' features, the last ones, that :class:`molgcn.nn.encoders.Scale` standardises.
+        scaled_edge_channels: number of the bonds' features, the last ones, that are standardised.
         backend: "fused" (this project's operators), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
@@ -96,6 +98,8 @@ class MoleculeNet(nn.Module):
         num_components: int = 1,
         shared_encoder: bool = True,
         descriptor_channels: int = 0,
+        scaled_channels: int = 0,
+        scaled_edge_channels: int = 0,
         backend: BackendName = "auto",
         strategy: str = "auto",
         recompute: bool = False,
@@ -129,6 +133,8 @@ class MoleculeNet(nn.Module):
         self.num_components = num_components
         self.shared_encoder = shared_encoder
         self.descriptor_channels = descriptor_channels
+        self.scaled_channels = scaled_channels
+        self.scaled_edge_channels = scaled_edge_channels
         self.activation = activation
         self.dropout = dropout
         self.norm = norm
@@ -159,6 +165,8 @@ class MoleculeNet(nn.Module):
 
     def _build_encoders(self, embed: bool, embed_bonds: bool) -> None:
         hidden_channels, edge_channels = self.hidden_channels, self.edge_channels
+        self.atom_scale = Scale(self.in_channels) if self.scaled_channels else None
+        self.bond_scale = Scale(edge_channels) if self.scaled_edge_channels and edge_channels else None
         self.embed = nn.Linear(self.in_channels, hidden_channels - self.rwse_dim, bias=False) if embed else None
         self.rwse_encoder = WalkEncoder(self.rwse, self.rwse_dim) if self.rwse else None
         self.bond_embed = nn.Linear(edge_channels, hidden_channels, bias=False) if embed_bonds and edge_channels else None
@@ -317,5 +325,6 @@ class MoleculeNet(nn.Module):
     def _about_layers(self) -> str:
         edges = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
         edges += f"num_components={self.num_components}, " if self.num_components > 1 else ""
-        edges += f"descriptor_channels={self.descriptor_channels}, " if self.descriptor_channels else ""
+        for name in ("descriptor_channels", "scaled_channels", "scaled_edge_channels"):
+            edges += f"{name}={getattr(self, name)}, " if getattr(self, name) else ""
         return f"conv='{self.conv}', {edges}"

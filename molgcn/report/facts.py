@@ -20,6 +20,8 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     dataset = config.dataset
     given = [*(dataset.descriptors or ()), *(["a file"] if dataset.descriptors_path else []), *(dataset.descriptor_generators or ())]
     descriptors = {"Descriptors": f"{len(module.descriptor_names)}, of {', '.join(given)}"} if module.descriptor_names else {}
+    own = {of: names for of, names in module.own_features.items() if names}
+    given_features = {f"Own features of {of}s": f"{len(names)}, of a file" for of, names in own.items()}
     trees = {} if module.blend is None else {"Blend": f"the network and boosted trees (LightGBM): {module.blend.described}"}
     return {
         "Model": f"{network}; {parameters:,} parameters{averaged}",
@@ -28,6 +30,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
         "Data": data,
         "Data hash": data_hash[:16],
         "Features": f"{module.features}, {model.in_channels} an atom" if module.features else f"{model.in_channels} an atom",
+        **given_features,
         **descriptors,
         "Trained on": f"{config.dataset.name}, {module.task.loss_name(config.training)} loss, {config.optimizer.name}, seed {config.seed}",
         "Computed by": f"backend {model.backend.name} on {module.device}",

@@ -30,6 +30,8 @@ class ScreeningConfig:
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
     smiles: SmilesColumns | None = None
     descriptors: str | None = None
+    atom_features: str | None = None
+    bond_features: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024

@@ -75,6 +75,7 @@ class Ensemble:
                 ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
+                *((f"own features of {of}s", names, member.own_features[of]) for of, names in self.inputs.own_features.items()),
                 ("trees", ", ".join(self.tree_generators) or "none", ", ".join(member.config.dataset.tree_generators or ()) or "none"),
                 ("columns of predictions", self.task.columns, member.task.columns),
             ):

@@ -15,6 +15,7 @@ from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk, check_listed
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.own_features import given_own_features
 from molgcn.screening.pipeline import NOT_FINITE
 from molgcn.screening.ready import Ready, prepare_records
 
@@ -74,6 +75,8 @@ def fingerprint_smiles(
     batch_size: int = 1024,
     num_workers: int | None = None,
     descriptors: np.ndarray | None = None,
+    atom_features: Sequence[np.ndarray] | None = None,
+    bond_features: Sequence[np.ndarray] | None = None,
 ) -> np.ndarray:
     """Compute the fingerprints of M SMILES in memory.
 
@@ -87,6 +90,8 @@ def fingerprint_smiles(
     """
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
     records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors, fingerprints.ensemble.components)
+    own = {"atom": atom_features, "bond": bond_features}
+    records = given_own_features(records, len(smiles), fingerprints.ensemble.inputs.own_features, own)
     for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
         check_listed(part, on_error, "fingerprinted")
         values.append(part.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class ModelInputs:
         standardize: the standard form of molecules, one of :data:`molgcn.data.standardize.LEVELS`.
         components: the names of the molecules of a row. It is empty where a row is one molecule.
         descriptors: the descriptors.
+        own_features: the names of the features of atoms and bonds that come from a file, by what they describe: "atom" or "bond".
     """
 
     features: str
@@ -30,6 +32,7 @@ class ModelInputs:
     standardize: str
     components: tuple[str, ...]
     descriptors: DescriptorInput
+    own_features: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, module: MoleculePredictor) -> ModelInputs:
@@ -41,6 +44,7 @@ class ModelInputs:
             module.config.dataset.standardize,
             tuple(components_of(module)),
             DescriptorInput.of(module),
+            module.own_features,
         )
 
     def to_json(self) -> str:

@@ -21,6 +21,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.inputs import ModelInputs
+from molgcn.screening.own_features import attach_own_features
 from molgcn.screening.prepare import Prepared, prepare
 
 CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
@@ -79,6 +80,7 @@ def prepare_records(
         standardize=inputs.standardize,
         domain=domain,
         components=inputs.components,
+        bond_numbers=bool(inputs.own_features["bond"]),
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
@@ -109,6 +111,9 @@ def _ready(inputs: ModelInputs, prepared: Prepared, start: int, records: list[Re
         if inputs.descriptors.given:
             given = np.array([records[place].descriptors for place in kept.tolist()])
             molecules = with_descriptors(molecules, given, inputs.descriptors.given)
+        if any(inputs.own_features.values()):
+            molecules, kept, reasons = attach_own_features(molecules, kept, records, inputs.own_features)
+            errors |= reasons
     distance = None
     if prepared.distance is not None:
         distance = np.full((len(records), prepared.distance.shape[1]), np.nan)

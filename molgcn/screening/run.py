@@ -22,6 +22,7 @@ from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
 from molgcn.screening.descriptors import records_with_descriptors
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.output import Table, TerminalTable, check_output, failure_list, open_table
+from molgcn.screening.own_features import records_with_own_features
 from molgcn.training.restore import find_checkpoints
 
 log = logging.getLogger(__name__)
@@ -199,7 +200,10 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
         molecules = stack.enter_context(opened)
         given = None if config.descriptors is None else Path(config.descriptors).expanduser()
         molecules = with_components(molecules, named or ensemble.components, ensemble.components)
-        molecules = replace(molecules, records=records_with_descriptors(molecules, ensemble.descriptors, given))
+        records = records_with_descriptors(molecules, ensemble.descriptors, given)
+        files = {"atom": config.atom_features, "bond": config.bond_features}
+        records = records_with_own_features(records, ensemble.inputs.own_features, files, molecules.name)
+        molecules = replace(molecules, records=records)
         bar = stack.enter_context(closing(Progress(molecules.text)))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         yield Screening(molecules, config.on_error, done, bar, failures)

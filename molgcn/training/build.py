@@ -122,9 +122,12 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
         descriptor_names=molecules.descriptor_names,
+        atom_feature_names=molecules.atom_feature_names,
+        bond_feature_names=molecules.bond_feature_names,
         num_components=num_components(molecules),
     )
     module.fit_descriptors(data.part("train").descriptors)
+    module.fit_own_features(data.part("train"))
     return module
 
 

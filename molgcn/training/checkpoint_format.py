@@ -86,9 +86,11 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
             f"{path} was trained on version {version} of features={features}, which this molgcn does not compute (its newest is version "
             f"{newest.version}); another version would give wrong predictions. {advice}, or train again."
         ) from error
-    if featurizer.num_features != saved.get("in_channels"):
+    own = saved.get("atom_feature_names", [])
+    computed = saved["in_channels"] - len(own) if isinstance(saved.get("in_channels"), int) and isinstance(own, list) else None
+    if featurizer.num_features != computed:
         raise UserError(
-            f"{path} was trained on {saved.get('in_channels')} features per atom, but features={features} has {featurizer.num_features} in "
+            f"{path} was trained on {computed} features per atom, but features={features} has {featurizer.num_features} in "
             f"this version of molgcn. {advice}, or train again."
         )
     return (featurizer if saved.get("stereo", True) else featurizer.without_stereo()).spelled

@@ -19,7 +19,7 @@ AVERAGE = "ema.module."  # with which the keys of the moving average start in a 
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
 # the hash shows whether data that was moved, or whose features are spelled in another way, is the same
 _DATASET_KEYS_THAT_MAY_CHANGE = (
-    *("path", "val_path", "test_path", "descriptors_path"),
+    *("path", "val_path", "test_path", "descriptors_path", "atom_features_path", "bond_features_path"),
     *("features", "num_workers", "cache_dir", "eval_batch_size", "resident"),
 )
 

@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
+from molgcn.data.molecule_set import MoleculeSet
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
@@ -53,6 +54,15 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         for network in (self.model, self.averaged):
             if network.descriptors is not None and descriptors is not None:
                 network.descriptors.fit(descriptors)
+
+    def fit_own_features(self, molecules: MoleculeSet) -> None:
+        """Fit the scales of the features of atoms and bonds that come from a file to the molecules of the training part."""
+        for network in (self.model, self.averaged):
+            for encoder in (network, *network.encoders):
+                if encoder.atom_scale is not None:
+                    encoder.atom_scale.fit(molecules.node_features()[:, -len(molecules.atom_feature_names) :])
+                if encoder.bond_scale is not None and molecules.num_edges:
+                    encoder.bond_scale.fit(molecules.edge_features()[:, -len(molecules.bond_feature_names) :])
 
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; the batch norms of frozen layers stay in evaluation mode."""

@@ -37,6 +37,8 @@ class MoleculePredictor(nn.Module):
         edge_channels: features per bond, or None for a network that does not see bonds.
         descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
         num_components: molecules per row.
+        atom_feature_names: the names of the last features of atoms, which come from a file.
+        bond_feature_names: the names of the last features of bonds, which come from a file.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -54,6 +56,8 @@ class MoleculePredictor(nn.Module):
         edge_channels: int | None = None,
         descriptor_names: Sequence[str] = (),
         num_components: int = 1,
+        atom_feature_names: Sequence[str] = (),
+        bond_feature_names: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.task = task = learned_with(task, config.training)
@@ -65,6 +69,8 @@ class MoleculePredictor(nn.Module):
             "edge_channels": edge_channels,
             "descriptor_names": list(descriptor_names),
             "num_components": num_components,
+            "atom_feature_names": list(atom_feature_names),
+            "bond_feature_names": list(bond_feature_names),
             "task": task.name,
             "target_names": list(task.names),
             "target_units": list(task.units),
@@ -75,7 +81,7 @@ class MoleculePredictor(nn.Module):
         self.versions: dict[str, str] = {}  # of the packages that wrote the checkpoint from which the module was loaded
         self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         self.blend: Blend | None = None  # trees of a finished run that predict together with the network
-        sizes = edge_channels, len(descriptor_names), num_components
+        sizes = edge_channels, len(descriptor_names), num_components, len(atom_feature_names), len(bond_feature_names)
         self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
@@ -104,6 +110,11 @@ class MoleculePredictor(nn.Module):
     def descriptor_names(self) -> list[str]:
         """The names of the descriptors, those of columns and files before those that RDKit computes."""
         return self.architecture["descriptor_names"]
+
+    @property
+    def own_features(self) -> dict[str, list[str]]:
+        """The names of the features that come from a file, by what they describe: "atom" or "bond"."""
+        return {of: self.architecture[f"{of}_feature_names"] for of in ("atom", "bond")}
 
     @property
     def statistics(self) -> tuple[Tensor, ...]:

@@ -28,6 +28,7 @@ from molgcn.training.predictor import MoleculePredictor
 log = logging.getLogger(__name__)
 
 WhichModels = Literal["auto", "folds", "refit"]
+_OWN_FEATURES = ("atom_feature_names", "bond_feature_names")
 _LISTS = ("target_names", "target_units")
 
 
@@ -199,6 +200,8 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         trained_on=saved.get("trained_on"),
         edge_channels=saved["edge_channels"],
         descriptor_names=saved.get("descriptor_names", []),
+        atom_feature_names=saved.get("atom_feature_names", []),
+        bond_feature_names=saved.get("bond_feature_names", []),
         num_components=saved.get("num_components", 1),
     )
     if isinstance(versions := saved.get("versions"), Mapping):
@@ -235,7 +238,7 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and type(saved.get("num_classes")) is int
         and isinstance(saved.get("features"), str | None)
         and all(_is_names(saved.get(key)) for key in _LISTS)
-        and _is_names(saved.get("descriptor_names", []))  # older ones have none
+        and all(_is_names(saved.get(key, [])) for key in ("descriptor_names", *_OWN_FEATURES))  # older ones have none
         and type(saved.get("num_components", 1)) is int
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
         and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say

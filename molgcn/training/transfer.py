@@ -87,6 +87,13 @@ def _shown(value: Any) -> str:
 def _check_features(module: MoleculeModule, saved: Mapping[str, Any], path: Path) -> None:
     """Raise UserError where the features have another meaning; graphs that do not come from SMILES are not checked."""
     theirs = features_of(saved, path)
+    for of, ours in module.own_features.items():
+        its = saved.get(f"{of}_feature_names", [])
+        if len(ours) != len(its):
+            raise UserError(
+                f"The checkpoint {path} was trained with {len(its)} own features of {of}s, and this run has {len(ours)}. "
+                f"Give as many with dataset.{of}_features_path, or leave it out."
+            )
     if theirs is None or module.features is None:
         return
     if get_featurizer(theirs).versioned != get_featurizer(module.features).versioned:

@@ -97,7 +97,10 @@ def test_descriptors_have_contributions_against_their_mean(described, model, met
         found = explain(graph)
         assert found.prediction == pytest.approx(predictions[place, 1], rel=1e-5, abs=1e-5)
         at_mean = network(
-            graph, 0 * graph.x[None], *([] if graph.edge_attr is None else [0 * graph.edge_attr[None]]), descriptors=graph.mean_descriptors
+            graph,
+            0 * graph.x[None],
+            *([] if graph.edge_attr is None else [0 * graph.edge_attr[None]]),
+            descriptors=graph.baseline.descriptors,
         )
         assert found.baseline == at_mean.item()
         assert found.descriptors.shape == (3,) and np.abs(found.descriptors).min() > 0
@@ -109,12 +112,12 @@ def test_gradients_of_descriptors_are_integrated_along_the_line(described):
     """The contributions equal the midpoint rule over 300 points, computed one by one."""
     network = ExplainedNetwork(regressor(described), 0)
     graph = next(network.graphs(described))
-    np.testing.assert_allclose(graph.mean_descriptors[0], DESCRIPTORS.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(graph.baseline.descriptors[0], DESCRIPTORS.mean(axis=0), rtol=1e-6)
     found = explainer(network, ExplainConfig(steps=300))(graph)
-    total, difference = torch.zeros(3, dtype=torch.float64), graph.descriptors - graph.mean_descriptors
+    total, difference = torch.zeros(3, dtype=torch.float64), graph.descriptors - graph.baseline.descriptors
     for number in range(300):
         share = (number + 0.5) / 300
-        given = (graph.mean_descriptors + share * difference).requires_grad_()
+        given = (graph.baseline.descriptors + share * difference).requires_grad_()
         network(graph, share * graph.x[None], share * graph.edge_attr[None], given).backward()
         total += given.grad[0] / 300
     np.testing.assert_allclose(found.descriptors, total * difference[0], atol=5e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
+from molgcn.data.npz import column_names, read_arrays
 from molgcn.data.rows import SkippedRow
 from molgcn.errors import UserError, row_of
 
@@ -62,12 +62,7 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
         UserError: when the file cannot be read, does not hold one matrix of numbers, or names its columns wrongly.
     """
     expected = "Expected a .npz file with one matrix of numbers, a row for each molecule, as numpy.savez(path, x=matrix) writes it"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{option}={path} cannot be read: {error}. {expected}.") from error
-    names = arrays.pop("names", None)
+    arrays, names = read_arrays(path, option, expected)
     if len(arrays) != 1:
         raise UserError(
             f"{option}={path} has {len(arrays)} arrays ({', '.join(arrays) or 'none'}). {expected}; `names` may name its columns."
@@ -77,8 +72,4 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
         raise UserError(f"{option}={path}: {array_name} has shape {list(values.shape)} and type {values.dtype}. {expected}.")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32)
-    if names is None:
-        return tuple(f"{array_name}_{column}" for column in range(values.shape[1])), values
-    if names.ndim != 1 or len(names) != values.shape[1] or len({*names.tolist()}) < len(names):
-        raise UserError(f"{option}={path}: names has shape {list(names.shape)}; expected {values.shape[1]} different names.")
-    return tuple(map(str, names.tolist())), values
+    return column_names(names, values.shape[1], array_name, f"{option}={path}"), values

@@ -1,0 +1,108 @@
+"""Puts features of atoms and bonds that come with a data set behind those of the featuriser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from molgcn.data.featurizers import get_featurizer
+from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packing import encode_rows
+from molgcn.data.row_matrices import RowMatrices, read_row_matrices
+from molgcn.data.rows import SkippedRow
+from molgcn.errors import UserError, counted, row_of, shown
+
+if TYPE_CHECKING:
+    from molgcn.data.config import DatasetConfig
+
+_Set = TypeVar("_Set", bound=MoleculeSet)
+PREFIXES = {"atom": "atom_feature", "bond": "bond_feature"}
+"""What the names of own features start with where their file names none."""
+
+
+def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, num_rows: int, kind: str) -> _Set:
+    """Return the molecules of a source of so many rows with the features of `atom_features_path` and `bond_features_path`.
+
+    With `dataset.on_error=skip`, molecules to which their features do not belong are left out.
+    """
+    given: dict[str, RowMatrices | None] = {"atom": None, "bond": None}
+    for of, path in config.feature_files.items():
+        given[of] = matrices = read_row_matrices(path, f"dataset.{of}_features_path", PREFIXES[of])
+        if len(matrices) != num_rows:
+            raise UserError(
+                f"dataset.{of}_features_path={path} has the matrices of {counted(len(matrices), 'molecule')}, but {title} has {num_rows:,} "
+                "rows. Give one for each row of the data, an empty one for rows that are left out. One matrix for all needs `offsets`."
+            )
+    if not config.feature_files:
+        return molecules
+    atoms, bonds = (None if one is None else one.take(molecules.rows) for one in given.values())
+    found, reasons = with_own_features(molecules, atoms, bonds)
+    for place, reason in reasons.items() if config.on_error == "raise" or found is None else ():
+        keys = " and ".join(f"dataset.{of}_features_path={path}" for of, path in config.feature_files.items())
+        raise UserError(
+            f"{row_of(title, int(molecules.rows[place]), kind)}: {reason}. Correct {keys}, or leave such rows out with "
+            "dataset.on_error=skip, which counts and lists them."
+        )
+    assert found is not None
+    smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles
+    skipped = [SkippedRow(int(molecules.rows[place]), smiles[place], reason) for place, reason in reasons.items()]
+    return replace(found, skipped=sorted([*molecules.skipped, *skipped], key=lambda row: row.row))
+
+
+def with_own_features(molecules: _Set, atoms: RowMatrices | None, bonds: RowMatrices | None) -> tuple[_Set | None, dict[int, str]]:
+    """Return the molecules with further features of atoms and bonds, behind those that they have.
+
+    Args:
+        molecules: M molecules, with `bond_number` where features of bonds are given.
+        atoms: M matrices with a row for each atom, or None.
+        bonds: M matrices with a row for each bond, in RDKit's order, or None. Both directions of a bond get its row.
+
+    Returns:
+        - the molecules whose features have the right number of rows and are finite, or None where there is none.
+        - the reason for each of the others, by its position.
+    """
+    reasons: dict[int, str] = {}
+    for of, given, counts in (("bond", bonds, np.diff(molecules.edge_ptr) // 2), ("atom", atoms, molecules.num_nodes_per_graph)):
+        if given is not None:
+            reasons |= _unusable(given, counts, of, molecules.features)
+    kept = np.setdiff1d(np.arange(len(molecules)), list(reasons))
+    if not len(kept):
+        return None, reasons
+    found = molecules[kept] if reasons else molecules
+    if atoms is not None:
+        x, table = _behind(found.node_features(), atoms.take(kept).values)
+        found = replace(found, x=x, table=table, atom_feature_names=atoms.names)
+    if bonds is not None:
+        assert found.bond_number is not None
+        own, directed = bonds.take(kept), np.diff(found.edge_ptr)
+        values = own.values[np.repeat(own.offsets[:-1], directed) + found.bond_number]
+        computed = np.empty((found.num_edges, 0), np.float32) if found.edge_attr is None else found.edge_features()
+        edge_attr, edge_table = _behind(computed, values)
+        found = replace(found, edge_attr=edge_attr, edge_table=edge_table, bond_feature_names=bonds.names)
+    return found, dict(sorted(reasons.items()))
+
+
+def _behind(computed: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return feature rows with own features behind those that were computed, as codes and their table or as rows and None."""
+    rows = np.concatenate([computed, own], axis=1, dtype=np.float32)
+    return encode_rows(rows) or (rows, None)
+
+
+def _unusable(given: RowMatrices, counts: np.ndarray, of: str, features: str | None) -> dict[int, str]:
+    """Return the reason for each molecule whose features of atoms or bonds (`of`) cannot be used, by its position."""
+    sizes = given.sizes
+    infinite, column = np.nonzero(~np.isfinite(given.values))
+    places = np.searchsorted(given.offsets, infinite, side="right") - 1
+    reasons = {
+        place: f"its {of} feature '{shown(given.names[column])}' of {of} {row - given.offsets[place]} is not a finite number"
+        for place, row, column in zip(places[::-1].tolist(), infinite[::-1].tolist(), column[::-1].tolist(), strict=True)
+    }
+    for place in np.flatnonzero(sizes != counts).tolist():
+        reasons[place] = f"its {of} features have {counted(int(sizes[place]), 'row')}, and it has {counted(int(counts[place]), of)}"
+        if features is not None:
+            explicit = get_featurizer(features).hydrogens == "explicit"
+            atoms = "hydrogens are atoms, behind the heavy ones as Chem.AddHs adds them" if explicit else "hydrogens are counted, no atoms"
+            reasons[place] += f" with features={features}, where {atoms}"
+    return reasons

@@ -1,0 +1,127 @@
+"""Reads a matrix for each row of a data set, such as the features of its atoms, from a .npz file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.npz import column_names, read_arrays
+from molgcn.data.segments import pointers, segment_index
+from molgcn.errors import UserError
+
+_EXPECTED = (
+    "Expected a .npz file with a matrix of numbers for each molecule, as numpy.savez(path, *matrices) writes it, or one matrix for all of "
+    "them and `offsets`, as numpy.savez(path, x=matrix, offsets=offsets) writes them"
+)
+
+
+@dataclass(frozen=True)
+class RowMatrices:
+    """M matrices with the same K columns, one below another.
+
+    Attributes:
+        values: float32 [N, K], the rows of all matrices.
+        offsets: int64 [M + 1], the first row of each matrix in `values`, and N.
+        names: names of the K columns.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, matrices: Sequence[np.ndarray], names: Sequence[str]) -> RowMatrices:
+        """Join M matrices with K columns, which `names` names. One without numbers, whatever its shape, has no rows."""
+        sizes = np.array([len(one) if one.size else 0 for one in matrices], np.int64)
+        filled = [_as_float32(one) for one in matrices if one.size]
+        return cls(np.concatenate([np.empty((0, len(names)), np.float32), *filled]), pointers(sizes), tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of rows of each matrix, int64 [M]."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray) -> RowMatrices:
+        """Return the matrices at `rows`, int64 [m], in that order."""
+        sizes = self.sizes[rows]
+        return RowMatrices(self.values[segment_index(self.offsets[rows], sizes)], pointers(sizes), self.names)
+
+
+def read_row_matrices(path: Path, option: str, prefix: str) -> RowMatrices:
+    """Read a .npz file that has a matrix for each row of a data set.
+
+    It holds the arrays arr_0, arr_1, ..., or one matrix with all rows and `offsets`, int [M + 1]. An array `names` may name the columns.
+    An array without numbers, whatever its shape, has no rows.
+
+    Args:
+        path: the file.
+        option: the key that names the file, for messages.
+        prefix: what names of columns start with where the file names none.
+
+    Raises:
+        UserError: when the file cannot be read, holds something else, or matrices have different numbers of columns.
+    """
+    where = f"{option}={path}"
+    arrays, names = read_arrays(path, option, _EXPECTED)
+    offsets = arrays.pop("offsets", None)
+    if offsets is not None:
+        values, bounds = _one_matrix(arrays, offsets, where)
+        return RowMatrices(values, bounds, column_names(names, values.shape[1], prefix, where))
+    if not arrays or any(f"arr_{number}" not in arrays for number in range(len(arrays))):
+        raise UserError(f"{where} has {len(arrays)} arrays ({', '.join([*arrays][:5]) or 'none'}). {_EXPECTED}.")
+    matrices = [arrays[f"arr_{number}"] for number in range(len(arrays))]
+    width = _width(matrices, where)
+    return RowMatrices.of(matrices, column_names(names, width, prefix, where))
+
+
+def _width(matrices: Sequence[np.ndarray], where: str) -> int:
+    """Return the number of columns of the matrices of all molecules, which must be the same."""
+    width = 0
+    for number, matrix in enumerate(matrices):
+        if not matrix.size:
+            continue
+        _check_matrix(matrix, f"{where}, molecule {number} (arr_{number})")
+        width = width or matrix.shape[1]
+        if matrix.shape[1] != width:
+            raise UserError(
+                f"{where}, molecule {number} (arr_{number}): it has {matrix.shape[1]} columns, and those before have {width}. Give all "
+                "molecules the same columns."
+            )
+    if not width:
+        raise UserError(f"{where} has no numbers. {_EXPECTED}.")
+    return width
+
+
+def _one_matrix(arrays: Mapping[str, np.ndarray], offsets: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the only matrix of a file with offsets, and the offsets."""
+    if len(arrays) != 1:
+        raise UserError(f"{where} has {len(arrays)} arrays beside `offsets` ({', '.join(arrays) or 'none'}). {_EXPECTED}.")
+    ((name, values),) = arrays.items()
+    _check_matrix(values, f"{where}, {name}")
+    numbers = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) > 1
+    bounds = offsets.astype(np.int64) if numbers else np.zeros(1, np.int64)
+    if bounds[0] != 0 or bounds[-1] != len(values) or (np.diff(bounds) < 0).any():
+        raise UserError(
+            f"{where}: expected `offsets` to be the first row of each molecule in {name}, and behind them the number of its rows, "
+            f"{len(values):,}: whole numbers that start with 0 and do not fall."
+        )
+    return _as_float32(values), bounds
+
+
+def _check_matrix(values: np.ndarray, name: str) -> None:
+    if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
+        raise UserError(f"{name} has shape {list(values.shape)} and type {values.dtype}. {_EXPECTED}.")
+
+
+def _as_float32(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is reported with its molecule
+        return values.astype(np.float32)
