@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from molgcn.data.fingerprints import BITS, morgan_generator
-from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
+from molgcn.data.fingerprints import BITS, morgan_fingerprint
+from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import available_cores, map_chunks
 from molgcn.errors import UserError
@@ -63,7 +63,7 @@ def _fingerprints(smiles: Sequence[str]) -> np.ndarray:
     with rdBase.BlockLogs():
         for row, text in zip(rows, smiles, strict=True):
             with suppress(InvalidMoleculeError):
-                row[:] = morgan_generator().GetCountFingerprintAsNumPy(whole_molecule(text)).clip(max=255)
+                row[:] = morgan_fingerprint(text, counts=True).clip(max=255)
     return rows
 
 

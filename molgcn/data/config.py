@@ -11,6 +11,7 @@ from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_names, as_one_or_several
 from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers.reactions import MODES
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, require
@@ -48,6 +49,7 @@ class DatasetConfig(TargetConfig):
         standardize: how molecules are standardised before features and descriptors, one of :data:`molgcn.data.standardize.LEVELS`.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, or an older version as in general:1. None takes the source's
             default.
+        reaction_mode: what features of reactions hold, one of :data:`molgcn.data.featurizers.reactions.MODES`. None is reac_diff.
         stereo: whether features that describe stereochemistry do so. False treats the stereochemistry of all molecules as unknown.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
@@ -91,6 +93,7 @@ class DatasetConfig(TargetConfig):
     tree_generators: ColumnNames | None = None
     standardize: str = "none"
     features: str | None = None
+    reaction_mode: str | None = None
     stereo: bool = True
     on_error: str = "raise"
     subset: str | int | None = None
@@ -126,6 +129,8 @@ class DatasetConfig(TargetConfig):
         _one_of("duplicates", self.duplicates, DUPLICATES)
         if self.features is not None:
             get_featurizer(self.features)
+        if self.reaction_mode is not None:
+            _one_of("reaction_mode", self.reaction_mode, MODES)
         if self.targets is not None:
             self.targets = as_names(self.targets)
             if not self.targets:

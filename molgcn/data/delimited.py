@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from molgcn.data.molecules import InvalidMoleculeError, smiles_reader
+from molgcn.data.reaction_smiles import sides_of
 from molgcn.data.text import Lines
 from molgcn.errors import UserError, nearest, shown
 
@@ -144,6 +145,8 @@ def _is_row(header: Sequence[str]) -> bool:
 def _is_smiles(cell: str) -> bool:
     from rdkit import rdBase
 
+    if sides_of(cell) is not None:
+        return True
     with rdBase.BlockLogs():
         try:
             smiles_reader("implicit")(cell)

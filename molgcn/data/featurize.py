@@ -1,4 +1,4 @@
-"""Turns SMILES, mol blocks or RDKit molecules into packed sets, in worker processes.
+"""Turns SMILES, reaction SMILES, mol blocks or RDKit molecules into packed sets, in worker processes.
 
 A worker returns a whole packed chunk, in which each atom has a code into the chunk's distinct feature rows. Chunks are joined as they
 come, so that only a few are in memory beside the set. The number of workers does not change the order of the table, first appearance.
@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from molgcn.data.concat import FeatureTable
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.generators import calculator, generated_names
-from molgcn.data.featurizers import Featurizer, get_featurizer
+from molgcn.data.featurizers import Featurizer, ReactionFeaturizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed_arrays import ARRAYS, Gathered
 from molgcn.data.plain_molecule import count_hydrogens
+from molgcn.data.reactions import Reaction
 from molgcn.data.rows import Files, file_and_row
 from molgcn.data.segments import segment_index
 from molgcn.data.standardize import Read, item_reader
@@ -73,6 +74,7 @@ def featurize_items(
     tree_generators: Sequence[str] = (),
     standardize: str = "none",
     bond_numbers: bool = False,
+    component: int = 0,
     files: Files = (),
 ) -> Featurized:
     """Featurise items of one kind, SMILES, mol blocks or `rdkit.Chem.Mol`, and compute a label and descriptors in the same pass.
@@ -81,6 +83,7 @@ def featurize_items(
     descriptors are those of the standard form (`standardize`). Messages name an item by `source`, its number in `rows`, by default its
     position, and its file, if the source has several `files`. Descriptors of `tree_generators` are NaN where RDKit cannot compute them.
     With `bond_numbers` the set knows RDKit's number of each bond.
+    Items are reactions if the features say so of this `component` of a row.
     """
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
@@ -101,6 +104,7 @@ def featurize_items(
         tree_generators=tree_generators,
         standardize=standardize,
         bond_numbers=bond_numbers,
+        component=component,
     )
     kept: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -161,6 +165,7 @@ def featurize_chunk(
     tree_generators: Sequence[str] = (),
     standardize: str = "none",
     bond_numbers: bool = False,
+    component: int = 0,
 ) -> Featurized:
     """Featurise a chunk of items in this process, see :func:`featurize_items`.
 
@@ -171,7 +176,7 @@ def featurize_chunk(
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
-    read = _reader(featurizer, kind, standardize)
+    read = _reader(featurizer, kind, standardize, component)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -232,16 +237,34 @@ def _bond_numbers(num_edges: np.ndarray, edge_index: np.ndarray) -> np.ndarray:
     return numbers[np.lexsort((*edge_index, molecule))].astype(np.int32)
 
 
-def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], Read]:
+def _reader(featurizer: Featurizer, kind: Kind, standardize: str, component: int) -> Callable[[Any], Read]:
     """Return the function that reads items of a kind for a featuriser, see :func:`molgcn.data.standardize.item_reader`."""
+    if isinstance(featurizer, ReactionFeaturizer) and component in featurizer.reactions:
+        if kind != "smiles":
+            raise UserError("The model takes reactions, which a file of structures does not have. Give reaction SMILES in a table or list.")
+        return item_reader("reaction", "counted", True)
     hydrogens = "implicit" if featurizer.keeps_isotopes else "counted"
     if featurizer.hydrogens == "explicit" and kind == "molblock" and standardize == "none":
         hydrogens = "explicit"
     return item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
 
 
-def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none") -> Any:
-    """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in the same order.
+class Side(NamedTuple):
+    """A molecule that is shown of an item: the item itself, or a side of a reaction.
+
+    Attributes:
+        name: "", "reactants" or "products".
+        mol: the `rdkit.Chem.Mol`.
+        atoms: the atom of the item's graph that each of its atoms is.
+    """
+
+    name: str
+    mol: Any
+    atoms: np.ndarray
+
+
+def sides_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none", component: int = 0) -> list[Side]:
+    """Return the molecules whose atoms are the first atoms of the graph that an item becomes: one, or both sides of a reaction.
 
     All further atoms of the graph are hydrogens. The item must be one for which :func:`featurize_chunk` does not fail.
     """
@@ -249,4 +272,7 @@ def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "
 
     featurizer = get_featurizer(features)
     with rdBase.BlockLogs():
-        return _reader(featurizer, kind, standardize)(item).mol
+        mol = _reader(featurizer, kind, standardize, component)(item).mol
+    if isinstance(mol, Reaction):
+        return [Side("reactants", mol.reactants, np.arange(len(mol.becomes))), Side("products", mol.products, mol.places)]
+    return [Side("", mol, np.arange(mol.GetNumAtoms()))]

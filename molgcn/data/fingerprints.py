@@ -13,6 +13,7 @@ import numpy as np
 
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 from molgcn.data.plain_molecule import without_labels
+from molgcn.data.reaction_smiles import sides_of
 from molgcn.data.segments import pointers
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
@@ -41,15 +42,28 @@ def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -
 
 def _bits(smiles: str) -> np.ndarray:
     try:
-        mol = whole_molecule(smiles)
+        return np.flatnonzero(morgan_fingerprint(smiles)).astype(np.int32)
     except InvalidMoleculeError:
         return np.empty(0, np.int32)
-    return np.array(morgan_generator().GetFingerprint(mol).GetOnBits(), np.int32)
+
+
+def morgan_fingerprint(smiles: str, read: Callable[[str], Any] = whole_molecule, counts: bool = False) -> np.ndarray:
+    """Return the Morgan fingerprint of a SMILES, bits uint8 or counts uint32 [2048].
+
+    That of a reaction is the fingerprint of its reactants joined with that of its products, whose bits are half of the length further on,
+    so that a reaction is not similar to its reverse. `read` gives the molecule of a SMILES, and its errors are raised.
+    """
+    generator, sides = morgan_generator(), sides_of(smiles)
+    compute = generator.GetCountFingerprintAsNumPy if counts else generator.GetFingerprintAsNumPy
+    if sides is None:
+        return np.asarray(compute(read(smiles)))
+    return np.maximum(compute(read(sides.reactants)), np.roll(compute(read(sides.products)), BITS // 2))
 
 
 def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
     """Return the SMILES of each molecule's scaffold, its rings and the chains between them, "" for a molecule without rings.
 
+    The scaffold of a reaction is that of its reactants.
     Source: Bemis and Murcko, J. Med. Chem. 39, 2887, 1996.
     """
     return _of_each(_scaffold, smiles, num_workers, "scaffolds")
@@ -58,6 +72,9 @@ def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> l
 def _scaffold(smiles: str) -> str:
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
+    sides = sides_of(smiles)
+    if sides is not None:
+        smiles = sides.reactants
     try:
         return str(MurckoScaffoldSmiles(mol=whole_molecule(smiles)))
     except InvalidMoleculeError:  # a molecule whose valences RDKit refuses, as an SDF may have, is its own scaffold

@@ -21,15 +21,17 @@ from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import Featurized, OnError, featurize_items
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers import Featurizer, ReactionFeaturizer, get_featurizer
+from molgcn.data.featurizers.reactions import DEFAULT_MODE
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import weighed, with_labels
 from molgcn.data.molecules import READING
 from molgcn.data.own_features import with_features_of_files
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.reaction_smiles import holds_reactions
 from molgcn.data.rows import Files, SkippedRow, file_and_row
 from molgcn.data.sources import open_source
-from molgcn.data.sources.base import Source
+from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.draw import make_split
 from molgcn.data.splits.drawn import cut_calibration
 from molgcn.data.splits.given import load_split, rows_to_split
@@ -138,6 +140,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["duplicates"] = config.duplicates
     if featurizer.stereo_off:
         identity["stereo"] = False
+    mode = featurizer.mode if isinstance(featurizer, ReactionFeaturizer) else config.reaction_mode or DEFAULT_MODE
+    if mode != DEFAULT_MODE:
+        identity["reaction_mode"] = mode
     for key in ("descriptors", "descriptor_generators"):
         if names := getattr(config, key):
             identity[key] = names
@@ -153,7 +158,12 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         cached["tree_generators"] = config.tree_generators
     if config.descriptor_generators or config.tree_generators or config.standardize != "none":
         cached["rdkit"] = version("rdkit")
-    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer, config), config.cache_dir)
+    if config.reaction_mode is not None and not isinstance(get_featurizer(str(molecules.features)), ReactionFeaturizer):
+        raise UserError(
+            f"dataset.reaction_mode={config.reaction_mode} is for reactions, and the first row of {source.title} is a molecule. Leave it "
+            "out, or name a column of reaction SMILES with dataset.smiles."
+        )
     if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=source.target_units)
     if source.files:  # the files may have had other names when they were packed
@@ -171,7 +181,33 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     return molecules, source, identity_hash(identity)
 
 
-def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecules:
+def _for_reactions(featurizer: Featurizer, raw: RawMolecules, source: Source, config: DatasetConfig) -> Featurizer:
+    """Return the featuriser of a set's items, which describes reactions where a column's first row is a reaction."""
+    columns = raw.components or ([raw.items] if raw.kind == "smiles" else [])
+    found = tuple(number for number, column in enumerate(columns) if holds_reactions(column))
+    if isinstance(featurizer, ReactionFeaturizer):
+        if found != featurizer.reactions:
+            there, wanted = (", ".join(config.smiles_columns[place] for place in places) for places in (found, featurizer.reactions))
+            raise UserError(
+                f"dataset.features={featurizer.spelled} takes reactions in {wanted} of {source.title}, and its first row has them in "
+                f"{there or 'none'}. Name the columns with dataset.smiles in the order of the training."
+            )
+    elif found:
+        featurizer = ReactionFeaturizer.of(featurizer, config.reaction_mode or DEFAULT_MODE, found)
+    if found and config.standardize != "none":
+        raise UserError(
+            f"dataset.standardize={config.standardize} is for molecules, and {source.title} has reactions, whose atom maps it would not "
+            "keep. Standardise molecules before they are mapped, and use dataset.standardize=none."
+        )
+    for of, path in config.feature_files.items() if found else ():
+        raise UserError(
+            f"dataset.{of}_features_path={path} is for molecules, and {source.title} has reactions, whose {of}s are those of both sides. "
+            "Leave it out, or give numbers of the whole reaction as dataset.descriptors."
+        )
+    return featurizer
+
+
+def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
     if open_source(config).identity != source.identity:  # else the cache would keep these rows for the old content
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
@@ -183,7 +219,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         raw = raw.take(np.sort(np.random.default_rng(config.split_seed).choice(total, count, replace=False)))
     featurize = partial(
         featurize_items,
-        features=features,
+        features=_for_reactions(featurizer, raw, source, config).spelled,
         on_error=cast(OnError, config.on_error),
         num_workers=config.num_workers,
         kind=raw.kind,
@@ -198,7 +234,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     if raw.components:
 
         def of_column(items: Sequence[str], name: str) -> Featurized:
-            return featurize(items, source=f"{source.title}, column '{name}'")
+            return featurize(items, source=f"{source.title}, column '{name}'", component=config.smiles_columns.index(name))
 
         result = featurize_components(raw.components, config.smiles_columns, of_column)
         if result.molecules is None:

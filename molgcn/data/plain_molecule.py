@@ -7,13 +7,18 @@ from functools import cache
 from typing import Any
 
 _ATOM_MAP = re.compile(r":\d+(?=\])")
-_LABEL = re.compile(r"(?<=\[)\d+|:\d+(?=\])")
+_ISOTOPE = re.compile(r"(?<=\[)\d+")
+_LABEL = re.compile(f"{_ISOTOPE.pattern}|{_ATOM_MAP.pattern}")
 _NEEDS_NO_BRACKET = {5, 6, 7, 8, 9, 15, 16, 17, 35, 53}  # SMILES' organic subset
 
 
 def without_labels(smiles: str, isotopes: bool = True) -> str:
     """Return a SMILES without atom map numbers and, if wanted, isotopes, with the same atoms in the same order."""
     return (_LABEL if isotopes else _ATOM_MAP).sub("", smiles)
+
+
+def without_isotopes(smiles: str) -> str:
+    return _ISOTOPE.sub("", smiles)
 
 
 def plain_molecule(mol: Any) -> Any:
@@ -36,18 +41,18 @@ def plain_molecule(mol: Any) -> Any:
     return mol
 
 
-def count_hydrogens(mol: Any) -> Any:
+def count_hydrogens(mol: Any, mapped: bool = True) -> Any:
     """Return the molecule without its hydrogen atoms, which become hydrogen counts of the atoms to which they are bound.
 
     Only a hydrogen that is bound to exactly one atom, of another element, is removed. Unlike RDKit's default, this includes hydrogens that
-    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre. The molecule given must be
-    sanitised, and stays as it is. It is returned itself where it has no hydrogen atoms.
+    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre. Without `mapped`, those
+    with an atom map stay. The molecule given must be sanitised, and stays as it is. It is returned itself where it has no hydrogen atoms.
     """
     from rdkit import Chem
 
     if mol.GetNumAtoms() == mol.GetNumHeavyAtoms():
         return mol
-    mol = Chem.RemoveHs(mol, _every_bound_hydrogen(), sanitize=False)
+    mol = Chem.RemoveHs(mol, _every_bound_hydrogen(mapped), sanitize=False)
     mol.UpdatePropertyCache(strict=False)  # updates the numbers of hydrogens
     Chem.GetSymmSSSR(mol)  # finds the rings again, which the removal drops
     _perceive_stereo(mol)  # RDKit takes CH3 with hydrogen atoms for another group than CH3 without
@@ -55,12 +60,13 @@ def count_hydrogens(mol: Any) -> Any:
 
 
 @cache
-def _every_bound_hydrogen() -> Any:
+def _every_bound_hydrogen(mapped: bool) -> Any:
     from rdkit import Chem
 
     parameters: Any = Chem.RemoveHsParameters()
     for name in ("Isotopes", "DefiningBondStereo", "DummyNeighbors", "NontetrahedralNeighbors"):
         setattr(parameters, f"remove{name}", True)
+    parameters.removeMapped = mapped
     parameters.showWarnings = False
     return parameters
 

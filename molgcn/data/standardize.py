@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from molgcn.data.molecules import READERS, InvalidMoleculeError
 from molgcn.data.plain_molecule import plain_molecule
+from molgcn.data.reactions import read_reaction
 
 LEVELS = ("none", "largest_fragment", "neutral", "tautomer")
 """Levels of standardisation, each of which includes the ones before it.
@@ -23,8 +24,8 @@ class Read(NamedTuple):
     """An item that was read.
 
     Attributes:
-        mol: the `rdkit.Chem.Mol` from which the graph is made.
-        smiles: SMILES of `mol`.
+        mol: the `rdkit.Chem.Mol` or :class:`molgcn.data.reactions.Reaction` from which the graph is made.
+        smiles: SMILES of `mol`, or of the reaction.
         own: SMILES of the molecule before it was standardised. If the item is a SMILES, this is the item itself.
     """
 
@@ -36,8 +37,11 @@ class Read(NamedTuple):
 def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "none") -> Callable[[Any], Read]:
     """Return a function that reads and standardises items of a kind, and raises InvalidMoleculeError with the reason.
 
-    For `hydrogens` and `stereo` see :func:`molgcn.data.molecules.smiles_reader`.
+    The kinds are those of :data:`molgcn.data.molecules.READERS`, and "reaction", which has no standard form. For `hydrogens` and `stereo`
+    see :func:`molgcn.data.molecules.smiles_reader`.
     """
+    if kind == "reaction":
+        return lambda item: Read(read_reaction(item), item, item)
     read = READERS[kind](hydrogens, stereo or standardize != "none")
     read_standard = READERS["smiles"](hydrogens, stereo)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from molgcn.data.fingerprints import BITS, morgan_generator
+from molgcn.data.fingerprints import BITS, morgan_fingerprint
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
 
@@ -35,7 +35,7 @@ def _of_chunk(smiles: Sequence[str], standardize: str) -> np.ndarray:
 
     read = item_reader("smiles", "counted", stereo=False, standardize=standardize)
     with rdBase.BlockLogs():
-        bits = [morgan_generator().GetFingerprintAsNumPy(read(text).mol) for text in smiles]
+        bits = [morgan_fingerprint(text, lambda one: read(one).mol) for text in smiles]
     return np.packbits(np.array(bits, np.uint8).reshape(-1, BITS), axis=1)
 
 

@@ -158,6 +158,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
         tree_generators=saved.tree_generators,
         standardize=saved.standardize,
         features=saved.features,
+        reaction_mode=saved.reaction_mode,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,
         cache_dir=given.cache_dir or saved.cache_dir,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.featurize import Side, sides_of_graph
 from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
@@ -68,25 +67,27 @@ class ExplanationFolder:
         row, text, molecule = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
         components, names = self._names.components, self._names.descriptors.names
         items, drawn = molecule.split("\n") if components else [molecule], []
-        for component, item, parts in zip(components or [""], items, found.of_molecules, strict=True):
-            mol = molecule_of_graph(item, self._names.features, self._kind, self._names.standardize)
+        for number, (component, item, parts) in enumerate(zip(components or [""], items, found.of_molecules, strict=True)):
+            sides = sides_of_graph(item, self._names.features, self._kind, self._names.standardize, number)
             before = [str(row), text, *([component] if components else [])]
             between = [""] if names else []
-            self._parts.write([[*before, *cells, *between, format(value, _FORM)] for cells, value in part_rows(mol, parts)])
-            drawn.append((item, on_drawn_atoms(parts, mol.GetNumAtoms())))
+            self._parts.write([[*before, *cells, *between, format(value, _FORM)] for cells, value in part_rows(sides, parts)])
+            drawn.append((item, on_drawn_atoms(parts, 1 + max(int(side.atoms.max()) for side in sides))))
         before = [str(row), text, *([""] if components else []), "descriptor", "", ""]
         self._parts.write([[*before, name, format(value, _FORM)] for name, value in zip(names, found.descriptors.tolist(), strict=True)])
         self.gallery.add(chunk, place, drawn, found)
 
 
-def part_rows(mol: Any, found: Parts) -> Iterator[tuple[list[str], float]]:
+def part_rows(sides: Sequence[Side], found: Parts) -> Iterator[tuple[list[str], float]]:
     """Yield a row of the table of contributions for every atom, and then for every bond.
 
     Each row has three cells and the contribution: "atom" or "bond", the index of the atom or the indices of the bond's two atoms, and the
-    element or elements. The atoms of `mol`, an `rdkit.Chem.Mol`, are the first atoms of the graph. The atoms after them are hydrogens.
+    element or elements. The atoms of the graph that no side has are hydrogens.
     """
-    elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
-    elements += ["H"] * (len(found.atoms) - len(elements))
+    elements = ["H"] * len(found.atoms)
+    for side in sides:
+        for atom, place in zip(side.mol.GetAtoms(), side.atoms.tolist(), strict=True):
+            elements[place] = atom.GetSymbol()
     for atom, value in enumerate(found.atoms.tolist()):
         yield ["atom", str(atom), elements[atom]], value
     for (one, other), value in zip(found.ends.tolist(), found.bonds.tolist(), strict=False):  # bonds may be empty, see Parts

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.featurize import sides_of_graph
 from molgcn.data.formats import Molecules
 from molgcn.errors import counted
 from molgcn.explain.config import ExplainConfig
@@ -46,9 +46,10 @@ class Bar(NamedTuple):
 
 
 class _Molecule(NamedTuple):
-    """A molecule to draw: its row, the end of its file's name, its SMILES or mol block, and weights of its atoms."""
+    """A molecule or reaction to draw: its row and component, the end of its file's name, its text, and weights of its atoms."""
 
     row: int
+    component: int
     name: str
     item: str
     weights: np.ndarray
@@ -68,7 +69,7 @@ class Gallery:
         row, record = chunk.start + place, chunk.records[place]
         for number, (item, weights) in enumerate(molecules):
             name = f"{row}_{number}" if self._names.components else str(row)
-            self._molecules.append(_Molecule(row, name, item, weights))
+            self._molecules.append(_Molecule(row, number, name, item, weights))
         if len(self._cards) < PAGE:
             name = "" if self._name_column is None else record.cells[self._name_column]
             smiles = shown_row(chunk, place) if chunk.smiles is None else chunk.smiles[place]
@@ -77,17 +78,18 @@ class Gallery:
     def close(self, shares: Mapping[str, float]) -> None:
         """Draw all molecules and write the page of the first ones, which warns where atoms and bonds have a small share."""
         scale = colour_scale([one.weights for one in self._molecules])
-        pictures: dict[int, list[str]] = defaultdict(list)
+        pictures: dict[int, list[tuple[str, str]]] = defaultdict(list)
         shown = {card.row for card in self._cards}
         for one in self._molecules:
-            mol = molecule_of_graph(one.item, self._names.features, self._kind, self._names.standardize)
-            picture = draw_contributions(mol, one.weights, scale, self._config.image)
-            if picture is None:
-                continue
-            with whole(self._folder / f"molecule_{one.name}.{self._config.image}") as temporary:
-                temporary.write_bytes(picture)
-            if one.row in shown:
-                pictures[one.row].append(embedded(picture, _KINDS[self._config.image]))
+            for side in sides_of_graph(one.item, self._names.features, self._kind, self._names.standardize, one.component):
+                picture = draw_contributions(side.mol, one.weights[side.atoms], scale, self._config.image)
+                if picture is None:
+                    continue
+                name = "_".join(filter(None, ("molecule", one.name, side.name)))
+                with whole(self._folder / f"{name}.{self._config.image}") as temporary:
+                    temporary.write_bytes(picture)
+                if one.row in shown:
+                    pictures[one.row].append((side.name, embedded(picture, _KINDS[self._config.image])))
         bars = [bars_of(card.found, self._names.descriptors) for card in self._cards]
         page = render(
             "page.html.jinja",

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+from molgcn.data.plain_molecule import without_labels
+from molgcn.data.reaction_smiles import sides_of
 from molgcn.report.charts import embedded
 
 log = logging.getLogger(__name__)
 _SIZE = 240, 170
+_REACTION = 480, 170
 
 
 def draw(smiles: str) -> str | None:
-    """Return the drawing of a SMILES as a `data:` URL.
+    """Return the drawing of a SMILES, or of a reaction SMILES without its atom maps, as a `data:` URL.
 
     It is None where RDKit cannot read or draw the SMILES, or lacks a library that drawing needs.
     """
     from rdkit import Chem, rdBase
+    from rdkit.Chem import rdChemReactions
 
     drawing = rdkit_drawing()
     if drawing is None:
         return None
     with rdBase.BlockLogs():
-        mol = Chem.MolFromSmiles(smiles) or Chem.MolFromSmiles(smiles, sanitize=False)
-        if mol is None or mol.GetNumAtoms() == 0:
+        reaction = mol = None
+        if sides_of(smiles) is not None:
+            with suppress(ValueError):
+                reaction = rdChemReactions.ReactionFromSmarts(without_labels(smiles, isotopes=False), useSmiles=True)
+        else:
+            mol = Chem.MolFromSmiles(smiles) or Chem.MolFromSmiles(smiles, sanitize=False)
+        if reaction is None and (mol is None or mol.GetNumAtoms() == 0):
             return None
-        drawer = drawing.MolDraw2DSVG(*_SIZE)
+        drawer = drawing.MolDraw2DSVG(*(_REACTION if mol is None else _SIZE))
         options: Any = drawer.drawOptions()
         options.clearBackground = False
         options.fixedBondLength = 30
         options.minFontSize = 9
         options.padding = 0.06
         try:
-            drawing.PrepareAndDrawMolecule(drawer, mol)
+            if mol is None:
+                drawer.DrawReaction(reaction)
+            else:
+                drawing.PrepareAndDrawMolecule(drawer, mol)
         except (ValueError, RuntimeError):  # a molecule kept although RDKit refuses it
             return None
         drawer.FinishDrawing()

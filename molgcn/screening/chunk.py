@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from molgcn.data.formats import Record, unused
+from molgcn.data.reaction_smiles import joined
 from molgcn.errors import UserError, require, row_of, shown
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:
 def shown_row(chunk: Chunk, place: int) -> str:
     """Return the text that a message shows of a row: its SMILES, or the name of a structure."""
     record = chunk.records[place]
-    return record.molecule.replace("\n", ".") if chunk.smiles is None else record.cells[1]
+    return joined(record.molecule.split("\n")) if chunk.smiles is None else record.cells[1]
 
 
 def written_rows(chunk: Chunk, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:

@@ -17,6 +17,7 @@ from molgcn.data.components import featurize_components
 from molgcn.data.featurize import Featurized, featurize_chunk
 from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.reaction_smiles import joined
 from molgcn.domain.distance import distance_to_all
 
 
@@ -73,7 +74,8 @@ def prepare(
     bonds = bonds or bool(domain)
 
     def featurize(some: Sequence[str], column: str = "") -> Featurized:
-        return featurize_chunk(some, features=features, kind=kind, label=None, stop=False, bonds=bonds, **options)
+        component = components.index(column) if components else 0
+        return featurize_chunk(some, features=features, kind=kind, label=None, stop=False, bonds=bonds, component=component, **options)
 
     if components:
         done = featurize_components(list(zip(*(item.split("\n") for item in items), strict=True)), components, featurize)
@@ -82,6 +84,6 @@ def prepare(
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     molecules = PackedMolecules.of(done.molecules)
-    smiles = done.smiles or [items[place].replace("\n", ".") for place in done.kept.tolist()]
+    smiles = done.smiles or [joined(items[place].split("\n")) for place in done.kept.tolist()]
     distance = distance_to_all(domain, molecules, smiles, options.get("standardize", "none")) if domain else None
     return Prepared(molecules, done.kept, done.smiles, done.failures, contents_of(molecules, smiles), distance)

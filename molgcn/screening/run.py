@@ -138,7 +138,7 @@ class Screening:
     def _fail(self, row: int, text: str, reason: str) -> None:
         if self._on_error == "raise":
             if self.molecules.text is None:
-                raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Give the SMILES of a molecule.")
+                raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Correct it.")
             named = row_of(self.molecules.name, row, self.molecules.kind)
             raise UserError(
                 f"{named}: '{shown(text)}' cannot be {self._done}: {reason}. Correct the row, leave such rows out with on_error=skip, or "

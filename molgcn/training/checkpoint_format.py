@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.config.run import Config
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers import ReactionFeaturizer, get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions
 
@@ -35,6 +35,7 @@ def describe(
         "features": None if featurizer is None else featurizer.name,
         "features_version": None if featurizer is None else featurizer.version,
         "stereo": featurizer is not None and featurizer.stereo != "none",
+        "reactions": featurizer.described if isinstance(featurizer, ReactionFeaturizer) else "",
         **architecture,
         "trained_on": trained_on,
         "versions": versions(),
@@ -77,10 +78,11 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
     if features is None:
         return None
     newest = get_featurizer(features)
+    reactions = f":{saved['reactions']}" if saved.get("reactions") else ""
     writer = saved["versions"].get("molgcn") if isinstance(saved.get("versions"), Mapping) else None
     advice = f"Use molgcn {writer}, which wrote it" if isinstance(writer, str) else "Use the version that wrote it (provenance.json)"
     try:
-        featurizer = get_featurizer(f"{features}:{version}")
+        featurizer = get_featurizer(f"{features}:{version}{reactions}")
     except UserError as error:
         raise UserError(
             f"{path} was trained on version {version} of features={features}, which this molgcn does not compute (its newest is version "

@@ -6,7 +6,7 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from molgcn.data import PackedMolecules
-from molgcn.data.featurize import featurize_chunk, featurize_items, molecule_of_graph
+from molgcn.data.featurize import featurize_chunk, featurize_items, sides_of_graph
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.general import GENERAL
 from molgcn.data.featurizers.zinc import TYPES
@@ -305,5 +305,5 @@ def test_the_atoms_of_a_graph_are_those_of_its_molecule(features, kind):
             continue
         featurizer = get_featurizer(features)
         elements = [featurizer.element(row) for row in done.molecules.node_features()]
-        drawn = [atom.GetAtomicNum() for atom in molecule_of_graph(item, features, kind).GetAtoms()]
+        drawn = [atom.GetAtomicNum() for atom in sides_of_graph(item, features, kind)[0].mol.GetAtoms()]
         assert elements == drawn + [1] * (len(elements) - len(drawn))

@@ -8,7 +8,7 @@ from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.data.components import join_components
 from molgcn.data.descriptors.attach import with_descriptors
-from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.featurize import sides_of_graph
 from molgcn.errors import UserError
 from molgcn.explain.command import explained_column
 from molgcn.explain.config import ExplainConfig
@@ -184,7 +184,7 @@ def test_rows_of_several_molecules_add_up_over_all_of_them(shared, method):
         assert found.relative_error < (1e-12 if method == "masking" else 0.02)
         assert sum(one.of_atoms.sum() for one in found.of_molecules) == pytest.approx(found.of_atoms.sum(), abs=1e-12)
         for one, smiles in zip(found.of_molecules, (solutes[place], solvents[place]), strict=True):
-            mol = molecule_of_graph(smiles, "general", "smiles")
+            mol = sides_of_graph(smiles, "general", "smiles")[0].mol
             ends = sorted(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())) for bond in mol.GetBonds())
             assert (len(one.atoms), one.ends.tolist(), len(one.bonds)) == (mol.GetNumAtoms(), ends, len(ends))
 

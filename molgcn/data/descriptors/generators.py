@@ -1,4 +1,4 @@
-"""Descriptors that RDKit computes: the table of `dataset.descriptor_generators`.
+"""Descriptors that RDKit computes: the table of `dataset.descriptor_generators`. Those of a reaction are products minus reactants.
 
 Descriptors are computed from a molecule's SMILES and do not depend on the features of its graph. Importing this module does not import
 RDKit.
@@ -16,6 +16,7 @@ import numpy as np
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.fingerprints import BITS, morgan_generator
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
+from molgcn.data.reaction_smiles import sides_of
 
 MACCS_KEYS = 166
 COUNT_BITS = 1024  # of the fingerprints of counts
@@ -122,14 +123,19 @@ def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
 def calculator(generators: Sequence[str], isotopes: bool = False, missing: bool = False) -> Callable[[str], np.ndarray]:
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
+    Those of a reaction are the descriptors of its products minus those of its reactants. Agents, which stay the same, have no part in them.
     The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
     With `isotopes` these count, see :func:`molgcn.data.molecules.whole_molecule`. With `missing` such a descriptor is NaN, and no error.
     """
     names = generated_names(generators)
 
-    def calculate(smiles: str) -> np.ndarray:
+    def of_molecule(smiles: str) -> np.ndarray:
         mol = whole_molecule(smiles, isotopes)
-        values = np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
+        return np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
+
+    def calculate(smiles: str) -> np.ndarray:
+        sides = sides_of(smiles)
+        values = of_molecule(smiles) if sides is None else of_molecule(sides.products) - of_molecule(sides.reactants)
         if missing:
             return np.where(np.abs(values) <= np.finfo(np.float32).max, values, np.nan)
         for reason in unusable(values[None], names).values():

@@ -15,6 +15,7 @@ from molgcn.data.cache import file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.featurize import Kind
 from molgcn.data.formats import Molecules, holds_records, open_molecules
+from molgcn.data.reaction_smiles import joined
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tables import Columns, check_columns, column_names, is_missing, read_columns
@@ -53,8 +54,8 @@ def open_table(
         components = [columns[name] for name in smiles]
         if len(components) == 1:
             return molecules_of(components[0], columns, targets, config)
-        joined = [".".join(text.strip() for text in row) for row in zip(*components, strict=True)]
-        return replace(molecules_of(joined, columns, targets, config), components=components)
+        rows = [joined(row) for row in zip(*components, strict=True)]
+        return replace(molecules_of(rows, columns, targets, config), components=components)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
