@@ -235,7 +235,7 @@ __device__ __forceinline__ void discard(void* at) { asm volatile("discard.global
 #endif
 
 // Tensor cores truncate sums where float32 arithmetic rounds them, so that results come out too small, layer after layer. Weights are taken
-// larger to make up for it, by a number of units of 2^-23 that grows with the length of the dot product (docs/decisions/cuda_operator.md).
+// larger to make up for it, by a number of units of 2^-23 that grows with the length of the dot product (docs/decisions/cuda_accuracy.md).
 __device__ __forceinline__ constexpr float larger_by(float units) { return 1.0f + units * (1.0f / (1 << 23)); }
 
 // Returns the sum over lanes 4 g .. 4 g + 3 of a warp, at each of them. They share rows or columns of a tensor core's result.

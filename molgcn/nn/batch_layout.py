@@ -22,7 +22,7 @@ from molgcn.ops.precision import allowed_precision
 
 # Measured on an H100. Layouts change no result, only the time that other GPUs take.
 _TIME_OF_PAIRED_TILE = 0.62  # of a tile of 48 atoms, two on a multiprocessor, to that of one of 64: docs/decisions/cuda_wide_molecules.md
-_MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_speed.md
+_MOST_ROWS = 0.95  # merging pays up to this share of rows per atom: docs/decisions/cuda_tile_sizes.md
 
 
 def batch_layout(
@@ -93,7 +93,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
 
     It is 64, or 128 if a molecule needs that many. A network of at most 32 features without norm and residual may also get 48 or 96 on a
     GPU. The size must hold the largest molecule, and the GPU's busiest scheduler must be done earlier with it. With at most one tile per
-    multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tried.md.
+    multiprocessor, 128 is taken in place of 96. See docs/decisions/cuda_tile_sizes.md.
 
     A GCN of 97 to 256 features without batch norm may get 48 where a multiprocessor has room for two such tiles but for one of 64 (on
     Hopper from 193 features on), if the batch does not need too many of them. See docs/decisions/cuda_wide_molecules.md.

@@ -33,7 +33,7 @@ def discard_from(call: NetworkCall, gpu: Gpu) -> int:
 
     It discards none if they may be read again: if autograd retains its graph, if the operator is called outside autograd, or in a CUDA
     graph that may hold backward alone. It discards none either if the cache holds all layers, since nothing is written to memory then. In
-    bf16 it discards the layers that may still be in the cache, otherwise all but the first: docs/decisions/cuda_tried.md has the
+    bf16 it discards the layers that may still be in the cache, otherwise all but the first: docs/decisions/cuda_tile_kernels.md has the
     measurements.
     """
     keeps = torch._C._autograd._get_current_graph_task_keep_graph()

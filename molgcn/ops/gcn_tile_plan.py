@@ -173,7 +173,7 @@ def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
         plan = replace(shared, shared=True)
     if (
         call.options.precision == "bf16"
-    ):  # otherwise one multiprocessor may get two blocks while another has none (docs/decisions/cuda_tried.md)
+    ):  # otherwise one multiprocessor may get two blocks while another has none (docs/decisions/cuda_tile_sizes.md)
         plan = replace(plan, shared_bytes=max(plan.shared_bytes, shared_limit(gpu) // 2 + 1))
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width)
 
@@ -244,7 +244,7 @@ def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     """Return the layout of :func:`_layout`, but with two warps per tile in place of one for 64 features in float32.
 
     At most five groups then have 204 registers per thread. That is equally fast, or up to a sixth faster if one warp per tile would leave
-    a round half empty (docs/decisions/cuda_tried.md).
+    a round half empty (docs/decisions/cuda_tile_sizes.md).
     """
     layout = _layout(call, gpu)
     alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"
