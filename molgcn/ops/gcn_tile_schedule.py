@@ -8,8 +8,8 @@ from molgcn.cuda_runtime.launch import Gpu
 
 SMALL_TILE = 48  # atoms: faster than 64, but holds fewer
 MIDDLE_TILE = 96  # atoms, for up to 32 features: six such tiles keep twelve warps equally busy
-# Times measured on an H100 (docs/decisions/cuda_tile_sizes.md). They only choose among plans that give the same results, so that another GPU
-# may run a plan that is not its fastest.
+# Times measured on an H100 (docs/decisions/cuda_tile_sizes.md). They only choose among plans that give the same results, so that
+# another GPU may run a plan that is not its fastest.
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # time of a tile if 0, 1, ... 4 warps share a scheduler
 _LOWER_TIMES = (0.0, 1.0, 1.3, 1.53, 1.8)  # time of a tile with TF32 or bf16 products
 _TIMES_OF_TILES = {SMALL_TILE: 0.82, 64: 1.0, MIDDLE_TILE: 0.87}  # time of a warp's share of a tile, by atoms of the tile
