@@ -51,6 +51,7 @@ class DatasetConfig(TargetConfig):
             default.
         reaction_mode: what features of reactions hold, one of :data:`molgcn.data.featurizers.reactions.MODES`. None is reac_diff.
         stereo: whether features that describe stereochemistry do so. False treats the stereochemistry of all molecules as unknown.
+        explicit_hydrogens: whether hydrogens are atoms of the graph, behind the heavy ones, for features that describe them.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: one of :data:`SPLITS`.
@@ -95,6 +96,7 @@ class DatasetConfig(TargetConfig):
     features: str | None = None
     reaction_mode: str | None = None
     stereo: bool = True
+    explicit_hydrogens: bool = False
     on_error: str = "raise"
     subset: str | int | None = None
     split: str = "random"

@@ -125,6 +125,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if config.name != "csv" and (config.units or config.identity):
         raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
+    if config.explicit_hydrogens:
+        featurizer = featurizer.with_hydrogens()
     if not config.stereo:
         featurizer = featurizer.without_stereo()
     identity = {
@@ -138,6 +140,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["subset"] = [config.subset, config.split_seed]
     if config.duplicates in MERGES:
         identity["duplicates"] = config.duplicates
+    if featurizer.hydrogens_added:
+        identity["explicit_hydrogens"] = True
     if featurizer.stereo_off:
         identity["stereo"] = False
     mode = featurizer.mode if isinstance(featurizer, ReactionFeaturizer) else config.reaction_mode or DEFAULT_MODE

@@ -36,6 +36,7 @@ def describe(
         "features_version": None if featurizer is None else featurizer.version,
         "stereo": featurizer is not None and featurizer.stereo != "none",
         "reactions": featurizer.described if isinstance(featurizer, ReactionFeaturizer) else "",
+        "explicit_hydrogens": featurizer is not None and featurizer.hydrogens_added,
         **architecture,
         "trained_on": trained_on,
         "versions": versions(),
@@ -95,4 +96,5 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
             f"{path} was trained on {computed} features per atom, but features={features} has {featurizer.num_features} in "
             f"this version of molgcn. {advice}, or train again."
         )
+    featurizer = featurizer.with_hydrogens() if saved.get("explicit_hydrogens", False) else featurizer
     return (featurizer if saved.get("stereo", True) else featurizer.without_stereo()).spelled

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from molgcn.data.featurizers.fields import AtomFields, BondFields
+from molgcn.errors import UserError
 
 
 class UnsupportedAtomError(Exception):
@@ -66,6 +67,8 @@ class Featurizer:
         keeps_isotopes: whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of general.
         superseded: whether there is a newer version.
         stereo_off: whether stereochemistry, which the featuriser can read, was turned off.
+        has_hydrogens: whether its columns describe hydrogen atoms too, so that hydrogens can be made atoms.
+        hydrogens_added: whether hydrogens were made atoms. The columns then describe atoms as RDKit does after `Chem.AddHs`.
     """
 
     name: str
@@ -79,6 +82,8 @@ class Featurizer:
     keeps_isotopes: bool = False
     superseded: bool = False
     stereo_off: bool = False
+    has_hydrogens: bool = False
+    hydrogens_added: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,6 +97,8 @@ class Featurizer:
 
     def encode(self, atom: AtomFields) -> np.ndarray:
         """Return the row of an atom, float32 [F], or raise UnsupportedAtomError."""
+        if self.hydrogens_added:
+            atom = atom._replace(degree=atom.degree + atom.hidden_hs, hidden_hs=0, explicit_hs=0)
         return np.array([value for columns in self.atoms for value in columns.values(atom)], np.float32)
 
     def encode_bond(self, bond: BondFields) -> np.ndarray:
@@ -122,11 +129,28 @@ class Featurizer:
     @property
     def versioned(self) -> str:
         """Name that always has the version, as in "general:3:no_stereo", since a plain name may later mean a newer one."""
-        return f"{self.name}:{self.version}" + (f":{NO_STEREO}" if self.stereo_off else "")
+        flags = (HYDROGENS if self.hydrogens_added else "", NO_STEREO if self.stereo_off else "")
+        return ":".join([self.name, str(self.version), *filter(None, flags)])
 
     def without_stereo(self) -> Featurizer:
         """Return the featuriser that treats the stereochemistry of every molecule as unknown."""
         return self if self.stereo == "none" else replace(self, stereo="none", stereo_off=True)
 
+    def with_hydrogens(self) -> Featurizer:
+        """Return the featuriser that takes hydrogens as atoms behind the heavy ones.
+
+        Raises:
+            UserError: when its columns do not describe hydrogen atoms.
+        """
+        if self.hydrogens == "explicit":
+            return self
+        if not self.has_hydrogens:
+            raise UserError(
+                f"dataset.explicit_hydrogens=true does not go with features={self.spelled}, which does not describe hydrogen atoms. Use "
+                "features=general, ogb or chemprop, or qm9, whose hydrogens are always atoms."
+            )
+        return replace(self, hydrogens="explicit", hydrogens_added=True)
+
 
 NO_STEREO = "no_stereo"
+HYDROGENS = "explicit_hydrogens"

@@ -45,4 +45,4 @@ def _element(row: np.ndarray) -> int:
     return element_of_mass(float(row[-1]))
 
 
-CHEMPROP = Featurizer("chemprop", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags")
+CHEMPROP = Featurizer("chemprop", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags", has_hydrogens=True)

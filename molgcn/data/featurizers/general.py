@@ -65,4 +65,4 @@ def _element(row: np.ndarray) -> int:
 
 
 GENERAL_1 = Featurizer("general", 1, "implicit", _ATOMS_1, _element, keeps_isotopes=True, superseded=True)
-GENERAL = Featurizer("general", 3, "implicit", (*_ATOMS_1, _CIP, _RINGS), _element, _BONDS, stereo="labels")
+GENERAL = Featurizer("general", 3, "implicit", (*_ATOMS_1, _CIP, _RINGS), _element, _BONDS, stereo="labels", has_hydrogens=True)

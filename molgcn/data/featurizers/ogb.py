@@ -46,4 +46,4 @@ def _element(row: np.ndarray) -> int:
     return (int(row.argmax()) + 1) % (len(ELEMENTS) + 1)
 
 
-OGB = Featurizer("ogb", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags")
+OGB = Featurizer("ogb", 1, "implicit", _ATOMS, _element, _BONDS, stereo="tags", has_hydrogens=True)

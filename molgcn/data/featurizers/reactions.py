@@ -47,8 +47,10 @@ class ReactionFeaturizer(Featurizer):
             UserError: when the featuriser takes hydrogens as atoms, which have no atom maps, or has no columns of elements or of bonds.
         """
         if featurizer.hydrogens != "implicit" or featurizer.kekulized or featurizer.keeps_isotopes or not featurizer.bonds:
-            raise UserError(f"features={featurizer.spelled} cannot describe reactions. Use features=general, ogb or chemprop.")
+            without = " without dataset.explicit_hydrogens" if featurizer.hydrogens_added else ""
+            raise UserError(f"features={featurizer.spelled} cannot describe reactions. Use features=general, ogb or chemprop{without}.")
         values = {field.name: getattr(featurizer, field.name) for field in fields(Featurizer)}
+        values["has_hydrogens"] = False
         values["element"] = partial(_element, featurizer.element, featurizer.num_features, len(featurizer.atoms[0].names))
         return cls(**values, mode=mode, reactions=reactions)
 
