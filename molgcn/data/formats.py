@@ -18,7 +18,10 @@ from molgcn.errors import UserError
 
 Kind = Literal["smiles", "sdf"]
 Format = Literal["auto", "csv", "tsv", "smi", "sdf"]
-_ENDINGS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"}
+_ENDINGS: dict[str, Format] = {
+    **{".csv": "csv", ".tsv": "tsv", ".xlsx": "csv", ".parquet": "csv"},  # a workbook or Parquet file is read as CSV
+    **{".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"},
+}
 _FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; ">10 uM <x>" is a value
 
 
@@ -64,7 +67,7 @@ class Molecules:
 def open_molecules(
     path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input"
 ) -> AbstractContextManager[Molecules]:
-    """Open a table (CSV, TSV), a list of SMILES or an SDF, gzip or not. None is standard input.
+    """Open a table (CSV, TSV, Excel, Parquet), a list of SMILES or an SDF, gzip or not. None is standard input.
 
     The format "auto" is decided by the file's ending, or is CSV for standard input. In a table the first of the columns `smiles` that
     exists holds the SMILES. A mistake in the file, at once or while records are read, raises UserError.
@@ -106,6 +109,7 @@ def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, optio
     with open_text(path, option, max_record_mb) as text:
         table = read_delimited(text.lines, separator, smiles)
         table.say_separator(separator)
+        smiles = list(dict.fromkeys(smiles))
         column, *others = [name for name in smiles if name in table.header] or smiles
         advice = ", or say format=smi if it is a list of SMILES" if len(table.header) == 1 else ""
         option = f"smiles={smiles[0]}" if len(smiles) == 1 else "name it with smiles=<column>"

@@ -10,24 +10,25 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
+from molgcn.data.binary_tables import csv_text
 from molgcn.errors import UserError
 
 RECORD_MB = 16.0
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_FORMATS = {  # what files begin with that are no text
-    b"PK\x03\x04": "an Excel workbook (.xlsx) or a zip archive. Save the sheet as 'CSV UTF-8', or unpack the archive",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook (.xls). Save the sheet as 'CSV UTF-8'",
-    b"PAR1": "a Parquet file. Convert it, as pandas.read_parquet('in.parquet').to_csv('out.csv', index=False) does",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls). Save it as .xlsx or 'CSV UTF-8'",
     b"BZh": "compressed by bzip2. Unpack it with bunzip2, or compress it with gzip",
     b"\xfd7zXZ": "compressed by xz. Unpack it with unxz, or compress it with gzip",
     b"\x28\xb5\x2f\xfd": "compressed by zstd. Unpack it with unzstd, or compress it with gzip",
 }
+_OTHER_ENDINGS = (".json", ".jsonl", ".mol2", ".mol", ".pdb", ".pdbqt", ".xyz", ".cif", ".ods", ".feather", ".xls")
+READ = "tables (.csv, .tsv, .xlsx, .parquet), lists of SMILES (.smi) and SDF (.sdf)"
 
 
 class Lines(Iterator[str]):
@@ -101,13 +102,13 @@ class Text:
     Attributes:
         name: name of the file, for messages.
         lines: the unpacked and decoded lines.
-        raw: the bytes as they are on disk.
-        size: number of bytes on disk, or None if it is not known.
+        raw: the bytes as they are on disk, or those of the CSV that a workbook or Parquet file stands for.
+        size: number of these bytes, or None if it is not known.
     """
 
     name: str
     lines: Lines
-    raw: io.BufferedReader
+    raw: IO[bytes]
     size: int | None
 
     def position(self) -> int:
@@ -119,7 +120,7 @@ class Text:
 def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
     """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
-    Messages name the key that named the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
+    An Excel workbook or Parquet file is read as the CSV that it stands for. Messages name the key that named the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:
@@ -133,14 +134,18 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
         raise UserError(f"{found} cannot be read: {error.strerror or error}. Give an existing file as {option}=.") from error
     assert isinstance(raw, io.BufferedReader)
     with raw:
-        size = os.fstat(raw.fileno()).st_size if path is not None and raw.seekable() else None
         begin = raw.peek(8)
         for other, what in _OTHER_FORMATS.items():
             if begin.startswith(other):
                 raise UserError(f"{name} is {what}.")
-        binary = gzip.GzipFile(fileobj=raw) if begin[:2] == _GZIP else raw
-        file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
-        yield Text(name, Lines(file, name, int(max_record_mb * 1e6), option), raw, size)
+        if path is not None and path.name.lower().removesuffix(".gz").endswith(_OTHER_ENDINGS):
+            raise UserError(f"{name} is of a kind that is not read. Read are {READ}, also with .gz. Convert it to one of them.")
+        table = csv_text(begin, raw, name)
+        with table or nullcontext(raw) as source:
+            size = os.fstat(source.fileno()).st_size if (path or table) is not None and source.seekable() else None
+            binary = gzip.GzipFile(fileobj=source) if begin[:2] == _GZIP else source
+            file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+            yield Text(name, Lines(file, name, int(max_record_mb * 1e6), option), source, size)
 
 
 def smiles_lines(lines: Lines) -> Iterator[list[str]]:
