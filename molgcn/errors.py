@@ -42,6 +42,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def first_of(number: int, total: int, what: str = "row", read: str = "") -> str:
+    """Return a sentence that counts such rows, or other things, where a message shows the first of them; `read` qualifies the total."""
+    if number == 1:
+        return f"It is the only such {what} of {total:,}{read}."
+    return f"It is the first of {number:,} such {what}s of {total:,}{read}."
+
+
 def row_of(source: str, number: int, kind: str = "smiles") -> str:
     """Return how a message names a row of a table or list, or a record of an SDF (`kind="sdf"`).
 

@@ -58,6 +58,7 @@ class Predictions:
         table: float64 [M, C], the values and deviations that `columns` name.
         beside: further columns [M] by their headers: calibrated uncertainties (docs/calibration.md), and the distance of the molecules
             from the training molecules (docs/domain.md).
+        smiles: the M SMILES as they were given, by the name of their column: "smiles", or that of each molecule of a row.
     """
 
     values: np.ndarray
@@ -68,12 +69,13 @@ class Predictions:
     columns: list[str]
     table: np.ndarray
     beside: dict[str, np.ndarray] = field(default_factory=dict)
+    smiles: dict[str, list[str | None]] = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table and the further columns as a pandas DataFrame."""
+        """Return the SMILES, the table and the further columns as a pandas DataFrame."""
         import pandas as pd
 
-        return pd.DataFrame(self.table, columns=self.columns).assign(**self.beside)
+        return pd.DataFrame({**self.smiles, **dict(zip(self.columns, self.table.T, strict=True)), **self.beside})
 
 
 def main() -> None:
@@ -167,7 +169,9 @@ def predict_smiles(
     spread = np.concatenate(deviation) if ensemble.num_passes > 1 else None
     shown, further = _concatenated(predicted), _concatenated(beside)
     table = np.stack([*shown.values()], axis=1)
-    return Predictions(np.concatenate(values), spread, errors, ensemble.names, ensemble.units, [*shown], table, further)
+    columns = zip(*smiles, strict=True) if ensemble.components and len(smiles) else [smiles] * (len(ensemble.components) or 1)
+    given = {name: list(column) for name, column in zip(ensemble.components or ["smiles"], columns, strict=True)}
+    return Predictions(np.concatenate(values), spread, errors, ensemble.names, ensemble.units, [*shown], table, further, given)
 
 
 def _concatenated(parts: Sequence[Sequence[Column]]) -> dict[str, np.ndarray]:

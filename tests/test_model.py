@@ -16,8 +16,9 @@ def test_predictions_have_values_names_and_units(trained_run, path):
     assert (predictions.names, predictions.units) == (model.names, model.units) == (["logp", "tpsa"], ["", "A^2"])
     assert predictions.deviation is None
     frame = predictions.to_frame()
-    assert list(frame) == [LOGP, TPSA]
-    np.testing.assert_array_equal(frame.to_numpy(), predictions.values)
+    assert list(frame) == ["smiles", LOGP, TPSA]
+    assert list(frame["smiles"]) == SMILES
+    np.testing.assert_array_equal(frame[[LOGP, TPSA]], predictions.values)
     assert repr(model) == "Model(logp, tpsa in A^2; networks: 1)"
 
 
@@ -25,7 +26,7 @@ def test_several_networks_predict_together(trained_run):
     predictions = molgcn.load([trained_run.folder, trained_run.folder], device="cpu").predict(SMILES)
     np.testing.assert_allclose(predictions.values, expected(trained_run), rtol=2e-5, atol=2e-5)
     assert np.abs(predictions.deviation).max() < 1e-9
-    assert list(predictions.to_frame()) == [LOGP, f"{LOGP} std", TPSA, f"{TPSA} std"]
+    assert list(predictions.to_frame()) == ["smiles", LOGP, f"{LOGP} std", TPSA, f"{TPSA} std"]
 
 
 def test_strings_that_are_no_molecules(trained_run):

@@ -164,7 +164,7 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
         (b"\x1f\x8bnot gzip at all", {}, "new.csv is damaged or cut off"),
         (b"smiles\nC\n", {"format": "sdf"}, "not a mol block"),
         (b"smiles\nC1\nC(\n", {"on_error": "skip"}, r"None of the 2 rows of new.csv can be predicted; the first, row 0 \('C1'\)"),
-        (b"smiles\nC1\n", {"on_error": "nan"}, "None of the 1 rows"),
+        (b"smiles\nC1\n", {"on_error": "nan"}, "None of the 1 row "),
         (b"smiles\nC\n", {"output": "new.csv"}, "would replace a file that is read"),
         (b"smiles\nC\n", {"output": "."}, "is a folder"),
         (b"smiles\nC\n", {"output": "p.csv", "input": "p_skipped.csv", "on_error": "skip"}, "p_skipped.csv, which is"),

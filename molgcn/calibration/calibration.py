@@ -13,6 +13,7 @@ from molgcn.calibration.conformal import Conformal, Sets, score_of
 from molgcn.calibration.curves import Isotonic, Platt, ZScaling
 from molgcn.calibration.methods import can_learn
 from molgcn.calibration.outputs import Classes, Numbers, Output, outputs_of
+from molgcn.errors import counted
 from molgcn.tasks.base import Task
 
 Part = Literal["calibration", "val"]
@@ -106,10 +107,11 @@ class Calibration:
     def described(self) -> str:
         """A text that says what it was fitted on."""
         counts = sorted({target.molecules for target in self.targets if target.fitted} or {0})
-        number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        what = "validation molecule" if self.approximate else "molecule"
+        number = ("" if len(counts) == 1 else f"{counts[0]:,} to ") + counted(counts[-1], what)
         if self.approximate:
-            return f"calibrated on {number} validation molecules, which chose the weights: approximate"
-        return f"calibrated on {number} molecules that training did not see"
+            return f"calibrated on {number}, which chose the weights: approximate"
+        return f"calibrated on {number} that training did not see"
 
     def to_values(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers, as a checkpoint takes them."""

@@ -12,7 +12,7 @@ from molgcn.data.fingerprints import BITS, morgan_fingerprint
 from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import available_cores, map_chunks
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> 
     if cause:
         raise UserError(f"{key}=rf {cause}. Use {key}=simple, or train on a smaller set (dataset.subset=).")
     if len(molecules) > _LONG:
-        log.info("%s=rf: the forest of %s molecules takes minutes", key, f"{len(molecules):,}")
+        log.info("%s=rf: the forest of %s takes minutes", key, counted(len(molecules), "molecule"))
 
 
 def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], num_classes: int, seed: int) -> np.ndarray:

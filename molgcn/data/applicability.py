@@ -23,6 +23,7 @@ from molgcn.data.strings import PackedStrings
 log = logging.getLogger(__name__)
 
 DUMMY = 0
+_FEW = 0.01  # share of the training molecules below which they say little about others of the kind
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ def domain_of(contents: Contents) -> dict[str, Any]:
         "elements": sorted(frozenset[int]().union(*contents.elements)),
         "heavy_atoms": [min(contents.sizes), max(contents.sizes)],
         "mixtures": contents.mixtures > 0,
+        "mixture_share": contents.mixtures / contents.elements.total(),
     }
 
 
@@ -129,6 +131,7 @@ def is_domain(value: Any) -> bool:
         and all(isinstance(value.get(key), list) and all(isinstance(one, int) for one in value[key]) for key in ("elements", "heavy_atoms"))
         and len(value["heavy_atoms"]) == 2
         and isinstance(value.get("mixtures"), bool)
+        and isinstance(value.get("mixture_share", 0.0), float)  # older checkpoints have none
     )
 
 
@@ -144,13 +147,20 @@ def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
         "elements": sorted(frozenset.intersection(*(frozenset(domain["elements"]) for domain in known))),
         "heavy_atoms": [max(domain["heavy_atoms"][0] for domain in known), min(domain["heavy_atoms"][1] for domain in known)],
         "mixtures": all(domain["mixtures"] for domain in known),
+        "mixture_share": min(_mixture_share(domain) for domain in known),
     }
+
+
+def _mixture_share(domain: Mapping[str, Any]) -> float:
+    """Return the share of the training molecules that have several fragments; 1 where an older checkpoint says only that there are some."""
+    return float(domain.get("mixture_share", domain["mixtures"]))
 
 
 def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None) -> str:
     """Return a text that says how many molecules are unlike the training molecules, "" if none is.
 
-    Without the `domain` of the training molecules, as in older checkpoints, elements and sizes are left out.
+    Without the `domain` of the training molecules, as in older checkpoints, elements and sizes are left out. Molecules of several fragments
+    count where less than 1 % of the training molecules are such, and less than half as many as here.
     """
     found = []
     seen = frozenset(domain["elements"]) if domain else frozenset[int]()
@@ -166,8 +176,10 @@ def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None)
     dummies = sum(count for elements, count in contents.elements.items() if DUMMY in elements - seen)
     if dummies:
         found.append(f"{dummies:,} with dummy atoms (*)")
-    if contents.mixtures and not (domain and domain["mixtures"]):
-        found.append(f"{contents.mixtures:,} of several fragments (salts, mixtures)")
+    known = _mixture_share(domain) if domain else 0.0
+    if contents.mixtures and known < _FEW and 2 * known < contents.mixtures / contents.elements.total():
+        few = f", as {known:.1%} of the training molecules" if known else ""
+        found.append(f"{contents.mixtures:,} of several fragments (salts, mixtures{few})")
     if domain:
         least, most = domain["heavy_atoms"]
         outside = sum(count for size, count in contents.sizes.items() if not least <= size <= most)

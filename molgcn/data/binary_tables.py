@@ -34,7 +34,7 @@ def csv_text(begin: bytes, file: BinaryIO, name: str) -> IO[bytes] | None:
     reader = next((reader for magic, reader in _READERS.items() if begin.startswith(magic)), None)
     if reader is None:
         return None
-    text = tempfile.TemporaryFile()
+    text = tempfile.TemporaryFile()  # noqa: SIM115
     try:
         source = file if file.seekable() else io.BytesIO(file.read())
         lines = io.TextIOWrapper(text, encoding="utf-8", newline="", write_through=True)

@@ -28,7 +28,7 @@ from molgcn.data.rows import Files, file_and_row
 from molgcn.data.segments import segment_index
 from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError, row_of, shown
+from molgcn.errors import UserError, counted, first_of, row_of, shown
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "sdf"]
@@ -99,7 +99,6 @@ def featurize_items(
         features=features,
         kind=kind,
         label=label,
-        stop=on_error == "raise",
         generators=generators,
         tree_generators=tree_generators,
         standardize=standardize,
@@ -113,13 +112,6 @@ def featurize_items(
     joined, tables = Gathered[MoleculeSet](), [FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
-        if part.failures and on_error == "raise":
-            local, reason = part.failures[0]
-            index = position + local
-            row = index if rows is None else int(rows[index])
-            if files:
-                source, row = file_and_row(files, row)
-            raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
         kept.append(part.kept + position)
@@ -127,10 +119,18 @@ def featurize_items(
         smiles += part.smiles or []
         failures += [(position + local, reason) for local, reason in part.failures]
         position += len(part.kept) + len(part.failures)
+    if failures and on_error == "raise":
+        index, reason = failures[0]
+        row = index if rows is None else int(rows[index])
+        if files:
+            source, row = file_and_row(files, row)
+        raise UserError(_failure_message(source, row, items[index], reason, kind, first_of(len(failures), len(items))))
     if not sum(map(len, kept)):
         index, reason = failures[0]
         first = _first_line(items[index])
-        raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{first}': {reason}.")
+        raise UserError(
+            f"None of the {counted(len(items), 'molecule')} of {source or 'the list'} can be used. The first, '{first}': {reason}."
+        )
     molecules = reduce(lambda molecules, table: table.attach(molecules), tables, joined.whole())
     written = None if kind == "smiles" else smiles
     return Featurized(molecules, np.concatenate(kept), np.concatenate(labels) if labels else None, written, failures)
@@ -145,10 +145,10 @@ def _first_line(item: Any) -> str:
     return shown((as_text(item).splitlines() or [""])[0])
 
 
-def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind) -> str:
+def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind, others: str) -> str:
     return (
         f"{row_of(source or 'the list of SMILES', row, kind)}: '{_first_line(item)}' cannot be used: "
-        f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
+        f"{reason}. {others} Correct it, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
         "line), which counts and lists them."
     )
 
@@ -159,7 +159,6 @@ def featurize_chunk(
     features: str,
     kind: Kind,
     label: str | None,
-    stop: bool,
     bonds: bool = True,
     generators: Sequence[str] = (),
     tree_generators: Sequence[str] = (),
@@ -169,7 +168,7 @@ def featurize_chunk(
 ) -> Featurized:
     """Featurise a chunk of items in this process, see :func:`featurize_items`.
 
-    With `stop` it ends at the first item that fails. Without `bonds` it gives bonds no features, for models that do not read them.
+    Without `bonds` it gives bonds no features, for models that do not read them.
     """
     from rdkit import rdBase
 
@@ -194,8 +193,6 @@ def featurize_chunk(
                 graphs.add(mol)
             except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
-                if stop:
-                    break
                 continue
             kept.append(position)
             if label_of is not None:

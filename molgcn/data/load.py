@@ -176,8 +176,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if molecules.skipped:
         reasons = Counter(row.reason.split(":")[0] for row in molecules.skipped)
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
-        rows = f"{len(molecules.skipped):,}"
-        log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", source.title, rows, listed)
+        left_out = f"{counted(len(molecules.skipped), 'row')} {'is' if len(molecules.skipped) == 1 else 'are'} left out"
+        log.warning("%s: %s (%s); skipped.csv in the run's folder lists what was left out", source.title, left_out, listed)
     report_bounds(molecules, source.title)
     report_repeats(molecules, source.title, config.standardize)
     if config.duplicates == "error":
@@ -219,7 +219,9 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
     if isinstance(config.subset, int):
         total, count = len(raw.items), config.subset
         if count > total:
-            raise UserError(f"dataset.subset={count} asks for more than the {total} molecules of {source.title}. Give a smaller number.")
+            raise UserError(
+                f"dataset.subset={count} asks for more than the {counted(total, 'molecule')} of {source.title}. Give a smaller number."
+            )
         raw = raw.take(np.sort(np.random.default_rng(config.split_seed).choice(total, count, replace=False)))
     featurize = partial(
         featurize_items,
@@ -269,7 +271,7 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title, config.standardize)
         molecules = merge_repeats(molecules, config.duplicates)
-        log.info("%s: dataset.duplicates=%s leaves %s molecules", source.title, config.duplicates, f"{len(molecules):,}")
+        log.info("%s: dataset.duplicates=%s leaves %s", source.title, config.duplicates, counted(len(molecules), "molecule"))
     return molecules
 
 

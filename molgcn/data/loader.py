@@ -7,6 +7,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -250,8 +251,14 @@ def _make_feed(
     elif HAS_EXTENSION and device.type == "cpu":
         return CPUFeed(molecules, Slot.pair(molecules, capacity), num_threads or 1)
     if not HAS_EXTENSION:
-        log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
+        warn_of_numpy()
     return None
+
+
+@cache
+def warn_of_numpy() -> None:
+    """Warn once, and not for each part of each training."""
+    log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
 
 
 def _fits(molecules: MoleculeSet, device: torch.device, share: float) -> bool:

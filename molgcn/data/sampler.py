@@ -12,7 +12,7 @@ import numpy as np
 
 from molgcn.data.segments import pointers
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 SHORT_EPOCH = 1_000_000  # molecules
 
@@ -133,10 +133,13 @@ class MoleculeSampler:
         self._resume = 0
         if len(self.num_nodes) < world_size:
             raise UserError(
-                f"{len(self.num_nodes)} molecules cannot be shared by {world_size} processes. Use fewer devices or more molecules."
+                f"{counted(len(self.num_nodes), 'molecule')} cannot be shared by {world_size} processes. Use fewer devices "
+                "or more molecules."
             )
         if len(self) == 0:
-            raise UserError(f"{self.share} molecules make no full batch of {batch_size}. Lower dataset.batch_size or keep the last batch.")
+            raise UserError(
+                f"{counted(self.share, 'molecule')} cannot fill a batch of {batch_size}. Lower dataset.batch_size or keep the last batch."
+            )
 
     @property
     def share(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from molgcn.data.delimited import Delimited, read_delimited, separator_of
 from molgcn.data.strings import PackedStrings
 from molgcn.data.text import open_text
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, counted, first_of, shown
 from molgcn.files.mapping_text import typed_mapping
 
 log = logging.getLogger(__name__)
@@ -63,16 +63,27 @@ class Columns(dict[str, PackedStrings]):
         values = self[column] if texts is None else texts
         result = np.full(len(values), np.nan)
         comma = self.decimal_comma and any("," in text for text in values)
+        wrong: list[int] = []
         for row, text in enumerate(values):
             try:
                 result[row] = number(text, comma)
-            except ValueError as error:
-                advice = _as_classes(column, values) or _advice(text.strip(), comma)
-                raise UserError(f"{self._place(column, row)}: '{shown(text)}' is not a number. {advice}") from error
-            if abs(result[row]) > np.finfo(np.float32).max:
-                raise UserError(f"{self._place(column, row)}: '{shown(text)}' is infinite (float32). Leave it empty if missing.")
+            except ValueError:
+                wrong.append(row)
+        infinite = np.flatnonzero(np.abs(result) > np.finfo(np.float32).max)
+        if wrong:
+            row, text = wrong[0], values[wrong[0]]
+            advice = _as_classes(column, values) or _advice(text.strip(), comma)
+            others = first_of(len(wrong), len(values), "cell")
+            raise UserError(f"{self._place(column, row)}: '{shown(text)}' is not a number. {advice} {others}")
+        if len(infinite):
+            row, others = infinite[0], first_of(len(infinite), len(values), "cell")
+            raise UserError(
+                f"{self._place(column, row)}: '{shown(values[row])}' is infinite (float32). Leave it empty if missing. {others}"
+            )
         if np.isnan(result).all():
-            raise UserError(f"{self.path}: all {len(result)} values of column '{shown(column)}' are missing. Name another column.")
+            raise UserError(
+                f"{self.path}: all {counted(len(result), 'value')} of column '{shown(column)}' are missing. Name another column."
+            )
         if self.decimal_comma:
             _warn_of_thousands(values, self.path, column)
         return result

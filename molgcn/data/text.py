@@ -120,7 +120,8 @@ class Text:
 def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
     """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
-    An Excel workbook or Parquet file is read as the CSV that it stands for. Messages name the key that named the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
+    An Excel workbook or Parquet file is read as the CSV that it stands for. Messages name the key that named the file
+    (`option`). A record, of one line or several, may have `max_record_mb` million characters.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:

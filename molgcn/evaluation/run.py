@@ -25,7 +25,7 @@ from molgcn.data.load import write_skipped
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import RowNames
 from molgcn.data.target_reports import report_labels
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.evaluation.config import EvaluateConfig
 from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part
 from molgcn.evaluation.measure import measure_parts, predict_part
@@ -232,8 +232,8 @@ def _print(folder: Path, models: _Models, data: EvaluationData, subject: Subject
     task, calibration = models.ensemble.task, models.ensemble.calibration
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    counts = ", ".join(f"{part} {count:,}" for part, count in subject.sizes.items())
-    line(f"{models.checkpoint.name} on {data.title}: {counts} molecules")
+    counts = ", ".join(f"{part} {counted(count, 'molecule')}" for part, count in subject.sizes.items())
+    line(f"{models.checkpoint.name} on {data.title}: {counts}")
     parts = [*(part for part in subject.sizes if part != subject.part), subject.part]
     monitor = models.ensemble.members[0].config.training.monitor
     console.print(results_table(task, "", subject.metrics, parts, subject.comparison, monitor))

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.comparison.differences import Difference, differences
-from molgcn.errors import UserError, nearest, shown
+from molgcn.errors import UserError, counted, nearest, shown
 from molgcn.evaluation.finished_runs import FinishedRun, check_comparable, pooled, read_run
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
@@ -96,7 +96,7 @@ def print_comparison(comparison: Comparison) -> None:
     """Print one table of the runs and one of their differences."""
     console = Console()
     common = f", {comparison.folds} common folds" if comparison.folds else ", no common folds"
-    console.print(f"{comparison.molecules:,} test molecules{common}", highlight=False)
+    console.print(f"{counted(comparison.molecules, 'test molecule')}{common}", highlight=False)
     for key in comparison.values:
         for headers, rows in (_runs_table(comparison, key), _pairs_table(comparison, key)):
             table = Table(title=escape(_title(comparison, key)) if headers[0] == "run" else None, title_justify="left")

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from molgcn.errors import counted
 from molgcn.metrics import error_text
 from molgcn.metrics.classes import class_metrics, confusion
 from molgcn.report.plots import BLUE, GREY, new_figure, panels_of, plain, save_png, tidy
@@ -105,4 +106,4 @@ def confusion_panel(axes: Axes, matrix: np.ndarray, name: str, titles: Sequence[
         axes.set_xticks(range(len(matrix)), shown, rotation=30 if slanted else 0, ha="right" if slanted else "center")
         axes.set_yticks(range(len(matrix)), shown)
     axes.set(xlabel="predicted class", ylabel="true class")
-    axes.set_title(f"{name}\n{matrix.sum():,} molecules", fontsize=10)
+    axes.set_title(f"{name}\n{counted(int(matrix.sum()), 'molecule')}", fontsize=10)

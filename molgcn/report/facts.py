@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from molgcn.errors import counted
+
 
 def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[str, str | None]) -> dict[str, str]:
     """Return facts about a :class:`molgcn.training.module.MoleculeModule` and the data set of a name and hash, by name.
@@ -15,7 +17,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     parameters = sum(parameter.numel() for parameter in model.parameters())
     options = [f"norm {model.norm or 'none'}", "residual" if model.residual else "no residual", f"pool {model.pool}"]
     averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
-    network = f"{model.conv}, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
+    network = f"{model.conv}, {counted(model.num_layers, 'layer')} of {counted(model.hidden_channels, 'channel')}, {', '.join(options)}"
     shown = {name: number for name, number in versions.items() if number and name in ("python", "molgcn", "torch", "rdkit")}
     dataset = config.dataset
     given = [*(dataset.descriptors or ()), *(["a file"] if dataset.descriptors_path else []), *(dataset.descriptor_generators or ())]
@@ -24,7 +26,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     given_features = {f"Own features of {of}s": f"{len(names)}, of a file" for of, names in own.items()}
     trees = {} if module.blend is None else {"Blend": f"the network and boosted trees (LightGBM): {module.blend.described}"}
     return {
-        "Model": f"{network}; {parameters:,} parameters{averaged}",
+        "Model": f"{network}; {counted(parameters, 'parameter')}{averaged}",
         **trees,
         "Weights": where,
         "Data": data,

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from molgcn.errors import counted
 from molgcn.files.whole_file import whole
 from molgcn.metrics import error_text, errors_of
 
@@ -142,7 +143,7 @@ def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str,
         axes.set_title("no values" if len(true) == 0 else "no finite predictions", fontsize=10)
         return
     mae, _, r2 = (error_text(value) for (value,) in errors_of(predicted[:, None], true[:, None]).values())
-    axes.set_title(f"MAE {mae} {unit}".rstrip() + f", R² {r2}\n{len(true):,} molecules", fontsize=10)
+    axes.set_title(f"MAE {mae} {unit}".rstrip() + f", R² {r2}\n{counted(len(true), 'molecule')}", fontsize=10)
     true, predicted = true[finite], predicted[finite]
     low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
     margin = 0.04 * (high - low) or 1.0

@@ -9,6 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from molgcn.errors import counted
+
 
 def render(template: str, package: str = "molgcn.report", **values: Any) -> Markup:
     """Return the HTML of a template with values filled in. `template` is its path below the package."""
@@ -25,5 +27,5 @@ def _environment(package: str) -> Environment:
     environment = Environment(
         loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
+    environment.filters |= {"number": number, "count": lambda value: f"{value:,}", "counted": counted}
     return environment

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from molgcn.data.formats import Record, unused
 from molgcn.data.reaction_smiles import joined
-from molgcn.errors import UserError, require, row_of, shown
+from molgcn.errors import UserError, first_of, require, row_of, shown
 
 if TYPE_CHECKING:
     from molgcn.screening.config import OnError
@@ -36,8 +36,11 @@ def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:
     require(on_error in ("raise", "nan"), "on_error", on_error, '"raise" or "nan"')
     if chunk.errors and on_error == "raise":
         place, reason = min(chunk.errors.items())
+        others = first_of(len(chunk.errors), chunk.start + len(chunk.records), read=" read so far")
         row, text = row_of("the list of SMILES", chunk.start + place), shown(shown_row(chunk, place))
-        raise UserError(f"{row}: '{text}' cannot be {done}: {reason}. Correct it, or keep such rows without values with on_error=\"nan\".")
+        raise UserError(
+            f"{row}: '{text}' cannot be {done}: {reason}. {others} Correct it, or keep such rows without values with on_error=\"nan\"."
+        )
 
 
 def shown_row(chunk: Chunk, place: int) -> str:

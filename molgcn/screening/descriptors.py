@@ -15,7 +15,7 @@ from molgcn.data.descriptors.generators import generated_names
 from molgcn.data.descriptors.given import read_descriptors
 from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
-from molgcn.errors import UserError, listed, nearest, shown
+from molgcn.errors import UserError, counted, listed, nearest, shown
 from molgcn.screening.components import one_item
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
     cells, count = [_Cell(molecules.columns.index(name), name, molecules.decimal_comma) for name in wanted.columns], 0
     for record in molecules.records:
         if matrix is not None and count == len(matrix):
-            raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has more.")
+            raise UserError(f"descriptors= has {counted(len(matrix), 'row')}, and {molecules.name} has more.")
         of_file = () if matrix is None else matrix[count]
         try:
             record = described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
@@ -113,7 +113,7 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
         yield record
         count += 1
     if matrix is not None and count < len(matrix):
-        raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
+        raise UserError(f"descriptors= has {counted(len(matrix), 'row')}, and {molecules.name} has {count:,}.")
 
 
 class _Cell:

@@ -75,7 +75,7 @@ def prepare(
 
     def featurize(some: Sequence[str], column: str = "") -> Featurized:
         component = components.index(column) if components else 0
-        return featurize_chunk(some, features=features, kind=kind, label=None, stop=False, bonds=bonds, component=component, **options)
+        return featurize_chunk(some, features=features, kind=kind, label=None, bonds=bonds, component=component, **options)
 
     if components:
         done = featurize_components(list(zip(*(item.split("\n") for item in items), strict=True)), components, featurize)

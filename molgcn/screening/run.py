@@ -14,7 +14,7 @@ from typing import TypeVar
 from molgcn.config.run import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules
 from molgcn.data.text import Text
-from molgcn.errors import UserError, counted, listed, row_of, shown
+from molgcn.errors import UserError, counted, first_of, listed, row_of, shown
 from molgcn.process.progress import progress_bar
 from molgcn.screening.chunk import Chunk, header_of, shown_row, written_rows
 from molgcn.screening.components import with_components
@@ -76,7 +76,7 @@ class Progress:
     def update(self, count: int) -> None:
         """Add molecules that are done."""
         self.count += count
-        self._bar.set_description_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
+        self._bar.set_description_str(f"{counted(self.count, 'molecule')}, {self.rate:,.0f}/s", refresh=False)
         self._bar.update(self._text.position() - self._bar.n if self._text and self._text.size else count)
 
     @property
@@ -116,8 +116,9 @@ class Screening:
             UserError: with on_error=raise, for the first row without a result.
         """
         for chunk in chunks:
+            rows = chunk.start + len(chunk.records)
             for place, reason in sorted(chunk.errors.items()):
-                self._fail(chunk.start + place, shown_row(chunk, place), reason)
+                self._fail(chunk.start + place, shown_row(chunk, place), reason, first_of(len(chunk.errors), rows, read=" read so far"))
             yield chunk
             self._results += len(chunk.records) - len(chunk.errors)
             self._bar.update(len(chunk.records))
@@ -132,17 +133,17 @@ class Screening:
         if not summary.rows:
             raise UserError(f"{self.molecules.name} has no rows. Expected at least one molecule.")
         if not summary.predicted:
-            raise UserError(f"None of the {summary.rows:,} rows of {self.molecules.name} can be {self._done}; {self._first}.")
+            raise UserError(f"None of the {counted(summary.rows, 'row')} of {self.molecules.name} can be {self._done}; {self._first}.")
         return summary
 
-    def _fail(self, row: int, text: str, reason: str) -> None:
+    def _fail(self, row: int, text: str, reason: str, others: str) -> None:
         if self._on_error == "raise":
             if self.molecules.text is None:
                 raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Correct it.")
             named = row_of(self.molecules.name, row, self.molecules.kind)
             raise UserError(
-                f"{named}: '{shown(text)}' cannot be {self._done}: {reason}. Correct the row, leave such rows out with on_error=skip, or "
-                "keep them without values with on_error=nan."
+                f"{named}: '{shown(text)}' cannot be {self._done}: {reason}. {others} Correct it, leave such rows out with on_error=skip, "
+                "or keep them without values with on_error=nan."
             )
         self._first = self._first or f"the first, row {row} ('{shown(text)}'): {reason}"
         if self._on_error == "nan":

@@ -17,7 +17,7 @@ from lightning import Callback
 from molgcn.config.overrides import parse_override, values_of
 from molgcn.config.run import Config
 from molgcn.data.datamodule import load_once
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.process.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.replicates.plan import first_training
 from molgcn.replicates.run import train_all
@@ -138,7 +138,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
                 _after(study, trial.number, settings, compose, folder, signals)
     except (KeyboardInterrupt, SystemExit) as stop:  # SystemExit is Terminated, or what Lightning raises on Ctrl-C
         write_reports(study, settings.objective, _preset(study, compose), folder)
-        log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
+        log.info("\nInterrupted after %s, which %s keeps. The same command continues.", counted(_finished(study), "trial"), folder)
         if isinstance(stop, Terminated):
             raise
         exit_interrupted()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.errors import counted
 from molgcn.files.json_file import read_json
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
@@ -89,7 +90,7 @@ def show_sweep(folder: Path) -> bool:
         ((objective, maximize),) = monitors
         runs = [run if run.result is None else replace(run, value=run.result["best_value"]) for run in runs]
     write_rows(folder, table_rows(runs, objective, maximize))
-    print_runs(f"{len(runs)} runs in {folder}", runs, objective, maximize)
+    print_runs(f"{counted(len(runs), 'run')} in {folder}", runs, objective, maximize)
     show_benchmark(folder, results)
     in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
     plot_sweep(in_order, folder / "sweep.png", objective, maximize=maximize)
@@ -139,8 +140,9 @@ def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: b
     differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]
     rows = table_rows(differing, objective, maximize)
     table = Table(title=escape(title + (f", all with {' '.join(shared)}" if shared else "")), title_justify="left")
-    for name in rows[0]:
-        table.add_column(escape(name), justify="left" if name in ("job", "state", "overrides") else "right")
+    for name in rows[0]:  # where the terminal is too narrow, overrides take several lines; nothing is cut
+        justify: Literal["left", "right"] = "left" if name in ("job", "state", "overrides") else "right"
+        table.add_column(escape(name), justify=justify, overflow="fold", no_wrap=name != "overrides")
     for row in rows[1:]:
         table.add_row(*(escape(cell) for cell in row))
     Console().print(table)

@@ -16,7 +16,7 @@ from molgcn.comparison.baselines import measured_as, plain
 from molgcn.config.run import Config
 from molgcn.data.config import AUTO
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.metrics.comparison import NETWORK, TREES
 from molgcn.tasks.base import Task
 from molgcn.training.inference import Models, Of, predict_molecules
@@ -67,7 +67,7 @@ def fit_blend(module: MoleculeModule, data: LoadedDataset, folder: Path) -> None
     if config.training.blend == "none":
         return
     known = data.part("train")
-    log.info("Fitting trees to %s molecules beside the network", f"{len(known):,}")
+    log.info("Fitting trees to %s beside the network", counted(len(known), "molecule"))
     balanced = config.training.class_weights == "balanced" or config.dataset.sampling == "balanced"
     blend = Blend.fit(module.task, module.statistics, known, config.seed, balanced)
     if len(data.splits.get("val", ())):

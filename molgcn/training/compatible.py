@@ -9,7 +9,7 @@ from typing import Any
 
 from molgcn.config.overrides import as_typed
 from molgcn.config.run import Config, ModelConfig, parse
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.files.json_file import read_json
 from molgcn.files.yaml_file import read_yaml
 from molgcn.tasks.registry import settled, task_of
@@ -157,6 +157,6 @@ def _check_epochs(config: Config, checkpoint: dict[str, Any], folder: Path) -> N
     limit = config.trainer.get("max_epochs")
     if limit is not None and 0 <= limit < done:
         raise UserError(
-            f"trainer.max_epochs={limit} is fewer than the {done} epochs that the run in {folder} has trained. Give more "
+            f"trainer.max_epochs={limit} is fewer than the {counted(done, 'epoch')} that the run in {folder} has trained. Give more "
             "to continue, or take its best weights as they are: checkpoints/best.ckpt."
         )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from molgcn.config.run import BackendConfig, Config, ModelConfig
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.nn.build import resolved_backend
 from molgcn.nn.molecule_net import MoleculeNet
 from molgcn.nn.registry import get_kind
@@ -41,7 +41,9 @@ def check_freeze(config: Config) -> Config:
                 f"{key} does not go with model={model.name}, which shares its weights among all rounds. Use training.freeze=encoder."
             )
         if freeze > model.num_layers:
-            raise UserError(f"{key} is more than the {model.num_layers} layers of the network. Give fewer, or training.freeze=encoder.")
+            raise UserError(
+                f"{key} is more than the {counted(model.num_layers, 'layer')} of the network. Give fewer, or training.freeze=encoder."
+            )
     norms = _layers_with_batch_norm(model)
     apart = norms > 0 and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
     if not apart or resolved_backend(model, config.backend, len(config.dataset.smiles_columns)) != "fused":

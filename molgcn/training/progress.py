@@ -15,6 +15,10 @@ from molgcn.metrics import error_text, metric_title
 class EpochLine(Callback):
     """Prints a line after every epoch: its number, the validation loss, the task's first metric with units, and the time it took."""
 
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Start the clock of an epoch that a resumed run completes."""
+        self.start = time.perf_counter()
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the epoch's clock."""
         self.start = time.perf_counter()
@@ -31,7 +35,7 @@ class EpochLine(Callback):
             for metric, name, unit in targets[:4]:
                 value = error_text(float(values[f"val/{metric}/{name}"]))
                 parts.append(f"val {metric_title(metric)} {shown(name)} {value} {unit}".rstrip())
-        parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
+        parts.append(f"{time.perf_counter() - self.start:.1f} s")
         trainer.print("  ".join(parts), flush=True)
 
 

@@ -17,7 +17,7 @@ from molgcn.config.overrides import as_typed
 from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data.applicability import is_domain
 from molgcn.data.rdkit_version import check_rdkit
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
@@ -58,7 +58,7 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichMod
         trainings = trainings_of(path)
         complete = [training for training in trainings if best_checkpoint(training)]
         advice = f"Name one of them, as in {as_typed(key, complete[0])}." if complete else f"Continue it first: {as_typed('resume', path)}."
-        raise UserError(f"{key}={path}: the folder holds a run of {len(trainings)} trainings. {advice}")
+        raise UserError(f"{key}={path}: the folder holds a run of {counted(len(trainings), 'training')}. {advice}")
     if found is None:
         raise UserError(
             f"{key}={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
@@ -91,7 +91,7 @@ def find_checkpoints(path: str | Path | None, key: str = "ckpt", models: WhichMo
             f"{key}={path}: {trainings[found.index(None)]} has no checkpoint, so that the run is not complete. Continue it with "
             f"{as_typed('resume', folder)}, or name those of its trainings that are."
         )
-    log.info("The weights are those of %d models in %s", len(found), folder)
+    log.info("The weights are those of %s in %s", counted(len(found), "model"), folder)
     return [file for file in found if file is not None]
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config.run import CallbacksConfig
+from molgcn.errors import counted
 from molgcn.training.monitor import Monitor
+
+log = logging.getLogger(__name__)
 
 
 class PatientStopping(EarlyStopping):
@@ -36,6 +41,12 @@ class PatientStopping(EarlyStopping):
         """Stop a resumed run whose patience was already exhausted."""
         trainer.should_stop |= self.is_over(trainer)
 
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Say that patience has ended the run."""
+        if self.is_over(trainer):
+            waited = counted(self.wait_count, "validation")
+            _say_end(trainer, f"{self.monitor} has not improved in {waited} (callbacks.early_stopping_patience={self.patience})")
+
     def is_over(self, trainer: Trainer) -> bool:
         return bool(self.wait_count >= self.patience)
 
@@ -54,11 +65,21 @@ class StopBelowRate(Callback):
         """Stop where the learning rate is below after the epoch's last schedule step."""
         self._check(trainer)
 
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Say that the learning rate has ended the run."""
+        if self.is_over(trainer):
+            _say_end(trainer, f"the learning rate is below callbacks.stop_below_lr={self.rate:g}")
+
     def is_over(self, trainer: Trainer) -> bool:
         return bool(trainer.optimizers[0].param_groups[0]["lr"] < self.rate)
 
     def _check(self, trainer: Trainer) -> None:
         trainer.should_stop |= self.is_over(trainer)
+
+
+@rank_zero_only
+def _say_end(trainer: Trainer, why: str) -> None:
+    log.info("Training ends after %s of at most %s: %s", counted(trainer.current_epoch, "epoch"), trainer.max_epochs, why)
 
 
 def stopped_early(trainer: Trainer) -> bool:

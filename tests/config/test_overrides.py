@@ -61,6 +61,36 @@ def test_presets_of_ones_own(tmp_path):
         own_presets(["--config-dir=nowhere"])
 
 
+@pytest.mark.parametrize(
+    ("typed", "command", "meant"),
+    [
+        ("epochs", "train", "trainer.max_epochs"),
+        ("training.epochs", "train", "trainer.max_epochs"),
+        ("device", "train", "trainer.accelerator"),
+        ("gpus", "train", "trainer.devices"),
+        ("model.hidden", "train", "model.hidden_channels"),
+        ("path", "train", "dataset.path"),
+        ("training.lr", "train", "optimizer.lr"),
+        ("target", "train", "dataset.targets"),
+        ("n_layers", "train", "model.num_layers"),
+        ("mdl.num_layers", "train", "model.num_layers"),
+        ("dataset.targetss", "train", "dataset.targets"),
+        ("datasett", "train", "dataset"),
+        ("path", "predict", "input"),
+        ("ckpt_path", "predict", "ckpt"),
+        ("gpus", "predict", "device"),
+    ],
+)
+def test_the_key_that_was_meant(typed, command, meant):
+    with pytest.raises(UserError, match=rf"^{typed} is not a key of the configuration\. Did you mean {meant}\?"):
+        check_overrides([f"{typed}=1"], resource("conf"), command)
+
+
+def test_no_suggestion_for_a_word_like_no_key():
+    with pytest.raises(UserError, match=r"configuration\. `--help`"):
+        check_overrides(["qwertz=1"], resource("conf"), "train")
+
+
 def test_loggers_to_be_verbose():
     for value in ("true", "false", "molgcn", "'molgcn.data'", "[molgcn,hydra]"):
         check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")

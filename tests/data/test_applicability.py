@@ -60,7 +60,7 @@ def test_parts_add_up():
 
 def test_the_line():
     domain = domain_of(contents(["CC", "OCCCC", "CCO"]))
-    assert domain == {"elements": [6, 8], "heavy_atoms": [2, 5], "mixtures": False}
+    assert domain == {"elements": [6, 8], "heavy_atoms": [2, 5], "mixtures": False, "mixture_share": 0.0}
     assert describe_unlike(contents(["CCO", "CC", "OCC"]), domain) == ""
     assert describe_unlike(contents(SMILES), domain) == (
         "6 with elements that no training molecule has (U 2, Cl 2, Pu 1, H 1, Og 1, Na 1), 1 with dummy atoms (*), 4 of several "
@@ -78,9 +78,19 @@ def test_what_training_held_is_not_unlike_it():
     assert describe_unlike(contents(SMILES), domain_of(contents(SMILES))) == ""
 
 
+def test_one_salt_says_little_about_salts():
+    domain = domain_of(contents(["CCO"] * 300 + ["CCO.Cl"]))
+    said = "3 of several fragments (salts, mixtures, as 0.3% of the training molecules)"
+    assert describe_unlike(contents(["CCO", *["CCO.Cl"] * 3]), domain) == said
+    assert describe_unlike(contents(["CCO"] * 400 + ["CCO.Cl"] * 2), domain) == ""  # as rare as in training
+    assert describe_unlike(contents(["CCO.Cl"] * 9), domain_of(contents(["CCO"] * 90 + ["CCO.Cl"]))) == ""
+    older = {key: value for key, value in domain.items() if key != "mixture_share"}
+    assert is_domain(older) and describe_unlike(contents(["CCO.Cl"] * 9), older) == ""
+
+
 def test_of_several_models_it_is_what_all_were_trained_on():
     first, second = domain_of(contents(["CC", "CCCO.Cl"])), domain_of(contents(["CCO", "CCCCN.O"]))
-    assert common_domain([first, None, second]) == {"elements": [6, 8], "heavy_atoms": [3, 5], "mixtures": True}
+    assert common_domain([first, None, second]) == {"elements": [6, 8], "heavy_atoms": [3, 5], "mixtures": True, "mixture_share": 0.5}
     assert common_domain([None, None]) is None
 
 

@@ -26,7 +26,7 @@ def workbook(path):
 
 def parquet(path):
     pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
+    pytest.importorskip("pyarrow.parquet")
 
     columns = COLUMNS | {"y (uM)": pyarrow.array(COLUMNS["y (uM)"], pyarrow.float32()), "__index_level_0__": [5, 6, 7]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=2)

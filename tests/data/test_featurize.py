@@ -262,7 +262,7 @@ def test_chunks_join_to_what_one_chunk_gives():
         f"[{Chem.GetPeriodicTable().GetElementSymbol(number)}{charge}]" for number in range(21, 100) for charge in ("", "+", "+2", "-")
     ]
     smiles = ["CCO", "C("] * 600 + metals + [f"{'C' * 260}.[Na+]"] + ["c1ccccc1"] * 900
-    whole = featurize_chunk(smiles, features="general", kind="smiles", label=None, stop=False)
+    whole = featurize_chunk(smiles, features="general", kind="smiles", label=None)
     joined = featurize_items(smiles, features="general", on_error="skip", num_workers=0)
     assert len(smiles) > 2 * CHUNK and joined.molecules.x.dtype == joined.molecules.neighbors.dtype == np.uint16
     for array in ARRAYS:
@@ -300,7 +300,7 @@ def test_the_atoms_of_a_graph_are_those_of_its_molecule(features, kind):
     """Atoms come in their order, and further ones in the graph are hydrogens."""
     for smiles in ("CC(=O)N", "[2H]OC", "[H]OC([H])F", "[H][H]", "[CH3:2][OH:1]"):
         item = smiles if kind == "smiles" else Chem.MolToMolBlock(Chem.MolFromSmiles(smiles))
-        done = featurize_chunk([item], features=features, kind=kind, label=None, stop=False)
+        done = featurize_chunk([item], features=features, kind=kind, label=None)
         if done.molecules is None:
             continue
         featurizer = get_featurizer(features)

@@ -128,7 +128,7 @@ def test_bad_rows_raise_or_are_listed_also_from_the_cache(table, tmp_path, caplo
         loaded = load_dataset(config(path, tmp_path, on_error="skip"))
         assert loaded.molecules.rows.tolist() == [0, 1, 2, *range(4, 12)]
         assert loaded.molecules.targets[3, 0] == 4.5
-        assert "1 rows are left out" in caplog.text
+        assert "1 row is left out" in caplog.text
     write_skipped(tmp_path / "skipped.csv", loaded.molecules.skipped)
     with open(tmp_path / "skipped.csv") as file:
         (row,) = csv.DictReader(file)
@@ -180,7 +180,7 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,z\nC,1,\nCC,2,\n", {}, "all 2 values of column 'z' are missing"),
         ("smiles,y,z\nC,1,2\n", {}, r"1 molecule cannot be split.* leave validation or test out by a 0, as in \[0\.9,0\.1,0\]"),
         ("smiles,y,z\nC,1,2\n", {"targets": None}, "has the columns: y, z"),
-        ("smiles,y,z\n(,1,2\n", {"on_error": "skip"}, "None of the 1 molecules"),
+        ("smiles,y,z\n(,1,2\n", {"on_error": "skip"}, "None of the 1 molecule "),
         ("smiles,y,z\nC,1,2\n", {"split": "column"}, "split_column is not set"),
         ("smiles,y,z\nC,1,2\n", {"split": "column", "split_column": "fold"}, r"no column 'fold' \(dataset.split_column\)"),
         ("smiles,y,z\nC,1,2\n", {"split": "file"}, "needs dataset.split_file"),

@@ -43,7 +43,7 @@ LABELLED = [
 
 def arrays(text, features, kind="smiles", standardize="none"):
     """Return the graph of an item as its arrays, or the reason why there is none."""
-    done = featurize_chunk([text], features=features, kind=kind, label=None, stop=False, standardize=standardize)
+    done = featurize_chunk([text], features=features, kind=kind, label=None, standardize=standardize)
     if done.molecules is None:
         return done.failures
     batch = GraphBatch.from_packed(done.molecules, [0])
@@ -86,7 +86,7 @@ def test_whatever_else_is_made_of_a_molecule_leaves_them_out_too(labelled, plain
     one, other = morgan_fingerprints(both)
     assert (one != other).nnz == 0
     np.testing.assert_array_equal(*fingerprints(both))
-    done = featurize_chunk(both, features="general", kind="smiles", label=None, stop=True).packed
+    done = featurize_chunk(both, features="general", kind="smiles", label=None).packed
     DomainIndex.of(done[[1]].with_data(smiles=[plain]), num_workers=0).save(tmp_path / "plain.npz")
     assert distance_to_all([tmp_path / "plain.npz"], done, both).tolist() == [[1, 0, 0, 0]] * 2
     assert len(set(with_hashes(done).hashes.tolist())) == 1
@@ -114,7 +114,7 @@ def test_labels_anywhere_change_nothing(smiles, random):
 
 def test_descriptors_of_an_older_version_still_see_what_its_graph_sees():
     def weights(features):
-        done = featurize_chunk(["[2H]OC", "OC"], features=features, kind="smiles", label=None, stop=True, generators=["rdkit2d"])
+        done = featurize_chunk(["[2H]OC", "OC"], features=features, kind="smiles", label=None, generators=["rdkit2d"])
         names = done.packed.descriptor_names
         return done.packed.descriptors[:, [names.index("ExactMolWt"), names.index("HeavyAtomCount")]].tolist()
 

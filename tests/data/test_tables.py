@@ -75,7 +75,8 @@ def test_another_separator_is_read_and_said(tmp_path, caplog, name, text, said):
             r"labels=\{y: \{no: 0, yes: 1, NA: null, none: null\}\}' \(task=classification\), where null is a missing value\.",
         ),
         ("smiles,y\nC,low\nC,mid\nC,high\n", r"dataset\.labels=\{y: \{high: 0, low: 1, mid: 2\}\}' \(task=multiclass\)"),
-        ("smiles,y\nC,high\nC,1\n", r"'high' is not a number. Correct it"),
+        ("smiles,y\nC,high\nC,1\n", r"'high' is not a number. Correct it.*It is the only such cell of 2\."),
+        ("smiles,y\nC,1\nC,?\nC,?\n", r"row 1 .*'\?' is not a number.*It is the first of 2 such cells of 3\."),
     ],
 )
 def test_words_may_be_classes(tmp_path, text, what):

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from waiting import wait_until
 
 from molgcn.errors import UserError
-from molgcn.search.sweep import SweepRun, SweepTable, show_sweep, table_rows
+from molgcn.search.sweep import SweepRun, SweepTable, print_runs, show_sweep, table_rows
 from molgcn.search.sweep_plot import plot_sweep
 from molgcn.training.result import RunResult, save_failure
 
@@ -46,6 +46,16 @@ def test_rows_best_first():
 def test_no_column_of_states_where_all_are_complete():
     assert table_rows(RUNS[:1], "val/loss")[0][:2] == ["job", "overrides"]
     assert len(table_rows(RUNS[1:2], "val/loss")[0]) == 5
+
+
+def test_nothing_is_cut_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "75")
+    runs = [SweepRun(str(job), [f"optimizer.lr=0.00{job}5", "model=gin"], 0.25, result=result(0.5)) for job in range(3)]
+    print_runs("3 runs", runs, "val/loss")
+    printed = capsys.readouterr().out
+    assert "\u2026" not in printed
+    assert all(word in printed for word in ("molecules/s", "val/loss", "0.5", "1000"))
+    assert all(f"0.00{job}5" in printed for job in range(3))
 
 
 def test_a_multirun_is_gathered(tmp_path, capsys):

@@ -1,7 +1,9 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
+from molgcn.training import progress
 from molgcn.training.train import train
 
 
@@ -20,3 +22,16 @@ def test_people_count_epochs_from_1(small_config, tmp_path, monkeypatch, capsys)
     assert f"best epoch {best} of 2" in printed
     assert json.loads((tmp_path / "result.json").read_text())["best_epoch"] == result.best_epoch == best
     assert {row.split(",")[0] for row in (tmp_path / "metrics.csv").read_text().splitlines()[1:]} == {"0", "1"}
+
+
+def test_an_epoch_that_a_resumed_run_completes_counts_from_its_start(monkeypatch):
+    """Lightning does not say that such an epoch begins."""
+    printed, seconds = [], iter([10.0, 12.5])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    trainer = SimpleNamespace(
+        is_global_zero=True, callback_metrics={}, current_epoch=3, print=lambda text, flush: printed.append(text), loggers=[]
+    )
+    line = progress.EpochLine()
+    line.on_train_start(trainer, None)
+    line.on_train_epoch_end(trainer, None)
+    assert printed == ["epoch 4  2.5 s"]

@@ -158,15 +158,19 @@ def test_ema_weights_are_the_ones_reported(tmp_path, small_config):
     assert column(tmp_path / "ema", "val/loss")[-1] > column(tmp_path / "plain", "val/loss")[-1]  # it lags far behind after 16 steps
 
 
-def test_early_stopping_and_the_rate_s_floor(tmp_path, small_config):
+def test_early_stopping_and_the_rate_s_floor(tmp_path, small_config, caplog):
+    caplog.set_level("INFO", "molgcn")
     stopped = train(
         small_config(callbacks={"early_stopping_patience": 1, "early_stopping_min_delta": 100.0}, trainer={"max_epochs": 9}), tmp_path / "a"
     )
     assert stopped.epochs == 2
+    why = "val/loss has not improved in 1 validation (callbacks.early_stopping_patience=1)"
+    assert f"Training ends after 2 epochs of at most 9: {why}" in caplog.messages
     cosine = small_config(
         scheduler={"name": "cosine"}, callbacks={"stop_below_lr": 5e-4}, optimizer={"lr": 1e-3}, trainer={"max_epochs": 6}
     )
     assert train(cosine, tmp_path / "b").epochs == 4  # at half of the run the rate is half, not yet below
+    assert "Training ends after 4 epochs of at most 6: the learning rate is below callbacks.stop_below_lr=0.0005" in caplog.messages
 
 
 def test_missing_targets_are_masked(tmp_path, small_config):

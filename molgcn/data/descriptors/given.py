@@ -11,7 +11,7 @@ import numpy as np
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.npz import column_names, read_arrays
 from molgcn.data.rows import SkippedRow
-from molgcn.errors import UserError, row_of
+from molgcn.errors import UserError, counted, row_of
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -31,7 +31,8 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
         more, values = read_descriptors(Path(config.descriptors_path).expanduser())
         if len(values) != raw.num_rows:
             raise UserError(
-                f"dataset.descriptors_path={config.descriptors_path} has {len(values):,} rows, but {title} has {raw.num_rows:,}. Give "
+                f"dataset.descriptors_path={config.descriptors_path} has {counted(len(values), 'row')}, but {title} has "
+                f"{raw.num_rows:,}. Give "
                 "a row of descriptors for each row of the data, also for those that are left out."
             )
         values = values[raw.rows]

@@ -20,7 +20,7 @@ from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tables import Columns, check_columns, column_names, is_missing, read_columns
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError, listed, nearest, shown
+from molgcn.errors import UserError, counted, first_of, listed, nearest, shown
 
 _BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
 
@@ -180,7 +180,7 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
         place = f"{columns.path}, column '{shown(name)}', row {wrong[0]} (counted from 0, without the header)"
         raise UserError(
             f"{place}: '{shown(columns[name][wrong[0]])}' is not a weight. Expected a number of at least 0; 0 leaves the molecule out of "
-            "the loss."
+            f"the loss. {first_of(len(wrong), len(weights), 'cell')}"
         )
     return weights
 
@@ -190,18 +190,22 @@ def _classes(columns: Columns, name: str, classes: Mapping[str, int | None]) -> 
     result = np.full(len(columns[name]), np.nan)
     numbers = {text: np.nan if number is None else number for text, number in classes.items()}
     folded = {text.casefold(): number for text, number in numbers.items()}
+    wrong: list[int] = []
     for row, text in enumerate(columns[name]):
         cell = text.strip()
         number = numbers.get(cell, folded.get(cell.casefold()))
         if number is not None:
             result[row] = number
         elif not is_missing(cell, of_numbers=False):
-            missing = f" Where {shown(cell)} is a missing value, say null for it." if is_missing(cell, of_numbers=True) else ""
-            raise UserError(
-                f"{columns.path}, column '{shown(name)}', row {row} (counted from 0, without the header): dataset.labels has no class for "
-                f"'{shown(cell)}', only for {', '.join(map(shown, classes))}. Add it, correct it, or leave the cell empty if missing."
-                f"{missing}"
-            )
+            wrong.append(row)
+    if wrong:
+        cell = columns[name][wrong[0]].strip()
+        missing = f" Where {shown(cell)} is a missing value, say null for it." if is_missing(cell, of_numbers=True) else ""
+        raise UserError(
+            f"{columns.path}, column '{shown(name)}', row {wrong[0]} (counted from 0, without the header): dataset.labels has no class for "
+            f"'{shown(cell)}', only for {', '.join(map(shown, classes))}. {first_of(len(wrong), len(result), 'cell')} Add it, correct it, "
+            f"or leave the cell empty if missing.{missing}"
+        )
     if np.isnan(result).all():
-        raise UserError(f"{columns.path}: all {len(result)} values of column '{shown(name)}' are missing. Name another target.")
+        raise UserError(f"{columns.path}: all {counted(len(result), 'value')} of column '{shown(name)}' are missing. Name another target.")
     return result

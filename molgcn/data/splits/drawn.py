@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from molgcn.data.splits.parts import CALIBRATION, Split, as_split, large_size, split_sizes
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 
 def random_split(
@@ -30,7 +30,7 @@ def random_split(
     large = counts > large_size(sizes)
     in_order = np.lexsort((first, ~large))  # large groups first, then the others in shuffled order
     placed = place_groups(groups, in_order, sizes, num_molecules, int(large.sum()))
-    why = f"{num_molecules} molecules are only {len(counts)} {kind} that stay together. Use more, or other fractions"
+    why = f"{counted(num_molecules, 'molecule')} are only {len(counts)} {kind} that stay together. Use more, or other fractions"
     return as_split(placed, sizes, why)
 
 
@@ -49,7 +49,9 @@ def scaffold_split(scaffolds: np.ndarray, fractions: Sequence[float] = (0.8, 0.1
     large, small = by_size[is_large[by_size]], by_size[~is_large[by_size]].tolist()
     np.random.default_rng(seed).shuffle(small)
     placed = place_groups(scaffolds, np.array([*large, *small]), sizes, len(scaffolds), len(large), otherwise=0)
-    why = f"{len(scaffolds)} molecules have only {len(names)} different scaffolds. Use split=random, or more molecules"
+    why = (
+        f"{counted(len(scaffolds), 'molecule')} have only {counted(len(names), 'different scaffold')}. Use split=random, or more molecules"
+    )
     return as_split(placed, sizes, why)
 
 

@@ -70,7 +70,7 @@ def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, 
         if len(beyond):
             raise UserError(
                 f"The split from {split} names {counted(len(beyond), 'row')} beyond {title}, such as row {beyond[0]} in {part}: "
-                f"it has {num_rows:,} rows, counted from 0 without a header. Give the split of this file, or correct the rows."
+                f"it has {counted(num_rows, 'row')}, counted from 0 without a header. Give the split of this file, or correct the rows."
             )
         at = np.searchsorted(molecules.rows, asked, sorter=order).clip(max=len(molecules) - 1)
         there = molecules.rows[order[at]] == asked

@@ -10,7 +10,7 @@ import numpy as np
 
 from molgcn.data.fingerprints import check_pairs, morgan_fingerprints, murcko_scaffolds, tanimoto_distances
 from molgcn.data.tables import is_missing
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, counted, shown
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, nu
 
     chosen = num_clusters or min(max(len(smiles) // 10, 3), _MOST_CLUSTERS, len(smiles))
     if chosen > len(smiles):
-        raise UserError(f"dataset.split_clusters={chosen} are more than the {len(smiles):,} molecules. Use fewer.")
+        raise UserError(f"dataset.split_clusters={chosen} are more than the {counted(len(smiles), 'molecule')}. Use fewer.")
     minutes = len(smiles) * chosen * _SECONDS / 60
     if minutes > 1:
         log.warning(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from molgcn.data.splits.parts import Split, as_split, split_sizes
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 BINS = 10
 _MOST_CLASSES = 100
@@ -45,7 +45,7 @@ def stratified_split(
     order = order[np.argsort(strata[first[order]], kind="stable")]
     part_of = np.empty(len(counts), np.int64)
     part_of[order] = _dealt(counts[order].tolist(), [*sizes, len(strata) - sum(sizes)])
-    why = f"{len(strata)} molecules are only {len(counts)} groups of copies that stay together. Use other fractions"
+    why = f"{counted(len(strata), 'molecule')} are only {counted(len(counts), 'group')} of copies that stay together. Use other fractions"
     return as_split(part_of[place], sizes, why)
 
 
@@ -71,9 +71,10 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
     """
     count = len(np.unique(groups))
     if count < folds:
-        together = "" if count == len(groups) else f", which are {count:,} groups that stay together"
+        together = "" if count == len(groups) else f", which are {counted(count, 'group')} that stay together"
         raise UserError(
-            f"dataset.folds={folds} is more than the set has: {len(groups):,} molecules{together}. Every fold needs at least one; use "
+            f"dataset.folds={folds} is more than the set has: {counted(len(groups), 'molecule')}{together}. Every fold needs "
+            "at least one; use "
             "fewer folds, or more molecules."
         )
     test = deal(groups, strata, [1 / folds] * folds, np.random.default_rng(seed)) == fold
@@ -83,7 +84,8 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
     for name, share in (("train", 1 - validation), ("val", validation)):
         if share > 0 and len(split[name]) == 0:
             raise UserError(
-                f"Fold {fold} of dataset.folds={folds} leaves '{name}' empty: {len(rest):,} molecules, in {len(np.unique(groups[rest])):,} "
+                f"Fold {fold} of dataset.folds={folds} leaves '{name}' empty: {counted(len(rest), 'molecule')}, in "
+                f"{len(np.unique(groups[rest])):,} "
                 "groups that stay together, are left for training and validation. Use more molecules, or another ratio of the first two "
                 "dataset.split_fractions."
             )

@@ -127,7 +127,7 @@ def test_seeds_draw_test_parts_that_share_no_more_than_chance(size):
 
 
 def test_too_few_scaffolds_are_an_error():
-    with pytest.raises(UserError, match="different scaffolds"):
+    with pytest.raises(UserError, match="different scaffold"):
         scaffold_split(scaffold_groups(["C" * n for n in range(1, 20)]))
 
 
