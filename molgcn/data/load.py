@@ -21,17 +21,17 @@ from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import Featurized, OnError, featurize_items
-from molgcn.data.featurizers import Featurizer, ReactionFeaturizer, get_featurizer
+from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.featurizers.reactions import DEFAULT_MODE
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import weighed, with_labels
 from molgcn.data.molecules import READING
 from molgcn.data.own_features import with_features_of_files
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.reaction_smiles import holds_reactions
+from molgcn.data.reaction_sets import check_reactions, for_reactions, mode_of
 from molgcn.data.rows import Files, SkippedRow, file_and_row
 from molgcn.data.sources import open_source
-from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.base import Source
 from molgcn.data.splits.draw import make_split
 from molgcn.data.splits.drawn import cut_calibration
 from molgcn.data.splits.given import load_split, rows_to_split
@@ -144,8 +144,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["explicit_hydrogens"] = True
     if featurizer.stereo_off:
         identity["stereo"] = False
-    mode = featurizer.mode if isinstance(featurizer, ReactionFeaturizer) else config.reaction_mode or DEFAULT_MODE
-    if mode != DEFAULT_MODE:
+    if (mode := mode_of(featurizer, config)) != DEFAULT_MODE:
         identity["reaction_mode"] = mode
     for key in ("descriptors", "descriptor_generators"):
         if names := getattr(config, key):
@@ -163,11 +162,6 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if config.descriptor_generators or config.tree_generators or config.standardize != "none":
         cached["rdkit"] = version("rdkit")
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer, config), config.cache_dir)
-    if config.reaction_mode is not None and not isinstance(get_featurizer(str(molecules.features)), ReactionFeaturizer):
-        raise UserError(
-            f"dataset.reaction_mode={config.reaction_mode} is for reactions, and the first row of {source.title} is a molecule. Leave it "
-            "out, or name a column of reaction SMILES with dataset.smiles."
-        )
     if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=source.target_units)
     if source.files:  # the files may have had other names when they were packed
@@ -178,37 +172,12 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
         left_out = f"{counted(len(molecules.skipped), 'row')} {'is' if len(molecules.skipped) == 1 else 'are'} left out"
         log.warning("%s: %s (%s); skipped.csv in the run's folder lists what was left out", source.title, left_out, listed)
+    check_reactions(molecules, source.title, config)
     report_bounds(molecules, source.title)
     report_repeats(molecules, source.title, config.standardize)
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title, config.standardize)
     return molecules, source, identity_hash(identity)
-
-
-def _for_reactions(featurizer: Featurizer, raw: RawMolecules, source: Source, config: DatasetConfig) -> Featurizer:
-    """Return the featuriser of a set's items, which describes reactions where a column's first row is a reaction."""
-    columns = raw.components or ([raw.items] if raw.kind == "smiles" else [])
-    found = tuple(number for number, column in enumerate(columns) if holds_reactions(column))
-    if isinstance(featurizer, ReactionFeaturizer):
-        if found != featurizer.reactions:
-            there, wanted = (", ".join(config.smiles_columns[place] for place in places) for places in (found, featurizer.reactions))
-            raise UserError(
-                f"dataset.features={featurizer.spelled} takes reactions in {wanted} of {source.title}, and its first row has them in "
-                f"{there or 'none'}. Name the columns with dataset.smiles in the order of the training."
-            )
-    elif found:
-        featurizer = ReactionFeaturizer.of(featurizer, config.reaction_mode or DEFAULT_MODE, found)
-    if found and config.standardize != "none":
-        raise UserError(
-            f"dataset.standardize={config.standardize} is for molecules, and {source.title} has reactions, whose atom maps it would not "
-            "keep. Standardise molecules before they are mapped, and use dataset.standardize=none."
-        )
-    for of, path in config.feature_files.items() if found else ():
-        raise UserError(
-            f"dataset.{of}_features_path={path} is for molecules, and {source.title} has reactions, whose {of}s are those of both sides. "
-            "Leave it out, or give numbers of the whole reaction as dataset.descriptors."
-        )
-    return featurizer
 
 
 def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> PackedMolecules:
@@ -225,7 +194,7 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
         raw = raw.take(np.sort(np.random.default_rng(config.split_seed).choice(total, count, replace=False)))
     featurize = partial(
         featurize_items,
-        features=_for_reactions(featurizer, raw, source, config).spelled,
+        features=for_reactions(featurizer, raw, source.title, config).spelled,
         on_error=cast(OnError, config.on_error),
         num_workers=config.num_workers,
         kind=raw.kind,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 _ARROW = re.compile(r"(?<!-)>")  # "->" is a dative bond
+_LOOKED_AT = 1000
 
 
 class Sides(NamedTuple):
@@ -24,9 +26,9 @@ def sides_of(text: str) -> Sides | None:
 
 
 def holds_reactions(column: Iterable[str]) -> bool:
-    """Return whether a column holds reactions: whether the first cell with a text is one."""
-    first = next((text for text in column if text.strip()), "")
-    return sides_of(first) is not None
+    """Return whether a column holds reactions: whether most of its first 1,000 texts are, so that a wrong cell does not decide."""
+    found = [sides_of(text) is not None for text in islice(column, _LOOKED_AT) if text.strip()]
+    return 2 * sum(found) > len(found)
 
 
 def joined(texts: Sequence[str]) -> str:

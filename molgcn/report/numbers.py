@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers import ReactionFeaturizer, get_featurizer
 from molgcn.data.fingerprints import murcko_scaffolds
 from molgcn.metrics import metric_title
 from molgcn.metrics.regression import METRICS
@@ -81,8 +81,11 @@ def _by_size(view: NumberView) -> Markup:
     if not groups:
         return Markup("")
     what = "atoms in the molecule"
-    if molecules.features is not None:
-        what = f"{what}, with hydrogens" if get_featurizer(molecules.features).hydrogens == "explicit" else f"heavy {what}"
+    featurizer = None if molecules.features is None else get_featurizer(molecules.features)
+    if isinstance(featurizer, ReactionFeaturizer):
+        what = "atoms in the reaction"
+    elif featurizer is not None:
+        what = f"{what}, with hydrogens" if featurizer.hydrogens == "explicit" else f"heavy {what}"
     return render("sections/by_size.html.jinja", picture=charts.by_size(groups, view.errors, what))
 
 

@@ -135,10 +135,33 @@ def test_mistakes_name_the_row_and_what_to_do(tmp_path, text, why):
     file = tmp_path / "r.csv"
     file.write_text("rxn,y\n" + "".join(f"{row[0]},{row[3]}\n" for row in substitutions(20)) + f'"{text}",1\n')
     values = {"name": "csv", "path": str(file), "smiles": "rxn", "targets": ["y"], "num_workers": 0}
+    reactions = file.read_text().splitlines()
     with pytest.raises(UserError, match=rf"Row 20 of {file} \(counted from 0, without a header\).* cannot be used: {why}"):
         load_dataset(DatasetConfig(**values))
     left_out = load_dataset(DatasetConfig(**values, on_error="skip")).molecules
     assert [row.row for row in left_out.skipped] == [20] and left_out.features == "general:reac_diff"
+    file.write_text("\n".join([reactions[0], reactions[-1], *reactions[1:-1]]))  # the first row does not decide what the column holds
+    with pytest.raises(UserError, match=rf"Row 0 of {file} .* cannot be used: {why}"):
+        load_dataset(DatasetConfig(**values))
+
+
+def test_maps_without_partner_on_both_sides_are_said(tmp_path, caplog):
+    file = tmp_path / "r.csv"
+    rows = [*(row[0] for row in substitutions(20)), "[CH3:1][Cl:2]>>[CH3:1][OH:3]", "[CH3:1][Cl:2]>>[CH3:1]O", "[CH3:1]Cl>>[CH3:1][OH:2]"]
+    file.write_text("rxn,y\n" + "".join(f"{row},{number}\n" for number, row in enumerate(rows)))
+    load_dataset(DatasetConfig(name="csv", path=str(file), smiles="rxn", targets=["y"], num_workers=0))
+    said = [record.message for record in caplog.records if "atom maps" in record.message]
+    assert len(said) == 1 and "1 of 23 reactions have atom maps that only the reactants have" in said[0]
+    assert "as 2 and 3 in row 20 ('[CH3:1][Cl:2]>>[CH3:1][OH:3]')" in said[0]
+
+
+@pytest.mark.parametrize("name", ["general:reac_diff", "general:no_stereo:prod_diff", "chemprop:reac_prod_balance@0+1", "ogb:reac_diff@1"])
+def test_names_of_features(name):
+    featurizer = get_featurizer(name)
+    assert featurizer.spelled == get_featurizer(featurizer.versioned).spelled == name
+    assert len(set(featurizer.names)) == featurizer.num_features
+    rows = packed([REACTIONS[2]], name.partition("@")[0])
+    assert (rows.num_features, rows.num_edge_features) == (featurizer.num_features, featurizer.num_bond_features)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +172,8 @@ def test_mistakes_name_the_row_and_what_to_do(tmp_path, text, why):
         ({"standardize": "neutral"}, "dataset.standardize=neutral is for molecules, and .* has reactions"),
         ({"atom_features_path": "a.npz"}, "dataset.atom_features_path=a.npz is for molecules, and .* has reactions"),
         ({"reaction_mode": "diff"}, "dataset.reaction_mode=diff is not an option.* reac_diff_balance"),
-        ({"smiles": "solvent", "reaction_mode": "reac_diff"}, "dataset.reaction_mode=reac_diff is for reactions, and the first row"),
-        ({"smiles": "solvent", "features": "general:prod_diff"}, "takes reactions in solvent of .* has them in none"),
+        ({"smiles": "solvent", "reaction_mode": "reac_diff"}, "dataset.reaction_mode=reac_diff is for reactions, and .* has molecules"),
+        ({"smiles": "solvent", "features": "general:prod_diff"}, "takes reactions in solvent of .* which has them in none"),
         ({"smiles": ["solvent", "rxn"], "features": "general:prod_diff"}, "takes reactions in solvent of .* has them in rxn"),
     ],
 )

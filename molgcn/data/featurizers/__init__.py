@@ -1,5 +1,7 @@
 """The table of featurisers, each of which has a file of its own."""
 
+from functools import cache
+
 from molgcn.data.featurizers.base import HYDROGENS, NO_STEREO, Featurizer
 from molgcn.data.featurizers.chemprop import CHEMPROP
 from molgcn.data.featurizers.general import GENERAL, GENERAL_1
@@ -16,6 +18,7 @@ FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS if not fe
 """The newest version of each featuriser, by name."""
 
 
+@cache
 def get_featurizer(features: str) -> Featurizer:
     """Return the featuriser of a name: the newest version, or the one that the name states, as in "general:1".
 
