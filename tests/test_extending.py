@@ -10,20 +10,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from compiler import needs_extension
 from conf_cases import MODELS, model_values
+from emulated import emulate as emulate
+from emulated import gpu_memory
+from layer_network_cases import network_options, passes, random_call, worst_difference, worst_gradient
+from network_cases import OPTIONS, batch_of, network
+from plain_steps import PlainSteps
 from run_cases import assert_same_run
+from test_molecule_net import outcome
+from torch_geometric.nn import TAGConv
 
 from molgcn.config.layer_settings import LayerSettings
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.options import PLAIN
 from molgcn.nn.registry import ENTRY_POINTS, get_kind
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 
+DEVICES = [pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)]
 DOCS = Path(__file__).parents[1] / "docs"
 EXTENDING = (DOCS / "extending.md").read_text()
-LAYER, PROGRAM = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
+LAYER, PROGRAM, FUSED = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
 (PACKAGE,) = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", EXTENDING, re.DOTALL))
 POINTS = "".join(f"{name} = {value}\n" for name, value in PACKAGE["project"]["entry-points"][ENTRY_POINTS].items())
 (PRESET,) = re.findall(r"```yaml\n(.*?)```", EXTENDING, re.DOTALL)
@@ -96,6 +107,38 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
     names: dict = {}
     exec(PROGRAM, names)
     assert repr(load_module("runs/diffusion").model).endswith("16, num_layers=3, out_channels=1, conv='diffusion', backend='reference')")
+
+
+@pytest.fixture
+def tag(install):
+    """Install the page's layer with steps, and return its name."""
+    install("tag", FUSED, "tag = tag:KIND")
+    return "tag"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", ["plain", "norms", "gnn+"])
+def test_an_installed_layer_that_says_its_steps_is_fused(tag, options, device):
+    """Predictions, gradients and statistics of the fused backend are those of plain PyTorch, and the layer's are those of PyG's."""
+    fused, reference = (network(tag, OPTIONS[options], backend, hops=3).to(device) for backend in ("fused", "reference"))
+    for training in (True, False):
+        found = [outcome(model.train(training), batch_of("many").to(device)) for model in (fused, reference)]
+        torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+    layer, theirs, batch = reference.convs[1].cpu(), TAGConv(12, 12, K=3).double(), batch_of("many")
+    theirs.load_state_dict(layer.state_dict())
+    h = torch.randn(batch.num_nodes, 12, dtype=torch.float64)
+    torch.testing.assert_close(layer(h, batch.edge_index), theirs(h, batch.edge_index), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("emulate")
+def test_its_steps_are_launches_on_cuda(tag):
+    """Under emulation, kernels compute the layer's forward and backward passes as PyTorch does in float64."""
+    call = random_call(network_options(tag, 7, 10, 2, norm="batch", residual=True, dropout=0.2))
+    with gpu_memory():
+        actual = passes(call, CudaSteps)
+    expected = passes(call, PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (1e-10,)
+    assert worst_gradient(actual, expected) < (1e-10,)
 
 
 @pytest.mark.parametrize(

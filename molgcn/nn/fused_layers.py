@@ -1,9 +1,8 @@
-"""Networks of backend=fused that `molgcn::layer_network` computes: GIN, GINE, SAGE, GCN with bonds, and feed-forward blocks."""
+"""Networks of backend=fused that `molgcn::layer_network` computes: those whose layers say their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,35 +12,40 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
 from molgcn.nn.fused_encoders import atom_states, bond_states
+from molgcn.nn.layers.base import NoStepsError
 from molgcn.nn.members import Members, members_of
+from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.nn.norms import BatchNorm
 from molgcn.nn.pooling import NORM_CONSTANT
+from molgcn.nn.registry import get_kind, layer_names
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
-from molgcn.ops.layer_network.spec import MESSAGES, POOLS, LayerNetworkSpec
+from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.precision import allowed_precision
 from molgcn.ops.running_statistics import copy_statistics
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
-_SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # fields of the spec too
-_spec_of = cache(LayerNetworkSpec)  # one object per network, which holds its parameters' names
 PARTS = ("convs", "norms", "feed_forwards")  # the attributes of a model with the operator's parameters
 
 
 def why_not(model: MoleculeNet) -> str | None:
     """Return the reason that the operator cannot compute a network with these options; None where it can."""
-    if model.conv not in MESSAGES:
-        return f"its layers are {model.conv}, not {', '.join(MESSAGES[:-1])} or {MESSAGES[-1]}"
+    if model.kind.steps is None:
+        names = [name for name in layer_names() if get_kind(name).steps is not None]
+        return f"its layers are {model.conv}, not {', '.join(names[:-1])} or {names[-1]}"
     if model.num_components > 1:
         return "its rows are several molecules each"
     known = {"activation": ("relu",), "pool": (*POOLS, "norm"), "readout": ("last",)}
     for name, values in known.items():
         if getattr(model, name) not in values:
             return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, values))}"
-    if model.settings.get("mlp_activation", "relu") != "relu":
-        return f"its mlp_activation is {model.settings['mlp_activation']}, not relu"
+    width = model.hidden_channels
+    try:
+        program_of(_options(model, width, width if model.kind.bonds == "always" else None))
+    except NoStepsError as error:
+        return str(error)
     return None
 
 
@@ -56,7 +60,7 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     call = layer_call(model, batch, layers)
     outputs = layer_network(call)
     if call.batch_statistics and call.graph.num_nodes > 0:
-        counts = [norm.num_batches_tracked for norm in layers.named(model, call.spec.batch_norms)]
+        counts = [norm.num_batches_tracked for norm in layers.named(model, call.program.batch_norms)]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
     return outputs.pooled / NORM_CONSTANT if model.pool == "norm" else outputs.pooled
 
@@ -65,21 +69,22 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     """Return the operator's arguments for a model, whose layers are found if not given, and a batch; :func:`pooled` lists the errors."""
     layers = layers or members_of(model, PARTS)
     x, bonds, code = _inputs(model, batch)
-    norms = layers.named(model, _spec(model, x, bonds, 1e-5, 0.1).norms)
+    options = _options(model, x.shape[1], None if bonds is None else bonds.shape[1])
+    norms = layers.named(model, program_of(options).norms)
     training = mode_of(model, norms, x.shape[0])
-    eps, momentum = _eps_and_momentum(norms)
-    spec = _spec(model, x, bonds, eps, momentum)
-    parameters, statistics = (layers.named(model, names) for names in (spec.parameters, spec.statistics))
-    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     dropout = model.dropout if training else 0.0
+    eps, momentum = _eps_and_momentum(norms)
+    program = program_of(options._replace(dropout=dropout, eps=eps, momentum=momentum))
+    parameters, statistics = (layers.named(model, names) for names in (program.parameters, program.statistics))
+    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
     if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
     tile_ptr = batch.planned_tiles()
     tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
     graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
-    options = Options(training, allowed_precision(x.device), learns, tile_nodes, model.recompute)
-    return LayerNetworkCall(graph, spec, parameters, statistics, seed, options)
+    of_call = Options(training, allowed_precision(x.device), learns, tile_nodes, model.recompute)
+    return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call)
 
 
 def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -96,24 +101,21 @@ def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | Non
     return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None
 
 
-def _spec(model: MoleculeNet, x: Tensor, bonds: Tensor | None, eps: float, momentum: float) -> LayerNetworkSpec:
-    settings = {name: model.settings[name] for name in _SETTINGS if name in model.settings}
-    return _spec_of(
+def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:
+    """Return the options that a model's steps depend on in evaluation, with norms as PyTorch makes them."""
+    return NetworkOptions(
         model.conv,
-        x.shape[1],
+        in_channels,
         model.hidden_channels,
         model.num_layers,
-        None if bonds is None else bonds.shape[1],
-        norm=model.norm,
-        residual=model.residual,
-        feed_forward=model.feed_forward,
-        feed_forward_norm=model.feed_forward_norm,
-        last_activation=model.last_activation,
-        dropout=model.dropout,
+        edge_channels,
+        model.norm,
+        model.residual,
+        model.feed_forward,
+        model.feed_forward_norm,
+        model.last_activation,
         pool="sum" if model.pool == "norm" else model.pool,
-        eps=eps,
-        momentum=momentum,
-        **settings,
+        settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
     )
 
 

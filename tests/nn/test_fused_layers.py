@@ -3,14 +3,13 @@
 import pytest
 import torch
 from compiler import needs_extension
-from family_cases import CASES, call_of
+from family_cases import CASES, FUSED, call_of
 from network_cases import BATCHES, NUM_FEATURES, batch_of, network
 from test_molecule_net import outcome, padded
 
 from molgcn.data import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
-from molgcn.ops.layer_network.spec import MESSAGES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 DEVICES = [pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -44,7 +43,7 @@ def test_one_step_and_evaluation(case, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("batch", [name for name in BATCHES if name != "many"])
-@pytest.mark.parametrize("conv", MESSAGES)
+@pytest.mark.parametrize("conv", FUSED)
 def test_other_batches(conv, batch, device):
     fused, reference = pair(f"{conv} gnn+", device)
     torch.testing.assert_close(*(on_cpu(outcome(model, batch_of(batch).to(device))) for model in (fused, reference)), **EXACT)
@@ -71,7 +70,7 @@ def test_padding_does_not_count(case, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("conv", MESSAGES)
+@pytest.mark.parametrize("conv", FUSED)
 def test_float32(conv, device):
     """Relative L2 errors against float64 are small in evaluation; batch statistics would magnify float32's rounding."""
     fused, reference = pair(f"{conv} gnn+", device)
@@ -100,7 +99,7 @@ def test_dropout_follows_torchs_seed(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("conv", MESSAGES)
+@pytest.mark.parametrize("conv", FUSED)
 def test_recomputing_leaves_the_results_as_they_are(conv, device):
     fused, _ = pair(f"{conv} gnn+", device)
     again = fused.on_backend("fused", recompute=True)
@@ -110,7 +109,7 @@ def test_recomputing_leaves_the_results_as_they_are(conv, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("conv", MESSAGES)
+@pytest.mark.parametrize("conv", FUSED)
 def test_operators_by_torchs_checks(conv, device):
     """On a GPU the saved tensor has gaps with arbitrary contents, which differ between calls; a CPU shares its memory in another way."""
     fused, _ = pair(f"{conv} norms", device, dropout=0.3)
@@ -181,7 +180,7 @@ def test_what_one_operator_cannot_do_is_said():
 @pytest.mark.parametrize(
     ("conv", "options", "reason"),
     [
-        ("gat", {}, "its layers are gat, not gcn, gin, gine, gcn_edge or sage"),
+        ("gat", {}, "its layers are gat, not gcn, gin, gine, sage or gcn_edge"),
         ("gin", {"activation": "gelu"}, "its activation is gelu, not relu"),
         ("gin", {"mlp_activation": "silu"}, "its mlp_activation is silu"),
         ("gine", {"pool": "attention"}, "its pool is attention"),

@@ -4,12 +4,11 @@ import pytest
 import torch
 from compiler import needs_extension
 from direct_calls import relaid
+from family_cases import FUSED
 from layer_cases import DEVICES, EACH_ONCE, assert_close, inputs_for, name_of, pair, random_graph, results
 from network_cases import OPTIONS, batch_of, fitting, network
 from test_molecule_net import outcome
 from torch.autograd.graph import saved_tensors_hooks
-
-from molgcn.ops.layer_network.spec import MESSAGES
 
 each_way = pytest.mark.parametrize("how", ["strided", "transposed", "unaligned"])
 
@@ -31,7 +30,7 @@ def test_layers_for_any_graph(case, how, device):
 
 @needs_extension
 @each_way
-@pytest.mark.parametrize("conv", MESSAGES)
+@pytest.mark.parametrize("conv", FUSED)
 def test_networks(conv, how, one_thread):
     options = fitting(conv, OPTIONS["gnn+"])
     expected = outcome(network(conv, options, "fused"), batch_of("many"))

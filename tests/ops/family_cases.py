@@ -7,8 +7,8 @@ from torch import nn
 from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, fused_layers
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.spec import MESSAGES
 
+FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage")  # the layers of this project that say their steps
 _LAYERS = {
     "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3},
     "gine": {"train_eps": True, "eps": -0.2},
@@ -22,7 +22,7 @@ _NETWORKS += [
     ("blocks", {"feed_forward": True, "feed_forward_norm": None, "pool": "norm"}),
     ("max", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
 ]
-CASES = {f"{conv} {name}": (conv, options) for conv in MESSAGES for name, options in _NETWORKS}
+CASES = {f"{conv} {name}": (conv, options) for conv in FUSED for name, options in _NETWORKS}
 CASES |= {f"{name} settings": (name.split()[0], settings) for name, settings in _LAYERS.items()}
 CASES |= {f"{name} settings and norm": (name.split()[0], {**settings, "norm": "batch"}) for name, settings in _LAYERS.items()}
 

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from stack_cases import random_batch
 from torch import Tensor
 
+from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.ops.gcn_tile_plan import next_fit
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 
 NETWORKS = {
-    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
-    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
-    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
-    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
-    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
-    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
-    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
-    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
-    "sage, batch norm": {"message": "sage", "norm": "batch", "residual": True},
-    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
-    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
-    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
-    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
-    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
+    "gin": {"conv": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
+    "gin, layer norm, sum": {"conv": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
+    "gine": {"conv": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
+    "gine, no norm, max": {"conv": "gine", "edge_channels": 4, "pool": "max"},
+    "gcn_edge": {"conv": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
+    "gcn": {"conv": "gcn", "norm": "batch", "residual": True, "pool": "max"},
+    "gcn without loops": {"conv": "gcn", "norm": "layer", "add_self_loops": False},
+    "sage": {"conv": "sage", "aggr": "mean", "normalize": True, "project": True},
+    "sage, batch norm": {"conv": "sage", "norm": "batch", "residual": True},
+    "sage, max": {"conv": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
+    "sage, sum": {"conv": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
+    "feed-forward": {"conv": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
+    "feed-forward, layer": {"conv": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
+    "feed-forward, none": {"conv": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
 }
 
 
-def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
-    """Return the spec of one of :data:`NETWORKS`."""
-    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
+def network_options(conv: str, in_channels: int, hidden_channels: int, num_layers: int, **options: Any) -> NetworkOptions:
+    """Return the options of a network, the layer's own among them."""
+    own = {name: options.pop(name) for name in list(options) if name not in NetworkOptions._fields}
+    return NetworkOptions(conv, in_channels, hidden_channels, num_layers, **options, settings=tuple(own.items()))
+
+
+def options_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> NetworkOptions:
+    """Return the options of one of :data:`NETWORKS`."""
+    return network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
 
 
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7]
 
 
 def random_call(
-    spec: LayerNetworkSpec,
+    options: NetworkOptions,
     *,
     sizes: list[int] = SIZES,
     training: bool = True,
@@ -54,7 +61,7 @@ def random_call(
     """Return a call with random parameters, duplicate bonds and self-loops.
 
     Args:
-        spec: the network.
+        options: the network; dropout is for training.
         sizes: atoms of each molecule.
         training: see :class:`Options`.
         coded: whether the bonds' rows are a table of distinct rows; otherwise each bond has its own row.
@@ -63,7 +70,8 @@ def random_call(
         device: device of all tensors.
         seed: seed of all random numbers.
     """
-    batch = random_batch([size for size in sizes if size] or [1], spec.in_channels, seed, bonds_per_atom=1.2 if any(sizes) else 0.0)
+    program = program_of(options if training else options._replace(dropout=0.0))
+    batch = random_batch([size for size in sizes if size] or [1], program.in_channels, seed, bonds_per_atom=1.2 if any(sizes) else 0.0)
     num_atoms = sum(sizes)
     generator = torch.Generator().manual_seed(seed)
 
@@ -72,17 +80,19 @@ def random_call(
 
     ptr = torch.tensor([0, *sizes]).cumsum(0).to(device, torch.int32)
     num_bonds = batch.col.shape[0]
-    bonds = None if spec.edge_channels is None else draw(kinds if coded else num_bonds, spec.edge_channels)
+    bonds = None if program.edge_channels is None else draw(kinds if coded else num_bonds, program.edge_channels)
     code = torch.randint(kinds, (num_bonds,), generator=generator, dtype=torch.int32).to(device) if coded and bonds is not None else None
     graph = BondGraph(
         batch.x[:num_atoms].to(device, dtype), bonds, ptr, batch.rowptr[: num_atoms + 1].to(device), batch.col.to(device), code
     )
     tile_nodes = 0 if max(sizes, default=0) > 128 else 64 if max(sizes, default=0) <= 64 else 128
     graph = graph._replace(tile_ptr=next_fit(ptr, tile_nodes or 128))
-    parameters = [draw(*shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.3) + (len(shape) == 1) for shape in spec.parameters.values()]
-    statistics = [draw(*shape).abs() + 0.5 for shape in spec.statistics.values()]
+    parameters = [
+        draw(*shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.3) + (len(shape) == 1) for shape in program.parameters.values()
+    ]
+    statistics = [draw(*shape).abs() + 0.5 for shape in program.statistics.values()]
     seed_of_dropout = torch.tensor([(5 << 33) + 7], device=device)
-    return LayerNetworkCall(graph, spec, parameters, statistics, seed_of_dropout, Options(training, tile_nodes=tile_nodes))
+    return LayerNetworkCall(graph, program, parameters, statistics, seed_of_dropout, Options(training, tile_nodes=tile_nodes))
 
 
 def padded(call: LayerNetworkCall, poison: float, atoms: int = 7) -> LayerNetworkCall:
@@ -127,7 +137,7 @@ def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) ->
             call = call._replace(statistics=[])
         has_bonds = call.graph.bonds is not None
         of_x, of_bonds, found = engine.backward(call, grad, out.saved, steps_of, grad_x=True, grad_bonds=has_bonds)
-    gradients = dict(zip(call.spec.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
+    gradients = dict(zip(call.program.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
     return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
 
 

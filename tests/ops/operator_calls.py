@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from attention_cases import random_inputs as attention_inputs
-from layer_network_cases import random_call, spec_of
+from layer_network_cases import options_of, random_call
 from plain_steps import PlainSteps
 from stack_cases import changed, random_batch, random_inputs
 from torch import Tensor
@@ -39,7 +39,7 @@ def forward_calls(emulated: bool) -> dict[str, Call]:
     inference = {"save_for_backward": False, "head": (torch.ones(3, 8, dtype=dtype), torch.ones(3, dtype=dtype))}
     found["message_network with a head"] = ops.message_network, listed(random_inputs(random_batch([5, 1], 6), 8, 3, dtype, **inference))
     for network, coded in (("gine", True), ("gcn_edge", False), ("sage, max", True)):
-        call = random_call(spec_of(network), sizes=[5, 9, 0], coded=coded, dtype=dtype)
+        call = random_call(options_of(network), sizes=[5, 9, 0], coded=coded, dtype=dtype)
         found[f"layer_network {network}"] = ops.layer_network, listed(call)
     torch.manual_seed(0)
     x, target, vector = torch.randn(4, 8), torch.randn(4, 2), torch.ones(2)

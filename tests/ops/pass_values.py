@@ -33,7 +33,7 @@ def keep_moments(run: Pass, step: Finish, source: Tensor) -> None:
     """Store the moments of a norm's input, as the forward pass does."""
     if step.norm is not None and len(source):
         variance, mean = torch.var_mean(source.double(), 0, correction=0)
-        run.moments(step.norm).copy_(torch.stack([mean, (variance + run.spec.eps).rsqrt()]))
+        run.moments(step.norm).copy_(torch.stack([mean, (variance + run.program.eps).rsqrt()]))
 
 
 def keep_signs(run: Pass, value: int, kind: str) -> Tensor:

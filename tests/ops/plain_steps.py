@@ -52,14 +52,14 @@ class PlainSteps:
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.spec.pool))
+        pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.program.pool))
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Compute gradient 0, that of the last value, times the derivative of `mask`."""
-        spec, out = self.run.spec, self.run.program.out
-        width = spec.hidden_channels
-        rows = self.run.rows(out).values if spec.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
-        found = _gradients(lambda source: pool(source, self.run.graph.ptr, spec.pool), grad_pooled, {"source": rows})
+        program, out = self.run.program, self.run.program.out
+        width = program.hidden_channels
+        rows = self.run.rows(out).values if program.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
+        found = _gradients(lambda source: pool(source, self.run.graph.ptr, program.pool), grad_pooled, {"source": rows})
         self._write(Produced(out, 0, None, mask), found["source"])
 
     def again(self, step: Step) -> None:
@@ -104,7 +104,7 @@ class PlainSteps:
         for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
             if produced is not None:
                 self._write(produced, found[name])
-        if forward.eps is not None and self.run.spec.train_eps:
+        if forward.eps is not None and forward.train_eps:
             self.run.grad_parameters[forward.eps].copy_(found["eps"])
 
     @backward.register
@@ -141,13 +141,13 @@ class PlainSteps:
         return out if bias is None else out + bias
 
     def _finished(self, step: Finish, source: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        out, spec = source, self.run.spec
-        if step.norm is not None and spec.norms[step.norm] == "layer":
-            out = F.layer_norm(out, out.shape[1:], weight, bias, spec.eps)
+        out, program = source, self.run.program
+        if step.norm is not None and program.norms[step.norm] == "layer":
+            out = F.layer_norm(out, out.shape[1:], weight, bias, program.eps)
         elif step.norm is not None and self.run.call.options.training:
-            out = F.batch_norm(out, *self._statistics(step.norm, source), weight, bias, True, spec.momentum, spec.eps)
+            out = F.batch_norm(out, *self._statistics(step.norm, source), weight, bias, True, program.momentum, program.eps)
         elif step.norm is not None:
-            out = F.batch_norm(out, *self.run.running(step.norm), weight, bias, False, spec.momentum, spec.eps)
+            out = F.batch_norm(out, *self.run.running(step.norm), weight, bias, False, program.momentum, program.eps)
         out = out.relu() if step.relu else out
         return out if step.dropout is None else self._dropped(out, step.dropout)
 
@@ -157,13 +157,13 @@ class PlainSteps:
             return None, None
         with torch.no_grad():
             variance, mean = torch.var_mean(source, 0, correction=0)
-            self.run.moments(norm).copy_(torch.stack([mean, (variance + self.run.spec.eps).rsqrt()]))
+            self.run.moments(norm).copy_(torch.stack([mean, (variance + self.run.program.eps).rsqrt()]))
             for new, old in zip(self.run.new_running(norm), self.run.running(norm), strict=True):
                 new.copy_(old)
         return self.run.new_running(norm)
 
     def _dropped(self, rows: Tensor, site: int) -> Tensor:
-        rate = self.run.call.dropout_rate
+        rate = self.run.call.program.dropout
         return rows * keep_mask(self.run.call.seed, site, rows.shape[0], rows.shape[1], rate) / (1 - rate)
 
     def _named(self, step: Step, *names: str) -> dict[str, Tensor]:

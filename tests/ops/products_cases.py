@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from layer_network_cases import network_options
 from pass_values import fill, gathered, keep_moments, keep_signs, num_real, relative_error, row_error
 from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import gpu
+from molgcn.nn.network_steps import program_of
 from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
@@ -17,7 +19,6 @@ from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.part_sums import PartSums
@@ -29,7 +30,7 @@ def call_of(
 ) -> LayerNetworkCall:
     """Return a network with every kind of product, on atoms without bonds, or with a row for each bond."""
     options = {
-        "message": "gin",
+        "conv": "gin",
         "mlp_norm": True,
         "num_layers": 2,
         "feed_forward": True,
@@ -37,7 +38,7 @@ def call_of(
         "train_eps": True,
         **options,
     }
-    spec = LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, **options)  # type: ignore[arg-type]
+    program = program_of(network_options(in_channels=in_channels, hidden_channels=hidden, **options))
     generator = torch.Generator().manual_seed(in_channels + hidden + real)
 
     def random(*shape: int) -> Tensor:
@@ -47,13 +48,13 @@ def call_of(
     rowptr = torch.cat([2 * torch.arange(real + 1), torch.full((padding,), 2 * real)])
     graph = BondGraph(
         random(num_atoms, in_channels),
-        None if spec.edge_channels is None else random(num_bonds, spec.edge_channels),
+        None if program.edge_channels is None else random(num_bonds, program.edge_channels),
         *(tensor.int().to(device) for tensor in (torch.tensor([0, real]), rowptr, torch.arange(num_bonds) % max(real, 1))),
     )
-    parameters = [random(*shape) for shape in spec.parameters.values()]
-    statistics = [random(*shape).abs() for shape in spec.statistics.values()]
+    parameters = [random(*shape) for shape in program.parameters.values()]
+    statistics = [random(*shape).abs() for shape in program.statistics.values()]
     seed = torch.tensor([1234567], device=device)
-    return LayerNetworkCall(graph, spec, parameters, statistics, seed, Options(training=True, precision=precision))
+    return LayerNetworkCall(graph, program, parameters, statistics, seed, Options(training=True, precision=precision))
 
 
 def worst_forward(call: LayerNetworkCall) -> float:
@@ -132,7 +133,7 @@ def _followed(run: Pass, end: Linear | Finish, rows: Tensor) -> Tensor:
     """Return rows after relu and dropout, where a step has them."""
     rows = rows.relu() if end.relu else rows
     if end.dropout is not None:
-        rate = run.call.dropout_rate
+        rate = run.call.program.dropout
         rows = rows * keep_mask(run.call.seed, end.dropout, *rows.shape, rate) / (1 - rate)
     return rows
 
@@ -185,10 +186,10 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
     out = source
     if step.norm is not None:
         weight, bias = (run.parameter(f"{step.norm}.{name}").double() for name in ("weight", "bias"))
-        out = F.batch_norm(source, None, None, weight, bias, True, 0.0, run.spec.eps) if len(source) > 1 else out * 0 + bias
+        out = F.batch_norm(source, None, None, weight, bias, True, 0.0, run.program.eps) if len(source) > 1 else out * 0 + bias
     out = out.relu() if step.relu else out
     if step.dropout is not None:
-        rate = run.call.dropout_rate
+        rate = run.call.program.dropout
         out = out * keep_mask(run.call.seed, step.dropout, *out.shape, rate) / (1 - rate)
     return out if add is None else out + add
 
@@ -244,7 +245,7 @@ def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind
 
 def _ended_grad(run: Pass, step: Finish, grad: Tensor, positive: Tensor) -> Tensor:
     """Return the gradient of a relu's input, where `positive`, from that of the output of dropout."""
-    rate = run.call.dropout_rate
+    rate = run.call.program.dropout
     kept = grad.new_ones(()) if step.dropout is None else keep_mask(run.call.seed, step.dropout, *grad.shape, rate) / (1 - rate)
     return grad * positive * kept
 
@@ -256,7 +257,7 @@ def _norm_errors(run: Pass, rows: RowKernels, leaves: FinishGrad, grad: Tensor) 
     parameters = [run.parameter(name).double().requires_grad_() for name in names]
     rows.finish_grad(leaves, None)
     with torch.enable_grad():
-        normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.spec.eps).sqrt()
+        normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.program.eps).sqrt()
         out = _ended(run, leaves.step._replace(norm=None), parameters[0] * normal + parameters[1])
         expected = torch.autograd.grad(out, parameters, grad)
     for name, one in zip(names, expected, strict=True):
@@ -291,7 +292,7 @@ def saved_of(call: LayerNetworkCall) -> Tensor:
 
 
 def _rate(run: Pass, produced: Produced) -> float:
-    return run.call.dropout_rate if produced.mask is not None and produced.mask.dropout is not None else 0.0
+    return run.call.program.dropout if produced.mask is not None and produced.mask.dropout is not None else 0.0
 
 
 def _product(rows: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -306,10 +307,10 @@ def _check_statistics(run: Pass, norm: str, rows: Tensor) -> None:
         assert all(map(torch.equal, new, old)), "no atoms leave the running statistics as they are"
         return
     variance, expected = torch.var_mean(rows, 0, correction=0)
-    momentum = run.spec.momentum
+    momentum = run.program.momentum
     unbiased = variance * len(rows) / max(len(rows) - 1, 1)
     largest = rows.abs().amax(0)
     assert ((mean - expected).abs() <= 1e-6 * largest).all()
-    torch.testing.assert_close(deviation, (variance + run.spec.eps).rsqrt(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(deviation, (variance + run.program.eps).rsqrt(), rtol=1e-5, atol=0)
     torch.testing.assert_close(new[0], (1 - momentum) * old[0] + momentum * expected, rtol=3e-6, atol=1e-6 * float(largest.amax()))
     torch.testing.assert_close(new[1], (1 - momentum) * old[1] + momentum * unbiased, rtol=1e-5, atol=0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 # Maps options of the network to their names among the settings of a layer that is not stacked.
 INNER = {"depth": "num_layers", "activation": "activation", "dropout": "dropout"}
@@ -45,6 +48,10 @@ class Layer(nn.Module):
             nn.init.zeros_(bias)
 
 
+class NoStepsError(Exception):
+    """A layer's steps do not exist for these options. The message is the reason, such as "its mlp_activation is tanh, not relu"."""
+
+
 @dataclass(frozen=True)
 class LayerKind:
     """A layer of the registry, under the name that `model.name` takes.
@@ -60,6 +67,10 @@ class LayerKind:
         reference: builds the layer in plain PyTorch. Kernels are checked against it, it runs where no kernel does, and it is exported.
         pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none. None leaves the layer without
             backend=pyg.
+        steps: adds the layer's steps to those of a network, for backend=fused, and returns the value that they compute: `steps(builder,
+            options, h)` of the atoms' states `h`. Names of parameters are those of the layer's own state dict. The bonds' states are the
+            value :data:`molgcn.ops.layer_network.steps.BONDS`. It raises :class:`NoStepsError` for options without steps. None leaves the
+            layer without backend=fused, as those are that are not stacked or give bonds new states.
         bonds: whether the layer sees the features of bonds: "never", "optional" or "always".
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of this layer, each followed by norm, activation, dropout and residual. If False, the
@@ -74,6 +85,7 @@ class LayerKind:
     name: str
     reference: Callable[[LayerOptions], nn.Module]
     pyg: Callable[[LayerOptions], nn.Module] | None = None
+    steps: Callable[[Builder, LayerOptions, int], int] | None = None
     bonds: Literal["never", "optional", "always"] = "never"
     edge_states: bool = False
     stacked: bool = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,9 @@ from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.ops.gcn_norm import gcn_norm
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 SETTINGS = defaults_of("add_self_loops")
 
@@ -43,4 +48,10 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GCNConv(options.in_channels, options.out_channels, **options.settings_over(SETTINGS))
 
 
-KIND = LayerKind("gcn", GCNLayer, _pyg, settings=SETTINGS)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps. Neighbours are summed before the product, which gives the same."""
+    loops = options.settings_over(SETTINGS)["add_self_loops"]
+    return builder.linear(builder.gather(h, "gcn_loops" if loops else "gcn"), "lin", options.out_channels, bias="bias")
+
+
+KIND = LayerKind("gcn", GCNLayer, _pyg, steps, settings=SETTINGS)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.ops.layer_network.steps import BONDS
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 
 class GCNEdgeLayer(Layer):
@@ -39,4 +45,11 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GCNEdgeConv(GCNEdgeLayer(options))
 
 
-KIND = LayerKind("gcn_edge", GCNEdgeLayer, _pyg, bonds="always")
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps."""
+    mapped = builder.linear(h, "lin", options.out_channels, bias="")
+    bonds = BONDS if options.edge_channels == options.out_channels else builder.linear(BONDS, "lin_edge", options.out_channels)
+    return builder.gather(mapped, bonds=bonds, bias="bias")
+
+
+KIND = LayerKind("gcn_edge", GCNEdgeLayer, _pyg, steps, bonds="always")

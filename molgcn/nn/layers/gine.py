@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from molgcn.nn.layers.base import LayerKind, LayerOptions
-from molgcn.nn.layers.gin import MLP, SETTINGS, GINUpdate
+from molgcn.nn.layers.gin import MLP, SETTINGS, GINUpdate, update_steps
 from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.ops.layer_network.steps import BONDS
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 
 class GINELayer(GINUpdate):
@@ -48,4 +54,10 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GINEConv(MLP(options), settings["eps"], settings["train_eps"], _mapped_width(options))
 
 
-KIND = LayerKind("gine", GINELayer, _pyg, bonds="always", counts_atoms=True, settings=SETTINGS)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps."""
+    bonds = BONDS if _mapped_width(options) is None else builder.linear(BONDS, "lin", options.in_channels)
+    return update_steps(builder, options, h, bonds)
+
+
+KIND = LayerKind("gine", GINELayer, _pyg, steps, bonds="always", counts_atoms=True, settings=SETTINGS)

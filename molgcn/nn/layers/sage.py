@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,6 +11,9 @@ from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, sum_incoming
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 SETTINGS = defaults_of("aggr", "project", "normalize", "root_weight")
 _AGGREGATIONS = {"mean": mean_incoming, "sum": sum_incoming, "max": max_incoming}
@@ -54,4 +57,14 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return SAGEConv(options.in_channels, options.out_channels, **_settings(options))
 
 
-KIND = LayerKind("sage", SAGELayer, _pyg, settings=SETTINGS)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps."""
+    settings = _settings(options)
+    neighbours = builder.linear(h, "lin", options.in_channels, relu=True) if settings["project"] else h
+    out = builder.linear(builder.gather(neighbours, settings["aggr"]), "lin_l", options.out_channels)
+    if settings["root_weight"]:
+        out = builder.linear(h, "lin_r", options.out_channels, bias="", add=out)
+    return builder.normalize(out) if settings["normalize"] else out
+
+
+KIND = LayerKind("sage", SAGELayer, _pyg, steps, settings=SETTINGS)

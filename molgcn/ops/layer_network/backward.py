@@ -117,7 +117,6 @@ def backward_of(
     program: Program,
     grad_x: bool,
     grad_bonds: bool,
-    train_eps: bool,
     keep_out: bool,
     layers_together: int = 1,
     recompute: bool = False,
@@ -129,7 +128,6 @@ def backward_of(
         program: The forward pass.
         grad_x: Whether the gradient of x is wanted.
         grad_bonds: Whether the gradient of the bonds' rows is wanted.
-        train_eps: Whether the gradients of eps are wanted.
         keep_out: Whether the pooling's backward reads the last value again.
         layers_together: The number of layers whose weights and biases get their gradients in one step. The layers' own gradients are kept
             until then.
@@ -137,7 +135,7 @@ def backward_of(
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
-    builder = _Builder(program, wanted, train_eps, biases_without_effect(program, batch_norms))
+    builder = _Builder(program, wanted, biases_without_effect(program, batch_norms))
     starts = (0, *program.ends[:-1])
     for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
         first = len(builder.steps)
@@ -159,12 +157,12 @@ def backward_of(
 class _Builder:
     """Builds the backward steps one by one."""
 
-    def __init__(self, program: Program, wanted: dict[int, bool], train_eps: bool, left_out: frozenset[str]) -> None:
+    def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str]) -> None:
         self.steps: list[GradStep | Step] = []
         self.gradients = [program.out]
         self.have = {program.out: 0}  # the gradient of each value so far
         self._products: list[Product] = []
-        self._train_eps, self._left_out = train_eps, left_out
+        self._left_out = left_out
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
         self._needs = dict(wanted)
@@ -174,7 +172,7 @@ class _Builder:
                 self._readers.setdefault(value, []).append(step)
             learns = isinstance(step, Linear) or (isinstance(step, Finish) and step.norm is not None)
             if isinstance(step, Gather):
-                learns = step.bias is not None or (train_eps and step.eps is not None)
+                learns = step.bias is not None or step.train_eps
             self._needs[step.out] = learns or any(self._needs[value] for value in read)
 
     def reverse(self, step: Step) -> None:
@@ -200,7 +198,7 @@ class _Builder:
             self._products.append(Product(grad, None, None, step.bias))
         source = self._produced(step, step.source) if self._needs[step.source] else None
         bonds = self._produced(step, step.bonds) if step.bonds is not None and self._needs[step.bonds] else None
-        if source is not None or bonds is not None or (self._train_eps and step.eps is not None):
+        if source is not None or bonds is not None or step.train_eps:
             self.steps.append(GatherGrad(step, grad, source, bonds))
 
     def _produced(self, step: Step, value: int) -> Produced:
@@ -237,11 +235,11 @@ class _Builder:
         forward = step.step
         if isinstance(forward, (Finish, Normalize)):
             read.add(forward.source)
-        elif isinstance(forward, Gather) and reads_source(forward, self._train_eps):
+        elif isinstance(forward, Gather) and reads_source(forward):
             read |= set(values_read(forward)) | ({forward.out} if forward.aggr == "max" else set())
         return frozenset(read)
 
 
-def reads_source(step: Gather, train_eps: bool) -> bool:
+def reads_source(step: Gather) -> bool:
     """Return whether the gradients of a gather depend on its source."""
-    return step.bonds is not None or step.aggr == "max" or (train_eps and step.eps is not None)
+    return step.bonds is not None or step.aggr == "max" or step.train_eps

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.program import Program
 
 
 class BondGraph(NamedTuple):
@@ -51,7 +51,7 @@ class Options(NamedTuple):
     """The options of a call, which may differ between calls of the same network.
 
     Attributes:
-        training: Whether batch statistics and dropout are used.
+        training: Whether batch norms use the statistics of the batch.
         precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
             precisely.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
@@ -72,15 +72,15 @@ class LayerNetworkCall(NamedTuple):
 
     Attributes:
         graph: The batch.
-        spec: The network.
-        parameters: The tensors of :attr:`LayerNetworkSpec.parameters`, in their order.
-        statistics: The tensors of :attr:`LayerNetworkSpec.statistics`, in their order. Empty for a backward pass with batch statistics.
+        program: The network.
+        parameters: The tensors of :attr:`Program.parameters`, in their order.
+        statistics: The tensors of :attr:`Program.statistics`, in their order. Empty for a backward pass with batch statistics.
         seed: The key of dropout's random numbers, int64 [1] on x's device. It is read only with dropout in training.
         options: The options of this call.
     """
 
     graph: BondGraph
-    spec: LayerNetworkSpec
+    program: Program
     parameters: Sequence[Tensor]
     statistics: Sequence[Tensor]
     seed: Tensor
@@ -89,27 +89,22 @@ class LayerNetworkCall(NamedTuple):
     @property
     def batch_statistics(self) -> bool:
         """Whether a norm uses the statistics of the batch."""
-        return self.options.training and len(self.spec.batch_norms) > 0
+        return self.options.training and len(self.program.batch_norms) > 0
 
     @property
     def norms_of_batch(self) -> tuple[str, ...]:
         """The names of the norms that use the statistics of the batch."""
-        return tuple(self.spec.batch_norms) if self.options.training else ()
-
-    @property
-    def dropout_rate(self) -> float:
-        """The probability of dropout, 0 in evaluation."""
-        return self.spec.dropout if self.options.training else 0.0
+        return self.program.batch_norms if self.options.training else ()
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The operator's arguments, in the order of its schema."""
-        return *self.graph, list(self.parameters), list(self.statistics), self.seed, self.spec.to_string(), *self.options
+        return *self.graph, list(self.parameters), list(self.statistics), self.seed, self.program.text, *self.options
 
     @staticmethod
     def of(*arguments: Any) -> LayerNetworkCall:
         """Return the call with these :attr:`arguments`."""
         end = len(BondGraph._fields)
         parameters, statistics, seed, text = arguments[end : end + 4]
-        spec = LayerNetworkSpec.from_string(text)
-        return LayerNetworkCall(BondGraph(*arguments[:end]), spec, parameters, statistics, seed, Options(*arguments[end + 4 :]))
+        program = Program.from_text(text)
+        return LayerNetworkCall(BondGraph(*arguments[:end]), program, parameters, statistics, seed, Options(*arguments[end + 4 :]))

@@ -20,7 +20,7 @@ def check(call: LayerNetworkCall) -> None:
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    _check(call, call.spec.statistics)
+    _check(call, call.program.statistics)
 
 
 def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call: LayerNetworkCall) -> None:
@@ -35,22 +35,24 @@ def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call:
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    _check(call, {} if call.batch_statistics else call.spec.statistics)
+    _check(call, {} if call.batch_statistics else call.program.statistics)
     if not call.options.save_for_backward:
         raise ValueError(f"{_NAME}: the backward pass needs save_for_backward=True; run the forward pass with it too")
     expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
-    expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.spec.hidden_channels), call.graph.x)
+    expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.program.hidden_channels), call.graph.x)
 
 
 def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None:
-    x, spec = call.graph.x, call.spec
-    if x.dim() != 2 or x.shape[1] != spec.in_channels:
-        raise ValueError(f"{_NAME}: expected x of shape [N, {spec.in_channels}], got {list(x.shape)}")
+    x, program = call.graph.x, call.program
+    if x.dim() != 2 or x.shape[1] != program.in_channels:
+        raise ValueError(f"{_NAME}: expected x of shape [N, {program.in_channels}], got {list(x.shape)}")
     if call.options.precision not in PRECISIONS:
         raise ValueError(f"{_NAME}: precision={call.options.precision} is unknown. Expected one of {', '.join(PRECISIONS)}.")
-    _check_tensors("parameters", call.parameters, spec.parameters, x)
+    if program.dropout and not call.options.training:
+        raise ValueError(f"{_NAME}: a program with dropout={program.dropout} is for training=True; build one without dropout")
+    _check_tensors("parameters", call.parameters, program.parameters, x)
     _check_tensors("statistics", call.statistics, statistics, x)
-    _check_graph(call.graph, spec.edge_channels)
+    _check_graph(call.graph, program.edge_channels)
     expect(_NAME, "seed", call.seed, (1,), x, torch.int64)
 
 

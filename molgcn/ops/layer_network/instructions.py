@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear, Step, Value
 
 
@@ -140,22 +139,20 @@ class Builder:
     """Builds the instructions of a pass.
 
     Args:
-        spec: The network.
-        program: The network's forward pass.
+        program: The network.
         keys: The numbers of all rows.
         coded: Whether the graph has codes of bonds, so that the bonds' rows are a table of distinct bonds.
         batch_statistics: Whether batch norms use the statistics of the batch.
     """
 
-    def __init__(self, spec: LayerNetworkSpec, program: Program, keys: Keys, *, coded: bool, batch_statistics: bool) -> None:
+    def __init__(self, program: Program, keys: Keys, *, coded: bool, batch_statistics: bool) -> None:
         self.table_widths: list[int] = []
-        self._spec = spec
         self._program = program
         self._keys = keys
         self._coded = coded
-        self._parameters = {name: index for index, name in enumerate(spec.parameters)}
-        self._norms = {name: index for index, name in enumerate(spec.norms)}
-        self._batch_norms = {self._norms[name] for name in spec.batch_norms} if batch_statistics else set()
+        self._parameters = {name: index for index, name in enumerate(program.parameters)}
+        self._norms = {name: index for index, name in enumerate(program.norms)}
+        self._batch_norms = {self._norms[name] for name in program.batch_norms} if batch_statistics else set()
         self._segments: list[Segment] = []
         self._tiles: list[Instruction] = []
         self._table: list[Instruction] = []
@@ -179,7 +176,7 @@ class Builder:
                 made = Instruction(Op.PRODUCT, source=_or_none(product.source), grad=self._keys.gradient(product.grad))
                 made = made._replace(weight=self._number(product.weight), bias=self._number(product.bias))
                 self._products.setdefault(made.grad, []).append(made)
-        source = self._program.out if self._spec.pool == "max" else -1
+        source = self._program.out if self._program.pool == "max" else -1
         self._emit(self._produced(Instruction(Op.POOL_GRAD, source=source), Produced(self._program.out, 0, None, backward.mask)))
         for step in backward.steps:
             self._emit(*self._backward(step))
@@ -270,7 +267,7 @@ class Builder:
         if step.source is not None:
             result = gather.out if gather.aggr == "max" else -1
             yield self._produced(made._replace(result=result, weight=self._number(gather.eps)), step.source)
-        if gather.eps is not None and self._spec.train_eps:
+        if gather.train_eps:
             yield Instruction(Op.EPS_GRAD, source=gather.source, grad=grad, weight=self._number(gather.eps))
         if step.bonds is not None and self._coded:
             yield made._replace(op=Op.BONDS_GRAD, table=len(self.table_widths))

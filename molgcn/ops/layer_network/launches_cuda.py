@@ -68,7 +68,7 @@ class GradLaunch(NamedTuple):
 
 def uses_batch(step: Step | None, run: Pass) -> TypeGuard[Finish]:
     """Return whether a step has a norm with the statistics of the batch."""
-    return isinstance(step, Finish) and step.norm in run.spec.batch_norms and run.call.options.training
+    return isinstance(step, Finish) and step.norm in run.program.batch_norms and run.call.options.training
 
 
 def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
@@ -98,7 +98,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
         return False
     if isinstance(step, Finish):
-        if len(together) > 1 or step.norm not in run.spec.batch_norms:
+        if len(together) > 1 or step.norm not in run.program.batch_norms:
             return False
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
             return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
@@ -147,7 +147,7 @@ def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
 def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
     """Return whether the launch of a step can leave moments."""
     if isinstance(step, Finish):
-        return step.norm is None or step.norm in run.spec.batch_norms
+        return step.norm is None or step.norm in run.program.batch_norms
     return isinstance(step, Gather) or (isinstance(step, Linear) and tensor_cores)
 
 
@@ -183,7 +183,7 @@ def pooled_end(run: Pass, launches: Mapping[Step, Launch]) -> Finish | None:
     last = run.program.steps[-1]
     if not isinstance(last, Finish) or launches[last].step is not last or last.out in run.kept or run.graph.num_graphs == 0:
         return None
-    return last if last.norm is None or last.norm in run.spec.batch_norms else None
+    return last if last.norm is None or last.norm in run.program.batch_norms else None
 
 
 def again_launches(run: Pass, steps: Sequence[GradStep | Step]) -> dict[Step, Launch]:
@@ -241,7 +241,7 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
     if not isinstance(following, FinishGrad) or not uses_batch(following.step, run) or isinstance(step, WeightGrads):
         return None
     if isinstance(step, FinishGrad):
-        able = step.step.norm is None or step.step.norm in run.spec.batch_norms
+        able = step.step.norm is None or step.step.norm in run.program.batch_norms
     elif isinstance(step, GatherGrad):  # its registers are few, so that it is slower by more than a launch in large batches
         able = run.graph.num_nodes <= FEW_ATOMS
     else:

@@ -105,11 +105,11 @@ class LayerEnds:
     def _known(self, step: Finish) -> Any:
         run, norm = self.run, step.norm
         it: Any = LAYER_END.ctype("LayerEnd")(relu=step.relu, dropout_site=-1 if step.dropout is None else step.dropout)
-        it.width, it.eps, it.momentum = self.run.width(step.source), run.spec.eps, run.spec.momentum
+        it.width, it.eps, it.momentum = self.run.width(step.source), run.program.eps, run.program.momentum
         if norm is None:
             return it
         it.weight, it.bias = (run.parameter(f"{norm}.{name}").data_ptr() for name in ("weight", "bias"))
-        if norm in run.spec.batch_norms:
+        if norm in run.program.batch_norms:
             if run.call.statistics:
                 it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
             if run.call.options.training:

@@ -23,7 +23,7 @@ from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
     "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor? tile_ptr, Tensor[] parameters, "
-    "Tensor[] statistics, Tensor seed, str spec, bool training, str precision, bool save_for_backward, int tile_nodes, "
+    "Tensor[] statistics, Tensor seed, str program, bool training, str precision, bool save_for_backward, int tile_nodes, "
     "bool recompute"
 )
 torch.library.define(
@@ -84,7 +84,7 @@ def register_direct(device_type: str, implementation_of: Callable[[LayerNetworkC
 
 
 def layer_network(call: LayerNetworkCall) -> Outputs:
-    r"""Compute all layers and the pooling; see :class:`LayerNetworkSpec` for the formula.
+    r"""Compute all layers and the pooling; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
 
     Args:
         call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows and in
@@ -129,8 +129,8 @@ def empty_saved(call: LayerNetworkCall) -> Tensor:
 def _fake(*args: Any) -> Outputs:
     call = LayerNetworkCall.of(*args)
     check(call)
-    x, hidden = call.graph.x, call.spec.hidden_channels
-    statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
+    x, hidden = call.graph.x, call.program.hidden_channels
+    statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
     return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, saved)
 
@@ -174,7 +174,7 @@ class _Network(torch.autograd.Function):
         outputs = implementation.forward(call)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        ctx.implementation, ctx.spec, ctx.options, ctx.shapes = implementation, call.spec, call.options, shapes_of(call.graph)
+        ctx.implementation, ctx.program, ctx.options, ctx.shapes = implementation, call.program, call.options, shapes_of(call.graph)
         ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
         statistics = list(call.statistics)[: ctx.num_statistics]
         ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
@@ -192,7 +192,7 @@ class _Network(torch.autograd.Function):
         expect_shapes("layer_network", graph, ctx.shapes)
         grad_x, grad_bonds = ctx.needs_input_grad[2:4]
         parameters = rest[num_tensors + 1 + ctx.num_statistics :]
-        call = LayerNetworkCall(BondGraph(*graph), ctx.spec, parameters, statistics, seed, ctx.options)
+        call = LayerNetworkCall(BondGraph(*graph), ctx.program, parameters, statistics, seed, ctx.options)
         found_x, found_bonds, found = ctx.implementation.backward(call, grad_pooled, saved, grad_x, grad_bonds)
         if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
             found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph[0], graph[1], *parameters)

@@ -24,8 +24,7 @@ from molgcn.ops.layer_network.layouts import (
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
-from molgcn.ops.layer_network.program import Program, biases_without_effect, masked_values, program_of
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.program import Program, biases_without_effect, fixed_eps, masked_values
 from molgcn.ops.layer_network.steps import Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
@@ -83,14 +82,13 @@ class Pass:
     ) -> None:
         self.call = call
         self.graph = call.graph
-        self.spec = call.spec
-        self.program = program_of(call.spec, call.dropout_rate > 0)
+        self.program = call.program
         self.saved = saved
         self.is_backward = backward
         self.kept, self._sizes = _kept(call), _sizes(call, signs_alone)
         self.signs_alone, self.summed = self._sizes.signs_alone, self._sizes.summed
         self._saved = saved_layout(self.program, self.kept, self._sizes)
-        self._names = {name: index for index, name in enumerate(call.spec.parameters)}
+        self._names = {name: index for index, name in enumerate(call.program.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
             self._layout = backward_layout(self.program, self.backward, self._sizes)
@@ -155,7 +153,7 @@ class Pass:
 
     def mask_scale(self, mask: Linear) -> float:
         """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
-        return 1.0 if mask.dropout is None else 1 / (1 - self.call.dropout_rate)
+        return 1.0 if mask.dropout is None else 1 / (1 - self.call.program.dropout)
 
     @property
     def grad_parameters(self) -> Mapping[str, Tensor]:
@@ -173,22 +171,22 @@ class Pass:
 
     def moments(self, norm: str) -> Tensor:
         """Return the memory for the mean and 1 / standard deviation of a batch norm's input [2, H], with batch statistics."""
-        hidden, index = self.spec.hidden_channels, self.spec.batch_norms.index(norm)
+        hidden, index = self.program.hidden_channels, self.program.batch_norms.index(norm)
         return self.saved[2 * hidden * index : 2 * hidden * (index + 1)].view(2, hidden)
 
     def running(self, norm: str) -> tuple[Tensor, Tensor]:
         """Return the running mean and variance [H] of a batch norm."""
-        index, count = self.spec.batch_norms.index(norm), len(self.spec.batch_norms)
+        index, count = self.program.batch_norms.index(norm), len(self.program.batch_norms)
         return self.call.statistics[index], self.call.statistics[count + index]
 
     @cached_property
     def new_statistics(self) -> Tensor:
         """The memory for running means and variances after this batch: [2, K, H] with batch statistics, otherwise [2, 0, H]."""
-        return self.graph.x.new_empty(2, len(self.spec.batch_norms) if self.call.batch_statistics else 0, self.spec.hidden_channels)
+        return self.graph.x.new_empty(2, len(self.program.batch_norms) if self.call.batch_statistics else 0, self.program.hidden_channels)
 
     def new_running(self, norm: str) -> tuple[Tensor, Tensor]:
         """Return the memory for the running mean and variance [H] of a batch norm after this batch."""
-        mean, variance = self.new_statistics[:, self.spec.batch_norms.index(norm)]
+        mean, variance = self.new_statistics[:, self.program.batch_norms.index(norm)]
         return mean, variance
 
 
@@ -197,15 +195,14 @@ def gradients_of_parameters(call: LayerNetworkCall) -> tuple[dict[str, Tensor], 
 
     Gradients are zero for an eps that is not learnt and for biases that a norm subtracts again. They lie one after another.
     """
-    spec = call.spec
-    left_out = biases_without_effect(program_of(spec, call.dropout_rate > 0), call.norms_of_batch)
-    shapes = {name: shape for name, shape in spec.parameters.items() if name in left_out or (name.endswith(".eps") and not spec.train_eps)}
-    made = {name: call.graph.x.new_empty(shape) for name, shape in spec.parameters.items() if name not in shapes}
+    left_out = biases_without_effect(call.program, call.norms_of_batch) | fixed_eps(call.program)
+    shapes = {name: shape for name, shape in call.program.parameters.items() if name in left_out}
+    made = {name: call.graph.x.new_empty(shape) for name, shape in call.program.parameters.items() if name not in shapes}
     sizes = [math.prod(shape) for shape in shapes.values()]
     zeros = call.graph.x.new_empty(sum(sizes))
     parts = zeros.split(sizes) if sizes else ()
     found = made | {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return {name: found[name] for name in spec.parameters}, zeros
+    return {name: found[name] for name in call.program.parameters}, zeros
 
 
 def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
@@ -215,18 +212,17 @@ def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
         call: The network and the batch.
         signs_alone: Whether the values of :func:`signs_alone` and :func:`summed_values` have no rows.
     """
-    program = program_of(call.spec, call.dropout_rate > 0)
-    return moments_size(call) + saved_layout(program, _kept(call), _sizes(call, signs_alone)).size
+    return moments_size(call) + saved_layout(call.program, _kept(call), _sizes(call, signs_alone)).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
     """Return the size of all batch norms' moments in numbers, rounded up to the alignment."""
-    numbers = 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
+    numbers = 2 * len(call.program.batch_norms) * call.program.hidden_channels if call.batch_statistics else 0
     return aligned(numbers)
 
 
 def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
-    program = program_of(call.spec, call.dropout_rate > 0)
+    program = call.program
     sizes = Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
     if not without_rows or not uses_tensor_cores(call):
         return sizes
@@ -235,12 +231,12 @@ def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
 
 def uses_tensor_cores(call: LayerNetworkCall) -> bool:
     """Return whether the project's kernels compute the matrix products: they support the dtype and all widths."""
-    return call.graph.x.dtype == torch.float32 and _widest(call.spec) <= MAX_WIDTH
+    return call.graph.x.dtype == torch.float32 and _widest(call.program) <= MAX_WIDTH
 
 
 @cache
-def _widest(spec: LayerNetworkSpec) -> int:
-    return max(value.width for value in program_of(spec, False).values)
+def _widest(program: Program) -> int:
+    return max(value.width for value in program.values)
 
 
 @cache
@@ -250,7 +246,7 @@ def signs_alone(program: Program) -> frozenset[int]:
     A product computes each of them, and the end of the layer, a relu without norm, in the same launch. In backward the next product has its
     gradient in its launch.
     """
-    backward = backward_of(program, False, False, False, False)
+    backward = backward_of(program, False, False, False)
     back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
     narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
     return masked_values(program) & back & narrow
@@ -273,22 +269,22 @@ def summed_values(program: Program) -> frozenset[int]:
 
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
     """Return the backward pass of a call."""
-    program = program_of(call.spec, call.dropout_rate > 0)
+    program = call.program
     together, num_atoms = 1, call.graph.num_nodes
     if pays(call):
         together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
-        together = call.spec.num_layers if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
-    pool, recompute = call.spec.pool == "max", call.options.recompute
-    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, pool, together, recompute, call.norms_of_batch)
+        together = len(call.program.ends) if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
+    pool, recompute = call.program.pool == "max", call.options.recompute
+    return backward_of(program, grad_x, grad_bonds, pool, together, recompute, call.norms_of_batch)
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:
     """Return the values that backward may read, whatever gradients are wanted. There are none without `save_for_backward`."""
     if not call.options.save_for_backward:
         return frozenset()
-    program = program_of(call.spec, call.dropout_rate > 0)
-    return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max", recompute=call.options.recompute).kept
+    program = call.program
+    return backward_of(program, True, True, call.program.pool == "max", recompute=call.options.recompute).kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

@@ -19,8 +19,7 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.instructions import Builder, Keys
 from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
-from molgcn.ops.layer_network.program import program_of
-from molgcn.ops.layer_network.spec import POOLS, LayerNetworkSpec
+from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
 
 _ALIGNMENT = 64  # of rows that tiles use where they are, in bytes; PyTorch's own memory has it
@@ -31,15 +30,13 @@ class Kind(NamedTuple):
     """The properties of a call that its instructions depend on.
 
     Attributes:
-        spec: The network.
-        dropout: Whether dropout is active.
+        program: The network.
         batch_statistics: Whether batch norms use the statistics of the batch.
         coded: Whether the graph has codes of bonds.
         save: Whether values are saved for a backward pass.
     """
 
-    spec: LayerNetworkSpec
-    dropout: bool
+    program: Program
     batch_statistics: bool
     coded: bool
     save: bool
@@ -47,8 +44,8 @@ class Kind(NamedTuple):
     @staticmethod
     def of(call: LayerNetworkCall) -> Kind:
         """Return the kind of a call."""
-        coded = call.graph.code is not None and call.spec.edge_channels is not None
-        return Kind(call.spec, call.dropout_rate > 0, call.batch_statistics, coded, call.options.save_for_backward)
+        coded = call.graph.code is not None and call.program.edge_channels is not None
+        return Kind(call.program, call.batch_statistics, coded, call.options.save_for_backward)
 
 
 class CpuPass(NamedTuple):
@@ -79,7 +76,7 @@ def _moments(call: LayerNetworkCall) -> int:
 
 
 def _num_moments(call: LayerNetworkCall) -> int:
-    return 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
+    return 2 * len(call.program.batch_norms) * call.program.hidden_channels if call.batch_statistics else 0
 
 
 @cache
@@ -105,35 +102,42 @@ def _saved(kind: Kind) -> tuple[int, ...]:
 
 
 def _builder(kind: Kind, gradients: tuple[int, ...] = ()) -> tuple[Keys, Builder]:
-    program = program_of(kind.spec, kind.dropout)
-    keys = Keys(program, gradients)
-    return keys, Builder(kind.spec, program, keys, coded=kind.coded, batch_statistics=kind.batch_statistics)
+    keys = Keys(kind.program, gradients)
+    return keys, Builder(kind.program, keys, coded=kind.coded, batch_statistics=kind.batch_statistics)
 
 
 def _backward_builder(kind: Kind, grad_x: bool, grad_bonds: bool) -> tuple[Keys, Builder, Backward]:
-    program, norms = program_of(kind.spec, kind.dropout), tuple(kind.spec.batch_norms) if kind.batch_statistics else ()
-    backward = backward_of(program, grad_x, grad_bonds, kind.spec.train_eps, kind.spec.pool == "max", batch_norms=norms)
+    norms = kind.program.batch_norms if kind.batch_statistics else ()
+    backward = backward_of(kind.program, grad_x, grad_bonds, kind.program.pool == "max", batch_norms=norms)
     return *_builder(kind, backward.gradients), backward
 
 
 def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: bool = False) -> CpuPass:
     """Return the pass in the form that C++ reads."""
-    spec, ends = kind.spec, [0]
+    program, ends = kind.program, [0]
     for segment in tiles.segments:
         ends.append(ends[-1] + len(segment.instructions))
     segments = zip(ends[:-1], ends[1:], (each.norm for each in tiles.segments), (int(each.table) for each in tiles.segments), strict=True)
     instructions = (each for segment in tiles.segments for each in segment.instructions)
     outputs = (Home.GRAD_X, Home.GRAD_BONDS) if backward else (Home.SAVED,)
     memory = ((each.bonds, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
-    number = {name: index for index, name in enumerate(spec.parameters)}
-    of_batch = {name: index for index, name in enumerate(spec.batch_norms)}
+    number = {name: index for index, name in enumerate(program.parameters)}
+    of_batch = {name: index for index, name in enumerate(program.batch_norms)}
     norms = (
-        (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1)) for name, how in spec.norms.items()
+        (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1))
+        for name, how in program.norms.items()
     )
-    shapes = ((1, *shape)[-2:] for shape in spec.parameters.values())
+    shapes = ((1, *shape)[-2:] for shape in program.parameters.values())
     lists = [_flat(rows) for rows in (segments, instructions, tiles.buffers, memory, norms, shapes, [builder.table_widths])]
-    counts = (len(tiles.segments), len(tiles.buffers), len(tiles.memory), len(spec.norms), len(spec.parameters), len(builder.table_widths))
-    numbers = [*counts, *tiles.buffer_columns, spec.hidden_channels, int(backward), POOLS.index(spec.pool), *chain(*lists)]
+    counts = (
+        len(tiles.segments),
+        len(tiles.buffers),
+        len(tiles.memory),
+        len(program.norms),
+        len(program.parameters),
+        len(builder.table_widths),
+    )
+    numbers = [*counts, *tiles.buffer_columns, program.hidden_channels, int(backward), POOLS.index(program.pool), *chain(*lists)]
     return CpuPass(array("i", numbers), tiles.memory, tiles.columns)
 
 
@@ -144,10 +148,10 @@ def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
 def _forward(*args: Any) -> Outputs:
     call = _contiguous(LayerNetworkCall.of(*args))
     check(call)
-    x, hidden = call.graph.x, call.spec.hidden_channels
+    x, hidden = call.graph.x, call.program.hidden_channels
     saved, pooled = empty_saved(call), x.new_empty(call.graph.num_graphs, hidden)
     saved[_num_moments(call) : _moments(call)] = 0
-    statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
+    statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)
     return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0))
 
@@ -155,7 +159,7 @@ def _forward(*args: Any) -> Outputs:
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _contiguous(LayerNetworkCall.of(*args))
     check_backward(grad_pooled, saved, saved_numbers(call), call)
-    grad_bonds = grad_bonds and call.spec.edge_channels is not None
+    grad_bonds = grad_bonds and call.program.edge_channels is not None
     gradients = empty_gradients(call, grad_x, grad_bonds)
     saved, grad_pooled = aligned(saved, _ALIGNMENT), grad_pooled.contiguous()
     _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled, saved, gradients=gradients)
@@ -186,7 +190,7 @@ def _run(
     gradients: tuple[Tensor, Tensor, list[Tensor]] | None = None,
 ) -> None:
     """Run a forward pass if `new_statistics` is given, or a backward pass if `gradients` is given."""
-    graph, spec = call.graph, call.spec
+    graph, program = call.graph, call.program
     rows = graph.num_nodes, graph.num_bond_rows
     scratch = graph.x.new_empty(laid_out.columns[Home.SCRATCH].numbers(rows))
     grad_x, grad_bonds, grad_parameters = (None, None, []) if gradients is None else gradients
@@ -197,14 +201,14 @@ def _run(
     memory = [addresses[each.home] + itemsize * laid_out.columns[each.home].first_number(each, rows) for each in laid_out.memory]
     statistics = [tensor.data_ptr() for tensor in call.statistics]
     if new_statistics is not None and call.batch_statistics:
-        statistics += [tensor.data_ptr() for tensor in new_statistics.view(-1, spec.hidden_channels)]
+        statistics += [tensor.data_ptr() for tensor in new_statistics.view(-1, program.hidden_channels)]
     coded = Kind.of(call).coded
     batch = _cpu.LayerBatch(
         (graph.num_graphs, graph.num_nodes, graph.col.shape[0], graph.num_bond_rows if coded else -1, torch.get_num_threads()),
         (graph.ptr.data_ptr(), graph.rowptr.data_ptr(), graph.col.data_ptr(), _address(graph.code) if coded else 0),
         (pooled.data_ptr(), saved.data_ptr() if call.batch_statistics else 0),
-        (call.dropout_rate, spec.eps, spec.momentum),
-        int(call.seed) if call.dropout_rate > 0 else 0,
+        (call.program.dropout, program.eps, program.momentum),
+        int(call.seed) if call.program.dropout > 0 else 0,
         [(tensor.data_ptr(), itemsize * tensor.numel()) for tensor in ((scratch, saved) if gradients is None else (scratch,))],
         (memory, [tensor.data_ptr() for tensor in call.parameters], [tensor.data_ptr() for tensor in grad_parameters], statistics),
     )

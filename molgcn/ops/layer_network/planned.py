@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.operator import Gradients, Outputs
 from molgcn.ops.layer_network.passes import uses_tensor_cores
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.program import Program
 
 _PLANS = 128  # the most plans of each pass that are kept
 _STEPS = 8  # the number of capacities between a power of two and the next
@@ -39,7 +39,7 @@ class Key(NamedTuple):
     """What the plans of a call depend on.
 
     Attributes:
-        spec: The network.
+        program: The network.
         options: The options of the call.
         steps_of: The implementation of the steps.
         device: The device.
@@ -52,7 +52,7 @@ class Key(NamedTuple):
         has_statistics: Whether running statistics are given.
     """
 
-    spec: LayerNetworkSpec
+    program: Program
     options: Options
     steps_of: StepsOf
     device: torch.device
@@ -81,7 +81,7 @@ class Key(NamedTuple):
         atoms += _STEPS * (atoms == kinds)
         bonds += _STEPS * (bonds == atoms)  # a number of rows says what they are rows of
         return Key(
-            call.spec,
+            call.program,
             call.options,
             steps_of,
             graph.x.device,
@@ -103,7 +103,7 @@ class Key(NamedTuple):
 
     def call(self) -> LayerNetworkCall:
         """Return a call of this size on memory of its own that holds nothing."""
-        device, spec = self.device, self.spec
+        device, program = self.device, self.program
 
         def indices(count: int) -> Tensor:
             return torch.empty(count, dtype=torch.int32, device=device)
@@ -113,18 +113,18 @@ class Key(NamedTuple):
 
         rows = self.bonds if self.kinds is None else self.kinds
         graph = BondGraph(
-            numbers(self.atoms, spec.in_channels),
-            None if spec.edge_channels is None else numbers(rows, spec.edge_channels),
+            numbers(self.atoms, program.in_channels),
+            None if program.edge_channels is None else numbers(rows, program.edge_channels),
             indices(self.graphs + 1),
             indices(self.atoms + 1),
             indices(self.bonds),
             None if self.kinds is None else indices(self.bonds),
             None if self.tiles is None else indices(self.tiles + 1),
         )
-        statistics = spec.statistics.values() if self.has_statistics else ()
+        statistics = program.statistics.values() if self.has_statistics else ()
         seed = torch.empty(1, dtype=torch.int64, device=device)
         return LayerNetworkCall(
-            graph, spec, [numbers(*s) for s in spec.parameters.values()], [numbers(*s) for s in statistics], seed, self.options
+            graph, program, [numbers(*s) for s in program.parameters.values()], [numbers(*s) for s in statistics], seed, self.options
         )
 
 
@@ -187,7 +187,7 @@ def _forward_plan(key: Key) -> _Planned:
 def forward(key: Key, call: LayerNetworkCall) -> Outputs:
     """Return the operator's outputs. What is saved has the size of the plan."""
     _, pooled, statistics, saved = _forward_plan(key).run(call)
-    count, hidden = call.graph.num_graphs, call.spec.hidden_channels
+    count, hidden = call.graph.num_graphs, call.program.hidden_channels
     return Outputs(pooled[: count * hidden].view(count, hidden), statistics.view(2, -1, hidden), saved)
 
 
@@ -217,7 +217,7 @@ class _Backward(NamedTuple):
 @lru_cache(maxsize=_PLANS)
 def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
     call = key.call()
-    grad_pooled = torch.empty(key.graphs, key.spec.hidden_channels, device=key.device)
+    grad_pooled = torch.empty(key.graphs, key.program.hidden_channels, device=key.device)
     saved = torch.empty(saved_numbers, device=key.device)
     with torch.no_grad(), recording() as made:
         *of_inputs, found = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)

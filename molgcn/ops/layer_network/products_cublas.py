@@ -35,8 +35,8 @@ class CublasProducts:
         if step.relu:
             made.relu_()
         if step.dropout is not None:
-            made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate)
-            made /= 1 - run.call.dropout_rate  # not the mask, whose quotient would be float32
+            made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.program.dropout)
+            made /= 1 - run.call.program.dropout  # not the mask, whose quotient would be float32
         out.tensor[:, out.width :] = 0
         out.values.copy_(self._without_padding(made, run.program.values[step.out].rows))
 
@@ -51,7 +51,7 @@ class CublasProducts:
         if source.mask is not None:
             made *= run.rows(source.value).values > 0
             if source.mask.dropout is not None:
-                made /= 1 - run.call.dropout_rate
+                made /= 1 - run.call.program.dropout
         out = run.gradient(source.out)
         out.tensor[:, out.width :] = 0
         out.values.copy_(made)

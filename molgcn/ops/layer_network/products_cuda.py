@@ -173,7 +173,7 @@ class TensorCoreProducts:
 
     def _arguments(self, value: int) -> Any:
         """Return the arguments of a product of the rows of a value, or of a gradient's."""
-        call, rate = self.run.call, self.run.call.dropout_rate
+        call, rate = self.run.call, self.run.call.program.dropout
         it = ROWS(dropout_threshold=int(rate * 2**32), dropout_scale=1 / (1 - rate), seed=call.seed.data_ptr())
         it.atoms, it.bonds = self._real(value)
         return it

@@ -1,45 +1,108 @@
-"""The steps of a network's forward pass, derived from its spec."""
+"""A network as steps, which is all that `molgcn::layer_network` knows of it, and the text in which the operator takes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, NamedTuple
 
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, Value, X, values_read
+from molgcn.ops.layer_network.program_check import check_program
+from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
+
+POOLS = ("mean", "sum", "max")
+_HEADING = "molgcn.layer_network/2"  # the kind of text and its version
 
 
-class Program(NamedTuple):
-    """A network's forward pass up to the pooling.
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A network's forward pass up to the pooling, its parameters by their names in a state dict, and the pooling.
+
+    Programs are equal if they are the same object. :meth:`from_text` returns one object for each text.
 
     Attributes:
         values: The values that the steps read and compute, by number. The first two are the network's inputs.
-        steps: The steps in the order of the network.
+        steps: The steps in the order of the network. The last one's value is pooled.
         ends: The number of steps up to the end of each layer.
+        parameters: The parameters' shapes by name, in the order of the operator's arguments.
+        norms: The kind of every norm by name, "batch" or "layer", in the order of the network.
+        pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally.
+        dropout: The probability that a step with dropout drops a number. Such a program is for training.
+        eps: The value that the norms add to the variance.
+        momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.
         out: The value that is pooled.
+        in_channels: The number of columns of the atoms' rows, F.
+        hidden_channels: The number of columns of the pooled value and of every norm, H.
+        edge_channels: The number of columns of the bonds' rows, D, or None if no step reads them.
+        batch_norms: The names of the batch norms, in the order of the network.
+        statistics: The running statistics' shapes by name, in the operator's order: all means, then all variances.
+        text: The text of the program.
+
+    Raises:
+        ValueError: If a step reads what is not there, or a shape does not fit. The message names the step.
     """
 
     values: tuple[Value, ...]
     steps: tuple[Step, ...]
     ends: tuple[int, ...]
-    out: int
+    parameters: Mapping[str, tuple[int, ...]]
+    norms: Mapping[str, str]
+    pool: str
+    dropout: float
+    eps: float
+    momentum: float
+    # Attributes in place of properties: torch.compile reads them off a constant.
+    out: int = field(init=False)
+    in_channels: int = field(init=False)
+    hidden_channels: int = field(init=False)
+    edge_channels: int | None = field(init=False)
+    batch_norms: tuple[str, ...] = field(init=False)
+    statistics: Mapping[str, tuple[int, ...]] = field(init=False)
+    text: str = field(init=False)
 
+    def __post_init__(self) -> None:
+        check_program(self.values, self.steps, self.ends, self.parameters, self.norms)
+        if self.pool not in POOLS:
+            raise ValueError(f"pool={self.pool} is unknown. Expected one of {', '.join(POOLS)}.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout={self.dropout}, expected a probability of at least 0 and below 1")
+        out, batch_norms = self.steps[-1].out, tuple(name for name, kind in self.norms.items() if kind == "batch")
+        hidden = self.values[out].width
+        statistics = {f"{norm}.{kind}": (hidden,) for kind in ("running_mean", "running_var") for norm in batch_norms}
+        derived = {
+            "out": out,
+            "in_channels": self.values[0].width,
+            "hidden_channels": hidden,
+            "edge_channels": self.values[1].width or None,
+            "batch_norms": batch_norms,
+            "statistics": statistics,
+            "text": self._text(),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
-@cache
-def program_of(spec: LayerNetworkSpec, dropout: bool) -> Program:
-    """Return the forward pass of a network.
+    def _text(self) -> str:
+        steps = [[type(step).__name__, *step] for step in self.steps]
+        rest = [self.ends, self.parameters, self.norms, self.pool, self.dropout, self.eps, self.momentum]
+        return json.dumps([_HEADING, self.values, steps, *rest], separators=(",", ":"))
 
-    Args:
-        spec: The network.
-        dropout: Whether dropout is active, that is in training with a probability above 0.
-    """
-    builder = _Builder(spec, dropout)
-    h, ends = X, []
-    for layer in range(spec.num_layers):
-        h = builder.layer(layer, h)
-        ends.append(len(builder.steps))
-    return Program(tuple(builder.values), tuple(builder.steps), tuple(ends), h)
+    @staticmethod
+    @cache
+    def from_text(text: str) -> Program:
+        """Return the program of a text, the same object for the same text.
+
+        Raises:
+            ValueError: If the text is of another version or is not a program.
+        """
+        try:
+            heading, values, steps, ends, parameters, norms, *rest = json.loads(text)
+            if heading != _HEADING:
+                raise ValueError(f"expected {_HEADING}, got {heading}")
+            shapes = {name: tuple(shape) for name, shape in parameters.items()}
+            made = tuple(KINDS[kind](*fields) for kind, *fields in steps)
+            return Program(tuple(Value(*value) for value in values), made, tuple(ends), shapes, norms, *rest)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not the text of a network's program: {error}") from error
 
 
 @cache
@@ -75,106 +138,7 @@ def biases_without_effect(program: Program, batch_norms: Sequence[str]) -> froze
     return frozenset(name for name in names if name is not None)
 
 
-class _Builder:
-    """Builds the steps layer by layer."""
-
-    def __init__(self, spec: LayerNetworkSpec, dropout: bool) -> None:
-        self.spec = spec
-        self.values = [Value("atoms", spec.in_channels), Value("bonds", spec.edge_channels or 0)]
-        self.steps: list[Step] = []
-        self._dropout = dropout
-        self._dropouts = 0
-
-    def layer(self, layer: int, h: int) -> int:
-        """Add a layer with its norm, relu, dropout, residual and feed-forward block, and return the value that it computes from `h`."""
-        spec = self.spec
-        y = getattr(self, f"_{spec.message}")(layer, h)
-        norm = f"norms.{layer}" if spec.norm is not None and spec.activated(layer) else None
-        add = h if spec.residual and self.values[h].width == spec.hidden_channels else None
-        y = self._finish(y, norm, spec.activated(layer), add)
-        return self._feed_forward(layer, y) if spec.feed_forward else y
-
-    def _value(self, width: int, rows: Literal["atoms", "bonds"] = "atoms") -> int:
-        self.values.append(Value(rows, width))
-        return len(self.values) - 1
-
-    def _gather(self, source: int, aggr: str, bonds: int | None = None, eps: str | None = None, bias: str | None = None) -> int:
-        out = self._value(self.values[source].width)
-        self.steps.append(Gather(source, out, aggr, bonds, eps, bias))
-        return out
-
-    def _linear(self, name: str, source: int, width: int, *, bias: str | None = "", relu: bool = False, add: int | None = None) -> int:
-        """Add a product with `name`.weight, and return its value. The bias is `name`.bias unless another name, or None, is given."""
-        out = self._value(width, self.values[source].rows)
-        self.steps.append(Linear(source, out, f"{name}.weight", f"{name}.bias" if bias == "" else bias, relu, add=add))
-        return out
-
-    def _finish(self, source: int, norm: str | None, activated: bool, add: int | None = None, *, dropout: bool | None = None) -> int:
-        """End a layer, and return its value. Without norm, what follows a matrix product becomes part of that step if possible."""
-        last, site = self.steps[-1], self._site() if (activated if dropout is None else dropout) else None
-        if norm is None and not activated and site is None and add is None:
-            return source
-        if norm is None and add is None and activated and isinstance(last, Linear) and last.add is None:
-            self.steps[-1] = last._replace(relu=True, dropout=site)
-            return source
-        if norm is None and not activated and site is None and isinstance(last, Linear) and last.add is None:
-            self.steps[-1] = last._replace(add=add)
-            return source
-        out = self._value(self.values[source].width)
-        self.steps.append(Finish(source, out, norm, activated, site, add))
-        return out
-
-    def _site(self) -> int | None:
-        if not self._dropout:
-            return None
-        self._dropouts += 1
-        return self._dropouts - 1
-
-    def _gcn(self, layer: int, h: int) -> int:
-        gathered = self._gather(h, "gcn_loops" if self.spec.add_self_loops else "gcn")
-        return self._linear(f"convs.{layer}.lin", gathered, self.spec.hidden_channels, bias=f"convs.{layer}.bias")
-
-    def _gin(self, layer: int, h: int) -> int:
-        return self._mlp(layer, self._gather(h, "sum", eps=f"convs.{layer}.eps"))
-
-    def _gine(self, layer: int, h: int) -> int:
-        bonds = self._bonds(f"convs.{layer}.lin", self.values[h].width)
-        return self._mlp(layer, self._gather(h, "sum", bonds, f"convs.{layer}.eps"))
-
-    def _gcn_edge(self, layer: int, h: int) -> int:
-        hidden = self.spec.hidden_channels
-        mapped = self._linear(f"convs.{layer}.lin", h, hidden, bias=None)
-        return self._gather(mapped, "sum", self._bonds(f"convs.{layer}.lin_edge", hidden), bias=f"convs.{layer}.bias")
-
-    def _sage(self, layer: int, h: int) -> int:
-        spec, of = self.spec, f"convs.{layer}"
-        neighbours = self._linear(f"{of}.lin", h, self.values[h].width, relu=True) if spec.project else h
-        out = self._linear(f"{of}.lin_l", self._gather(neighbours, spec.aggr), spec.hidden_channels)
-        if spec.root_weight:
-            out = self._linear(f"{of}.lin_r", h, spec.hidden_channels, bias=None, add=out)
-        if spec.normalize:
-            self.steps.append(Normalize(out, self._value(spec.hidden_channels)))
-            out += 1
-        return out
-
-    def _mlp(self, layer: int, m: int) -> int:
-        spec, of = self.spec, f"convs.{layer}.nn"
-        hidden = self._linear(f"{of}.0", m, spec.hidden_channels, relu=not spec.mlp_norm)
-        if spec.mlp_norm:
-            hidden = self._finish(hidden, f"{of}.1", activated=True, dropout=False)
-        return self._linear(f"{of}.{3 if spec.mlp_norm else 2}", hidden, spec.hidden_channels)
-
-    def _bonds(self, name: str, width: int) -> int:
-        """Return the bonds' rows in the width of the atoms' rows, through the layer's own linear map if the widths differ."""
-        return BONDS if self.values[BONDS].width == width else self._linear(name, BONDS, width)
-
-    def _feed_forward(self, layer: int, h: int) -> int:
-        spec, of = self.spec, f"feed_forwards.{layer}"
-        normed = spec.feed_forward_norm is not None
-        if normed:
-            h = self._finish(h, f"{of}.norm1", activated=False)
-        wide = self._linear(f"{of}.lin1", h, 2 * spec.hidden_channels)
-        wide = self._finish(wide, None, activated=True)
-        narrow = self._linear(f"{of}.lin2", wide, spec.hidden_channels)
-        narrow = self._finish(narrow, None, activated=False, add=h, dropout=True)
-        return self._finish(narrow, f"{of}.norm2", activated=False) if normed else narrow
+@cache
+def fixed_eps(program: Program) -> frozenset[str]:
+    """Return the names of the eps that are not learnt."""
+    return frozenset(step.eps for step in program.steps if isinstance(step, Gather) and step.eps is not None and not step.train_eps)

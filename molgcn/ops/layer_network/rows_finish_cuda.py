@@ -106,4 +106,4 @@ class FinishLaunches:
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
 
     def _kind(self, step: Finish) -> str | None:
-        return None if step.norm is None else self.run.spec.norms[step.norm]
+        return None if step.norm is None else self.run.program.norms[step.norm]

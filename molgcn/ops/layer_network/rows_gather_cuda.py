@@ -102,7 +102,7 @@ class GatherLaunches:
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
         few = num_atoms <= FEW_ATOMS
         teams = launches.teams(grad.stride, _TABLE_THREADS if table and few else THREADS)
-        reads = reads_source(forward, run.spec.train_eps)
+        reads = reads_source(forward)
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
         rows |= {"largest": run.rows(forward.out) if forward.aggr == "max" else None}
@@ -113,7 +113,7 @@ class GatherLaunches:
             it.scale = self._scale.data_ptr()
         if forward.bonds is not None:
             it.paired = self.paired.data_ptr()
-        ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
+        ranges, shared, learns_eps = 1, 0, forward.train_eps
         # The first layer leaves no sums for a norm, but as many parts as the others: they are then added up together.
         summing = (_LEAVING_THREADS if few and run.call.batch_statistics else _SUMMING_THREADS) // teams.threads
         sums = table or learns_eps or leaves is not None

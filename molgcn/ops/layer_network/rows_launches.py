@@ -114,7 +114,7 @@ class RowLaunches:
         graph, call = run.graph, run.call
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
-        rate = call.dropout_rate
+        rate = call.program.dropout
         self._defines = {"DOUBLE": int(double), "DROPOUT": int(rate > 0)}
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, Produced
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
+from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
-from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Finish, Linear, Normalize
 
 _THREADS = 128  # threads of a molecule's block
@@ -28,7 +28,7 @@ class PoolLaunches:
 
     def __init__(self, launches: RowLaunches) -> None:
         self._launches, self.run = launches, launches.run
-        self._defines = {"POOL": POOLS.index(self.run.spec.pool)}
+        self._defines = {"POOL": POOLS.index(self.run.program.pool)}
 
     def pool(self, pooled: Tensor, end: Finish | None) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
@@ -49,9 +49,9 @@ class PoolLaunches:
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
         """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
-        launches, width, out = self._launches, self.run.spec.hidden_channels, self.run.program.out
+        launches, width, out = self._launches, self.run.program.hidden_channels, self.run.program.out
         teams = teams_of(stride_of(width), _THREADS)
-        source = self.run.rows(out) if self.run.spec.pool == "max" else None
+        source = self.run.rows(out) if self.run.program.pool == "max" else None
         it = launches.arguments(width, stride_of(width), teams, source=source)
         it.grad, it.of_source = grad_pooled.data_ptr(), launches.gradient(Produced(out, 0, None, mask))
         most = launches.resident(teams.chunks, _GRAD_BLOCKS if leaves is None else _SUMMING_BLOCKS)

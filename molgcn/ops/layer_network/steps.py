@@ -36,6 +36,7 @@ class Gather(NamedTuple):
         bonds: The value e, for messages :math:`\phi = \mathrm{relu}(h_j + e_{ij})`; or None, for :math:`\phi = h_j`.
         eps: The name of :math:`\epsilon`, or None to leave out the atom itself.
         bias: The name of b, or None.
+        train_eps: Whether :math:`\epsilon` is learnt.
     """
 
     source: int
@@ -44,6 +45,7 @@ class Gather(NamedTuple):
     bonds: int | None = None
     eps: str | None = None
     bias: str | None = None
+    train_eps: bool = False
 
 
 class Linear(NamedTuple):
@@ -74,7 +76,7 @@ class Finish(NamedTuple):
     Attributes:
         source: The value x.
         out: The value o.
-        norm: The name of the norm, or None. Its kind is in :attr:`LayerNetworkSpec.norms`.
+        norm: The name of the norm, or None. Its kind is in the program's `norms`.
         relu: Whether relu follows.
         dropout: The number of the dropout in the network, or None without dropout.
         add: The value a, or None.
@@ -101,6 +103,7 @@ class Normalize(NamedTuple):
 
 
 Step = Gather | Linear | Finish | Normalize
+KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize)}
 
 
 def values_read(step: Step) -> Iterator[int]:

@@ -15,10 +15,10 @@ from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
+from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
-from molgcn.ops.layer_network.spec import POOLS
-from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Step, X
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Normalize, Step, X
 from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
 from molgcn.ops.layer_network.tiles_plan import TilePlan
 from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass
@@ -105,7 +105,7 @@ class TileSteps:
         self._launch(made, self._grad_pooled, *cleared, plan=self._backward_plan)
 
     def _backward_passes(self, backward: Backward) -> tuple[TilePass, ...]:
-        return backward_passes(self._run.spec, self._run.program, backward, coded=self._run.graph.code is not None)
+        return backward_passes(self._run.program, backward, coded=self._run.graph.code is not None)
 
     @cached_property
     def _forward_pass(self) -> TilePass:
@@ -128,7 +128,7 @@ class TileSteps:
             *cleared: Rows that become zero beyond the last molecule, atom or bond, with the addresses for `num_real` in cuda/quads.cuh.
             plan: The plan of the launches of a backward pass, or None for the instructions of a forward pass.
         """
-        run, graph, rate, sums, backward = self._run, self._run.graph, self._run.call.dropout_rate, TileSums(), plan is not None
+        run, graph, rate, sums, backward = self._run, self._run.graph, self._run.call.program.dropout, TileSums(), plan is not None
         plan = plan or self._forward_plan
         assert graph.tile_ptr is not None
         num_tiles = graph.tile_ptr.shape[0] - 1
@@ -142,9 +142,9 @@ class TileSteps:
         for number, following in zip(linear, [*linear[1:], *linear[:1]], strict=True):
             it.instructions[number].next = following
         tensors = {name: getattr(graph, name) for name in ("ptr", "rowptr", "col", "code", "tile_ptr")}
-        if backward and run.spec.edge_channels is not None:
+        if backward and run.program.edge_channels is not None:
             tensors["paired"] = self._gathers.paired
-        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.spec.eps}
+        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "norm_eps": run.program.eps}
         numbers |= {"num_slots": plan.num_slots, "num_codes": plan.num_codes, "num_sums": sums.count}
         fill(it, {name: tensor for name, tensor in tensors.items() if tensor is not None} | numbers | {"seed": run.call.seed})
         it.sums = sums.leave(self._workspace, blocks * plan.warps)
@@ -167,11 +167,11 @@ class TileSteps:
     def _macros(self, plan: TilePlan, *, backward: bool) -> dict[str, int]:
         run = self._run
         aggr = next(step.aggr for step in run.program.steps if isinstance(step, Gather))
-        bonds = 0 if run.spec.edge_channels is None else 1 if run.graph.code is not None else 2
-        macros = {"HIDDEN": run.spec.hidden_channels, "CHUNKS": plan.chunks, "WARPS": plan.warps, "MIN_BLOCKS": plan.min_blocks}
+        bonds = 0 if run.program.edge_channels is None else 1 if run.graph.code is not None else 2
+        macros = {"HIDDEN": run.program.hidden_channels, "CHUNKS": plan.chunks, "WARPS": plan.warps, "MIN_BLOCKS": plan.min_blocks}
         macros |= {"BUFFER": plan.buffer}
         macros |= {"PRECISION": PRECISIONS.index(run.call.options.precision), "AGGR": AGGREGATIONS.index(aggr), "BONDS": bonds}
-        macros |= {"DROPOUT": int(run.call.dropout_rate > 0), "POOL": POOLS.index(run.spec.pool), "BACKWARD": int(backward)}
-        macros |= {"NORMS": sum(NORM_KINDS[kind] for kind in set(run.spec.norms.values()))}
-        macros |= {"NORMALIZE": int(run.spec.message == "sage" and run.spec.normalize)}
+        macros |= {"DROPOUT": int(run.call.program.dropout > 0), "POOL": POOLS.index(run.program.pool), "BACKWARD": int(backward)}
+        macros |= {"NORMS": sum(NORM_KINDS[kind] for kind in set(run.program.norms.values()))}
+        macros |= {"NORMALIZE": int(any(isinstance(step, Normalize) for step in run.program.steps))}
         return macros | {"MAX_INSTRUCTIONS": plan.room, "MAX_CLEARED": MAX_CLEARED}

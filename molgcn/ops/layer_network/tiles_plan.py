@@ -12,9 +12,8 @@ from molgcn.cuda_runtime.launch import Gpu, gpu
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.products_plan import in_chunks
-from molgcn.ops.layer_network.program import Program, program_of
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Gather, Linear
+from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import BONDS, Gather, Linear
 from molgcn.ops.layer_network.tiles_program import TilePass, backward_passes, forward_pass
 
 LAYERS_OF_LAUNCH = 4  # the number of layers that a launch of a backward pass takes, whose gradients are kept until then
@@ -37,38 +36,36 @@ def pays(call: LayerNetworkCall) -> bool:
 
 def why_not(call: LayerNetworkCall) -> str | None:
     """Return the reason that tiles cannot compute a call; None if they can."""
-    graph, spec = call.graph, call.spec
+    graph, program = call.graph, call.program
     if graph.x.dtype != torch.float32:
         return "it is not in float32"
     if graph.tile_ptr is None or not 0 < call.options.tile_nodes <= _MAX_TILE or call.options.tile_nodes % 16 > 0:
         return f"no tile is promised to have at most {_MAX_TILE} atoms"
     if call.batch_statistics:
         return "batch norm in training couples all molecules"
-    program = program_of(spec, call.dropout_rate > 0)
-    if spec.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in program.steps if isinstance(step, Gather)):
+    if program.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in program.steps if isinstance(step, Gather)):
         return "it takes maxima"
     if _widest(program) > _MAX_WIDTH:
         return f"it has more than {_MAX_WIDTH} columns"
-    if spec.message == "gine" and spec.edge_channels == spec.in_channels != spec.hidden_channels:
+    if program.edge_channels != program.hidden_channels and any(getattr(step, "bonds", None) == BONDS for step in program.steps):
         return "only its first layer takes the bonds' rows as they are"
-    if spec.edge_channels is not None and graph.code is not None and graph.num_bond_rows > _MAX_CODES:
+    if program.edge_channels is not None and graph.code is not None and graph.num_bond_rows > _MAX_CODES:
         return f"it has more than {_MAX_CODES} distinct bonds"
-    if _num_instructions(spec, call.dropout_rate > 0) > _MAX_INSTRUCTIONS:
+    if _num_instructions(program) > _MAX_INSTRUCTIONS:
         return f"its forward pass is more than {_MAX_INSTRUCTIONS} instructions"
     return None
 
 
 @cache
-def _num_instructions(spec: LayerNetworkSpec, dropout: bool) -> int:
-    program = program_of(spec, dropout)
+def _num_instructions(program: Program) -> int:
     return len(forward_pass(program, frozenset(range(len(program.values)))).instructions)
 
 
 def fits(call: LayerNetworkCall, on: Gpu) -> bool:
     """Return whether a block of a GPU has the shared memory that tiles need for a call."""
-    program, graph = program_of(call.spec, call.dropout_rate > 0), call.graph
-    backward = backward_of(program, True, True, call.spec.train_eps, False, LAYERS_OF_LAUNCH)
-    passes = backward_passes(call.spec, program, backward, coded=graph.code is not None)
+    program, graph = call.program, call.graph
+    backward = backward_of(program, True, True, False, LAYERS_OF_LAUNCH)
+    passes = backward_passes(program, backward, coded=graph.code is not None)
     plans = TilePlan.of(call, (forward_pass(program, frozenset()),), on), TilePlan.of(call, passes, on, sums_codes=True)
     return max(plan.shared_bytes for plan in plans) <= on.shared_limit
 
@@ -110,9 +107,9 @@ class TilePlan:
             gpu: The properties of the GPU.
             sums_codes: Whether the gradients of distinct bonds are summed.
         """
-        program, graph = program_of(call.spec, call.dropout_rate > 0), call.graph
+        program, graph = call.program, call.graph
         num_slots, most = max(each.num_slots for each in passes), max(len(each.instructions) for each in passes)
-        codes = graph.num_bond_rows if sums_codes and graph.code is not None and call.spec.edge_channels is not None else 0
+        codes = graph.num_bond_rows if sums_codes and graph.code is not None and call.program.edge_channels is not None else 0
         products = [step for step in program.steps if isinstance(step, Linear) and program.values[step.source].rows == "atoms"]
         sizes = [[in_chunks(program.values[value].width) for value in (step.source, step.out)] for step in products]
         buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)

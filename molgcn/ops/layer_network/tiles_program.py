@@ -12,7 +12,6 @@ from typing import NamedTuple
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 
 _AHEAD = 2  # tasks between the request for rows of global memory and their use
@@ -126,11 +125,10 @@ def _parts(backward: Backward) -> list[list[GradStep | Step]]:
 
 
 @cache
-def backward_passes(spec: LayerNetworkSpec, program: Program, backward: Backward, *, coded: bool) -> tuple[TilePass, ...]:
+def backward_passes(program: Program, backward: Backward, *, coded: bool) -> tuple[TilePass, ...]:
     """Return the instructions of a backward pass, one launch for each of its :class:`WeightGrads` steps.
 
     Args:
-        spec: The network.
         program: Its forward pass.
         backward: Its backward pass.
         coded: Whether the bonds' rows are a table of distinct bonds.
@@ -138,7 +136,7 @@ def backward_passes(spec: LayerNetworkSpec, program: Program, backward: Backward
     parts = [[step for step in part if not isinstance(step, Step)] for part in _parts(backward)]
     widths = {Ref(True, number): program.values[value].width for number, value in enumerate(backward.gradients)}
     widths |= {Ref(False, number): value.width for number, value in enumerate(program.values)}
-    tasks = [list(_backward_tasks(spec, program, part, coded=coded)) for part in parts]
+    tasks = [list(_backward_tasks(program, part, coded=coded)) for part in parts]
     first = Produced(program.out, 0, None, backward.mask)
     tasks[0].insert(0, _Task(Instruction("pool_grad"), out=Ref(True, 0), mask=first))
     passes = []
@@ -164,10 +162,10 @@ def _of_bonds(program: Program, step: GradStep) -> Iterator[int]:
                 yield produced.add
 
 
-def _backward_tasks(spec: LayerNetworkSpec, program: Program, steps: Iterable[GradStep], *, coded: bool) -> Iterator[_Task]:
+def _backward_tasks(program: Program, steps: Iterable[GradStep], *, coded: bool) -> Iterator[_Task]:
     for step in steps:
         if isinstance(step, GatherGrad):
-            yield from _gather_grad_tasks(spec, program, step, coded=coded)
+            yield from _gather_grad_tasks(program, step, coded=coded)
         elif not isinstance(step, WeightGrads) and program.values[step.source.value].rows == "atoms":
             yield _backward_task(program, step)
 
@@ -179,11 +177,11 @@ def _backward_task(program: Program, step: FinishGrad | InputGrad | NormalizeGra
     return _ended(_Task(made, x=Ref(True, step.grad)), step.source)
 
 
-def _gather_grad_tasks(spec: LayerNetworkSpec, program: Program, step: GatherGrad, *, coded: bool) -> Iterator[_Task]:
+def _gather_grad_tasks(program: Program, step: GatherGrad, *, coded: bool) -> Iterator[_Task]:
     forward, grad = step.step, Ref(True, step.grad)
     width, source = program.values[forward.source].width, Ref(False, forward.source)
     made = Instruction("gather_grad", rows=source if forward.bonds is not None else None, width=width, step=step)
-    if forward.eps is not None and spec.train_eps:
+    if forward.eps is not None and forward.train_eps:
         yield _Task(made._replace(op="eps_grad", rows=source), gathered=grad)
     if step.bonds is not None and coded:
         yield _Task(made._replace(op="table_grad", produced=step.bonds), gathered=grad)

@@ -72,7 +72,7 @@ class Resolver:
         it.relu, it.site = int(step.relu), -1 if step.dropout is None else step.dropout
         if step.norm is None:
             return
-        kind = self._run.spec.norms[step.norm]
+        kind = self._run.program.norms[step.norm]
         it.kind, it.weight, it.bias = NORM_KINDS[kind], self._parameter(f"{step.norm}.weight"), self._parameter(f"{step.norm}.bias")
         if kind == "batch":
             it.more, it.extra = (tensor.data_ptr() for tensor in self._run.running(step.norm))

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from layer_network_cases import NETWORKS, passes, random_call, spec_of
+from layer_network_cases import NETWORKS, network_options, options_of, passes, random_call
 from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
+from molgcn.nn.network_steps import NetworkOptions
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
@@ -19,7 +20,6 @@ from molgcn.ops.layer_network.launches_cuda import (
     summed_by_pool,
 )
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
@@ -27,8 +27,8 @@ GPU = Gpu(132, H100)
 PLUS = {"residual": True, "feed_forward": True}
 
 
-def pass_of(spec: LayerNetworkSpec, *, backward: bool, sizes: list[int] | None = None, training: bool = True) -> Pass:
-    call = random_call(spec, sizes=sizes or [5, 9, 1], dtype=torch.float32, training=training)
+def pass_of(options: NetworkOptions, *, backward: bool, sizes: list[int] | None = None, training: bool = True) -> Pass:
+    call = random_call(options, sizes=sizes or [5, 9, 1], dtype=torch.float32, training=training)
     saved = torch.empty(saved_numbers(call, signs_alone=True))
     return Pass(call, saved, backward=backward, signs_alone=True, grad_x=True, grad_bonds=True)
 
@@ -37,7 +37,7 @@ def pass_of(spec: LayerNetworkSpec, *, backward: bool, sizes: list[int] | None =
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_step_is_in_one_launch(network, training, gpu):
-    run = pass_of(spec_of(network), backward=False, training=training)
+    run = pass_of(options_of(network), backward=False, training=training)
     launches = forward_launches(run, gpu).values()
     parts = [
         step
@@ -46,7 +46,7 @@ def test_every_step_is_in_one_launch(network, training, gpu):
         if step is not None
     ]
     assert parts == list(run.program.steps)
-    run = pass_of(spec_of(network), backward=True, training=training)
+    run = pass_of(options_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
     parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, it.then, it.beside) if step is not None]
     assert parts == list(run.backward.steps)
@@ -55,15 +55,15 @@ def test_every_step_is_in_one_launch(network, training, gpu):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_pooling_ends_the_last_layer_unless_its_value_is_read(network):
     """Backward reads it to find the largest. A layer norm has whole rows, and a relu without norm is in the launch of its product."""
-    run = pass_of(spec_of(network), backward=False)
+    run = pass_of(options_of(network), backward=False)
     launches, last = forward_launches(run, GPU), run.program.steps[-1]
-    alone = isinstance(last, Finish) and run.spec.norms.get(last.norm) != "layer" and launches[last].step is last
-    assert pooled_end(run, launches) is (last if alone and run.spec.pool != "max" else None)
+    alone = isinstance(last, Finish) and run.program.norms.get(last.norm) != "layer" and launches[last].step is last
+    assert pooled_end(run, launches) is (last if alone and run.program.pool != "max" else None)
 
 
 @pytest.mark.parametrize(("training", "recompute"), [(True, False), (True, True), (False, False)])
 def test_the_poolings_gradient_leaves_sums_for_batch_statistics_alone(training, recompute):
-    call = random_call(spec_of("gine"), sizes=[5, 9, 1], dtype=torch.float32, training=training)
+    call = random_call(options_of("gine"), sizes=[5, 9, 1], dtype=torch.float32, training=training)
     call = call._replace(options=call.options._replace(recompute=recompute))
     run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=True, signs_alone=True)
     summed = summed_by_pool(run)
@@ -75,7 +75,7 @@ def test_the_poolings_gradient_leaves_sums_for_batch_statistics_alone(training, 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network, training, keeps):
     """Other blocks still read their neighbours' rows, which are not to be written over."""
-    call = random_call(spec_of(network, num_layers=4), sizes=[5, 9, 1], dtype=torch.float32, training=training)
+    call = random_call(options_of(network, num_layers=4), sizes=[5, 9, 1], dtype=torch.float32, training=training)
     call = call._replace(options=call.options._replace(save_for_backward=keeps))
     run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=False, signs_alone=True)
     for launch in forward_launches(run, GPU).values():
@@ -92,16 +92,16 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
 @pytest.mark.parametrize(
     ("options", "forward", "backward"),
     [
-        ({"message": "gine", "edge_channels": 80, **PLUS}, 2, 3),
-        ({"message": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
-        ({"message": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 1, 2),
-        ({"message": "sage", "norm": "batch", "residual": True}, 2, 2),
+        ({"conv": "gine", "edge_channels": 80, **PLUS}, 2, 3),
+        ({"conv": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
+        ({"conv": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 1, 2),
+        ({"conv": "sage", "norm": "batch", "residual": True}, 2, 2),
     ],
     ids=["gin+", "gcn+", "gine", "sage"],
 )
 def test_launches_of_a_layer(options, forward, backward):
     """Small batches take as many launches for each layer, and one more at the ends of the network."""
-    spec = LayerNetworkSpec(in_channels=80, hidden_channels=80, num_layers=12, **options)
+    spec = network_options(in_channels=80, hidden_channels=80, num_layers=12, **options)
     assert len(forward_launches(pass_of(spec, backward=False), GPU)) <= 12 * forward + 1
     run = pass_of(spec, backward=True)
     launches = backward_launches(run, run.backward.steps, GPU)
@@ -111,11 +111,11 @@ def test_launches_of_a_layer(options, forward, backward):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_no_launch_adds_what_its_first_product_writes(network):
     """What is added may be asked for before the products."""
-    run = pass_of(spec_of(network), backward=False)
+    run = pass_of(options_of(network), backward=False)
     for launch in forward_launches(run, GPU).values():
         if launch.then is not None:
             assert (launch.after or launch.then).add != launch.step.out
-    run = pass_of(spec_of(network), backward=True)
+    run = pass_of(options_of(network), backward=True)
     for launch in backward_launches(run, run.backward.steps, GPU).values():
         if isinstance(launch.step, InputGrad) and launch.last is not launch.step:
             assert launch.last.source.add != launch.step.source.out
@@ -127,8 +127,8 @@ def test_no_launch_adds_what_its_first_product_writes(network):
 @pytest.mark.parametrize(("in_channels", "hidden"), [(10, 10), (7, 10), (12, 9)])
 def test_products_beside_each_other_read_nothing_that_they_write(in_channels, hidden, project, keeps, recompute):
     """A block may write over the rows that it has read, number by number, and not over others'."""
-    options = {"message": "sage", "norm": "batch", "residual": True, "project": project}
-    spec = LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=3, **options)
+    options = {"conv": "sage", "norm": "batch", "residual": True, "project": project}
+    spec = network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=3, **options)
     call = random_call(spec, sizes=[5, 9, 1], dtype=torch.float32, training=True)
     call = call._replace(options=call.options._replace(save_for_backward=keeps, recompute=recompute))
     run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=False, signs_alone=True)
@@ -164,14 +164,15 @@ def overlaps(read, written, *, in_place):
 @pytest.mark.parametrize(("hidden", "forward", "backward"), [(10, 2, 2), (100, 2, 2), (128, 2, 2), (144, 4, 2), (160, 4, 4), (600, 4, 4)])
 def test_products_of_a_sage_layer(hidden, forward, backward):
     """Two products are one launch in forward, up to a width, and two of a gradient are in backward where both weights fit."""
-    run = pass_of(LayerNetworkSpec(in_channels=hidden, hidden_channels=hidden, num_layers=2, message="sage", norm="batch"), backward=False)
+    options = network_options("sage", hidden, hidden, 2, norm="batch")
+    run = pass_of(options, backward=False)
     products = [step for step in run.program.steps if isinstance(step, Linear)]
     launches = [launch for launch in forward_launches(run, GPU).values() if isinstance(launch.step, Linear)]
     together = [launch for launch in launches if launch.beside is not None]
     assert len(launches) == forward
     assert [[launch.step, launch.beside] for launch in together] == ([products[:2], products[2:]] if forward == 2 else [])
     assert run.summed == {launch.step.out for launch in together}
-    run = pass_of(run.spec, backward=True)
+    run = pass_of(options, backward=True)
     grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if isinstance(launch.step, InputGrad)]
     assert len(grads) == backward
     assert all(launch.step.grad == launch.beside.grad for launch in grads if isinstance(launch.beside, InputGrad))
@@ -199,7 +200,7 @@ class Recorder(Launcher):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_nothing_overlaps_the_launch_that_prepares_what_it_reads_first(network, sizes, coded, recompute):
     """Kernels read operands, and the bonds' order, before they wait for the launch before them."""
-    call = random_call(spec_of(network), sizes=sizes, dtype=torch.float32, coded=coded)
+    call = random_call(options_of(network), sizes=sizes, dtype=torch.float32, coded=coded)
     with launching_by(recorder := Recorder()):
         passes(call._replace(options=call.options._replace(recompute=recompute)), CudaSteps)
     assert any(overlap for _, overlap in recorder.launches)

@@ -9,8 +9,7 @@ from molgcn.nn.fused_layers import layer_call
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
 from molgcn.ops.layer_network.passes import signs_alone, summed_values
-from molgcn.ops.layer_network.program import program_of
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
+from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
 from molgcn.ops.layer_network.tiles_program import again_passes, backward_passes
 from molgcn_benchmark.family import KEY, network
@@ -21,16 +20,15 @@ SIZES = Sizes(94_652, 3)  # 4,096 molecules of ZINC, whose bonds are of three ki
 MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv", KEY)
 
 
-def megabytes(spec: LayerNetworkSpec, *, recompute: bool, tiles: bool) -> float:
+def megabytes(program: Program, *, recompute: bool, tiles: bool) -> float:
     """Return the most memory that the rows of a step take: the first layer's input, what forward keeps, and what one pass needs."""
-    program = program_of(spec, dropout=False)
     sizes = SIZES if tiles else SIZES._replace(summed=summed_values(program))
     sizes = sizes if recompute or tiles else sizes._replace(signs_alone=signs_alone(program))
     together = LAYERS_OF_LAUNCH if tiles and not recompute else 1
-    backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together, recompute)
+    backward = backward_of(program, True, program.edge_channels is not None, False, together, recompute)
     made = backward_layout(program, backward, sizes)
     if tiles:
-        passes = zip(again_passes(program, backward), backward_passes(spec, program, backward, coded=True), strict=True)
+        passes = zip(again_passes(program, backward), backward_passes(program, backward, coded=True), strict=True)
         made = launches_layout(program, backward, sizes, [again.touched | each.touched for again, each in passes])
     forward = 0 if tiles else scratch_layout(program, backward.kept, sizes).size
     kept = saved_layout(program, backward.kept, sizes).size + sizes.numbers(program, 0)
@@ -58,8 +56,8 @@ def molecules():
     ],
 )
 def test_memory_of_a_step_beside_pyg(molecules, name, share, recomputed):
-    spec = layer_call(network(name, molecules).on_backend("fused").train(), molecules.batch(range(3))).spec
+    program = layer_call(network(name, molecules).on_backend("fused").eval(), molecules.batch(range(3))).program
     row = MEASURED.find(network=name, device="cuda", work="forward_backward", batch_size=4096, precision="highest")
     tiles = FAMILY[name][3].get("norm") == "layer"
     for wanted, recompute in ((share, False), (recomputed, True)):
-        assert megabytes(spec, recompute=recompute, tiles=tiles) <= wanted * row["pyg_mb"]
+        assert megabytes(program, recompute=recompute, tiles=tiles) <= wanted * row["pyg_mb"]

@@ -5,30 +5,31 @@ import torch
 from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layer_network_cases import network_options
 from pairs import parametrize_pairs
 from plain_steps import PlainSteps
 
 from molgcn.errors import UserError
+from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 
 pytestmark = needs_extension
 
 WIDTHS = (1, 7, 10, 64, 70, 300)
 SIZES = [5, 1, 0, 12, 30, 2, 9, 80, 0, 3, 3, 7, 25]
-MESSAGES = {
-    "gcn": {"message": "gcn"},
-    "gcn without loops": {"message": "gcn", "add_self_loops": False},
-    "gin": {"message": "gin"},
-    "gin norm": {"message": "gin", "train_eps": True, "mlp_norm": True},
-    "gine": {"message": "gine", "edge_channels": 3, "train_eps": True},
-    "gine norm": {"message": "gine", "edge_channels": 6, "mlp_norm": True},
-    "gcn_edge": {"message": "gcn_edge", "edge_channels": 3},
-    "gcn_edge of one width": {"message": "gcn_edge", "edge_channels": 10},
-    "sage": {"message": "sage"},
-    "sage sum": {"message": "sage", "aggr": "sum", "root_weight": False, "normalize": True},
-    "sage max": {"message": "sage", "aggr": "max", "project": True},
+CONVS = {
+    "gcn": {"conv": "gcn"},
+    "gcn without loops": {"conv": "gcn", "add_self_loops": False},
+    "gin": {"conv": "gin"},
+    "gin norm": {"conv": "gin", "train_eps": True, "mlp_norm": True},
+    "gine": {"conv": "gine", "edge_channels": 3, "train_eps": True},
+    "gine norm": {"conv": "gine", "edge_channels": 6, "mlp_norm": True},
+    "gcn_edge": {"conv": "gcn_edge", "edge_channels": 3},
+    "gcn_edge of one width": {"conv": "gcn_edge", "edge_channels": 10},
+    "sage": {"conv": "sage"},
+    "sage sum": {"conv": "sage", "aggr": "sum", "root_weight": False, "normalize": True},
+    "sage max": {"conv": "sage", "aggr": "max", "project": True},
 }
 NETWORKS = {
     "plain": {},
@@ -40,12 +41,12 @@ NETWORKS = {
 }
 
 
-def network(message: str = "gine", options: str = "batch", *, in_channels: int = 6, hidden: int = 10, layers: int = 3) -> LayerNetworkSpec:
-    own = {**MESSAGES[message], **NETWORKS[options]}
-    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=layers, **own)
+def network(conv: str = "gine", options: str = "batch", *, in_channels: int = 6, hidden: int = 10, layers: int = 3) -> NetworkOptions:
+    own = {**CONVS[conv], **NETWORKS[options]}
+    return network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=layers, **own)
 
 
-def graph(edges: list[list[tuple[int, int]]], sizes: list[int], spec: LayerNetworkSpec, *, coded: bool = True) -> BondGraph:
+def graph(edges: list[list[tuple[int, int]]], sizes: list[int], options: NetworkOptions, *, coded: bool = True) -> BondGraph:
     """Return molecules of these sizes with bonds in both directions along the edges of each, which may be loops and duplicates."""
     generator = torch.Generator().manual_seed(7)
     ptr = [0]
@@ -56,11 +57,11 @@ def graph(edges: list[list[tuple[int, int]]], sizes: list[int], spec: LayerNetwo
         ptr.append(ptr[-1] + size)
     bonds.sort()
     rowptr = torch.bincount(torch.tensor([to for to, _ in bonds], dtype=torch.int64) + 1, minlength=ptr[-1] + 1).cumsum(0).int()
-    x = torch.randn(ptr[-1], spec.in_channels, generator=generator, dtype=torch.float64)
+    x = torch.randn(ptr[-1], options.in_channels, generator=generator, dtype=torch.float64)
     col, kinds = torch.tensor([source for _, source in bonds], dtype=torch.int32), 5
-    if spec.edge_channels is None:
+    if options.edge_channels is None:
         return BondGraph(x, None, torch.tensor(ptr, dtype=torch.int32), rowptr, col)
-    rows = torch.randn(kinds if coded else len(bonds), spec.edge_channels, generator=generator, dtype=torch.float64)
+    rows = torch.randn(kinds if coded else len(bonds), options.edge_channels, generator=generator, dtype=torch.float64)
     code = torch.randint(0, kinds, (len(bonds),), generator=generator, dtype=torch.int32) if coded else None
     return BondGraph(x, rows, torch.tensor(ptr, dtype=torch.int32), rowptr, col, code)
 
@@ -70,17 +71,18 @@ def rings(sizes: list[int] = SIZES) -> list[list[tuple[int, int]]]:
     return [[*((i, i + 1) for i in range(size)), (0, size // 2)] if size > 3 else [(0, 1)] * (size > 1) for size in sizes]
 
 
-def call_of(spec: LayerNetworkSpec, of: BondGraph | None = None, *, training: bool = True, coded: bool = True) -> LayerNetworkCall:
+def call_of(options: NetworkOptions, of: BondGraph | None = None, *, training: bool = True, coded: bool = True) -> LayerNetworkCall:
     generator = torch.Generator().manual_seed(11)
 
     def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         return drawn / shape[-1] ** 0.5 if len(shape) > 1 else 0.3 * drawn + (name.endswith("weight") or name.endswith("running_var")) * 1.0
 
-    parameters = [draw(name, shape) for name, shape in spec.parameters.items()]
-    statistics = [draw(name, shape).abs() for name, shape in spec.statistics.items()]
-    of = graph(rings(), SIZES, spec, coded=coded) if of is None else of
-    return LayerNetworkCall(of, spec, parameters, statistics, torch.tensor([0x123456789ABCDEF]), Options(training))
+    program = program_of(options if training else options._replace(dropout=0.0))
+    parameters = [draw(name, shape) for name, shape in program.parameters.items()]
+    statistics = [draw(name, shape).abs() for name, shape in program.statistics.items()]
+    of = graph(rings(), SIZES, options, coded=coded) if of is None else of
+    return LayerNetworkCall(of, program, parameters, statistics, torch.tensor([0x123456789ABCDEF]), Options(training))
 
 
 def changed(call: LayerNetworkCall, change) -> LayerNetworkCall:
@@ -92,8 +94,8 @@ def changed(call: LayerNetworkCall, change) -> LayerNetworkCall:
 
 def weights(call: LayerNetworkCall) -> torch.Tensor:
     """Return the gradient of the pooled rows for a sum whose terms do not cancel."""
-    numbers = torch.arange(call.graph.num_graphs * call.spec.hidden_channels, dtype=torch.float64)
-    return (1.5 + numbers.cos()).view(call.graph.num_graphs, call.spec.hidden_channels).to(call.graph.x.dtype)
+    numbers = torch.arange(call.graph.num_graphs * call.program.hidden_channels, dtype=torch.float64)
+    return (1.5 + numbers.cos()).view(call.graph.num_graphs, call.program.hidden_channels).to(call.graph.x.dtype)
 
 
 def results(call: LayerNetworkCall, *, plain: bool = False, grad_x: bool = True, grad_bonds: bool | None = None) -> dict[str, torch.Tensor]:
@@ -113,7 +115,7 @@ def results(call: LayerNetworkCall, *, plain: bool = False, grad_x: bool = True,
         "statistics": statistics,
         "x": of_x,
         "bonds": of_bonds,
-        **dict(zip(call.spec.parameters, of_parameters, strict=True)),
+        **dict(zip(call.program.parameters, of_parameters, strict=True)),
     }
 
 
@@ -124,31 +126,30 @@ def worst(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) ->
     return max(((actual[name].double() - one).norm() / max(one.norm().item(), floor)).item() for name, one in expected.items())
 
 
-@parametrize_pairs(
-    "message, options, training, coded, widths", MESSAGES, NETWORKS, [True, False], [True, False], [(6, 10), (10, 16)], slow=True
-)
-def test_float64(message, options, training, coded, widths):
+@parametrize_pairs("conv, options, training, coded, widths", CONVS, NETWORKS, [True, False], [True, False], [(6, 10), (10, 16)], slow=True)
+def test_float64(conv, options, training, coded, widths):
     """Rows of 16 columns are whole vectors, which tiles use where they are; others are copied."""
     in_channels, hidden = widths
-    call = call_of(network(message, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
+    call = call_of(network(conv, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
     assert worst(results(call), results(call, plain=True)) < 1e-12
 
 
 @pytest.mark.parametrize("options", ["plain", "layer", "blocks"])
-@pytest.mark.parametrize("message", MESSAGES)
-def test_float32(message, options):
-    call = call_of(network(message, options), training=options != "blocks")  # batch statistics magnify what float32 leaves
+@pytest.mark.parametrize("conv", CONVS)
+def test_float32(conv, options):
+    call = call_of(network(conv, options), training=options != "blocks")  # batch statistics magnify what float32 leaves
     actual, expected = results(changed(call, torch.Tensor.float)), results(call, plain=True)
     assert worst({"pooled": actual["pooled"]}, {"pooled": expected["pooled"]}) < 1e-5
     assert worst(actual, expected) < 5e-5
 
 
-@pytest.mark.parametrize("message", ["gine", "sage max"])
+@pytest.mark.parametrize("conv", ["gine", "sage max"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_widths(width, message, instruction_set):
-    call = call_of(network(message, in_channels=width, hidden=width, layers=2))
+def test_widths(width, conv, instruction_set):
+    of_network = network(conv, in_channels=width, hidden=width, layers=2)
+    call = call_of(of_network)
     assert worst(results(call), results(call, plain=True)) < 1e-12
-    call = call_of(call.spec, training=False)
+    call = call_of(of_network, training=False)
     assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
 
 
@@ -156,11 +157,13 @@ MOLECULE = st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 8), st
 
 
 @settings(max_examples=60)
-@given(st.lists(MOLECULE, max_size=6), st.sampled_from(sorted(MESSAGES)), st.sampled_from(["layer", "blocks"]), st.booleans())
-def test_any_graph(molecules, message, options, coded):
+@given(st.lists(MOLECULE, max_size=6), st.sampled_from(sorted(CONVS)), st.sampled_from(["layer", "blocks"]), st.booleans())
+def test_any_graph(molecules, conv, options, coded):
     """Graphs have isolated atoms, loops and duplicates; molecules may have no atoms and batches no molecules."""
-    spec = network(message, options, layers=2)
-    call = call_of(spec, graph([edges for _, edges in molecules], [size for size, _ in molecules], spec, coded=coded), training=False)
+    of_network = network(conv, options, layers=2)
+    call = call_of(
+        of_network, graph([edges for _, edges in molecules], [size for size, _ in molecules], of_network, coded=coded), training=False
+    )
     actual = results(call)
     if call.graph.num_nodes > 0:
         assert worst(actual, results(call, plain=True)) < 1e-11
@@ -168,11 +171,11 @@ def test_any_graph(molecules, message, options, coded):
         assert all(not one.any() for one in actual.values())
 
 
-@parametrize_pairs("message, coded, width", ["gine", "gin norm", "sage max"], [True, False], [10, 16])
-def test_the_number_of_threads_does_not_count(message, coded, width):
+@parametrize_pairs("conv, coded, width", ["gine", "gin norm", "sage max"], [True, False], [10, 16])
+def test_the_number_of_threads_does_not_count(conv, coded, width):
     """Results have the same bits with any number of threads."""
-    spec = network(message, "blocks", hidden=width)
-    call = changed(call_of(spec, graph(rings(SIZES * 8), SIZES * 8, spec, coded=coded)), torch.Tensor.float)
+    of_network = network(conv, "blocks", hidden=width)
+    call = changed(call_of(of_network, graph(rings(SIZES * 8), SIZES * 8, of_network, coded=coded)), torch.Tensor.float)
     before = torch.get_num_threads()
     try:
         found = []
@@ -185,9 +188,9 @@ def test_the_number_of_threads_does_not_count(message, coded, width):
         assert all(torch.equal(other[name], one) for other in found[1:]), name
 
 
-@parametrize_pairs("message, coded, width", MESSAGES, [True, False], [10, 16])
-def test_padding_does_not_count(message, coded, width):
-    call = call_of(network(message, "blocks", in_channels=width, hidden=width), coded=coded)
+@parametrize_pairs("conv, coded, width", CONVS, [True, False], [10, 16])
+def test_padding_does_not_count(conv, coded, width):
+    call = call_of(network(conv, "blocks", in_channels=width, hidden=width), coded=coded)
     x, bonds, ptr, rowptr, col, code, _ = call.graph
     padded = BondGraph(
         torch.cat([x, x.new_full((3, x.shape[1]), torch.nan)]),
@@ -209,9 +212,9 @@ def test_padding_does_not_count(message, coded, width):
 
 
 @pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("message", ["gcn", "gine", "gcn_edge of one width", "sage"])
-def test_gradients_that_are_not_wanted(message, coded):
-    call = call_of(network(message), coded=coded)
+@pytest.mark.parametrize("conv", ["gcn", "gine", "gcn_edge of one width", "sage"])
+def test_gradients_that_are_not_wanted(conv, coded):
+    call = call_of(network(conv), coded=coded)
     everything = results(call)
     for wanted in ("x", "bonds", "none"):
         actual = results(call, grad_x=wanted == "x", grad_bonds=wanted == "bonds" and call.graph.bonds is not None)
@@ -253,9 +256,9 @@ def test_nothing_is_kept_without_gradients():
     assert torch.equal(statistics, expected["statistics"])
 
 
-@pytest.mark.parametrize(("message", "options"), [("gin norm", "blocks"), ("gine", "layer"), ("sage max", "blocks")])
-def test_opcheck(message, options):
-    call = changed(call_of(network(message, options)), torch.Tensor.requires_grad_)
+@pytest.mark.parametrize(("conv", "options"), [("gin norm", "blocks"), ("gine", "layer"), ("sage max", "blocks")])
+def test_opcheck(conv, options):
+    call = changed(call_of(network(conv, options)), torch.Tensor.requires_grad_)
     torch.library.opcheck(torch.ops.molgcn.layer_network.default, call.arguments)
 
 
@@ -268,8 +271,8 @@ def test_numbers_far_from_one():
 
 def test_moments_without_cancellation():
     """With a mean of 1e4 times the deviation, batch norm loses no more digits than its float32 inputs have lost."""
-    spec = LayerNetworkSpec("gcn", 6, 10, 1, norm="batch")
-    call = call_of(spec)
+    of_network = network_options("gcn", 6, 10, 1, norm="batch")
+    call = call_of(of_network)
     call.parameters[1].add_(1e4)
     actual, expected = (results(each)["pooled"].double() for each in (changed(call, torch.Tensor.float), call))
     assert (actual - expected).norm() / expected.norm() < 1e-2

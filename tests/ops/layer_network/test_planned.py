@@ -5,7 +5,7 @@ import pytest
 import torch
 from emulated import gpu_memory
 from guarded import guarded
-from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_gradient
+from layer_network_cases import NETWORKS, Found, options_of, padded, passes, random_call, worst_gradient
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
@@ -34,12 +34,12 @@ def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:
         planned.backward(key, call, grad, out.saved, True, has_bonds)
         with gpu_memory():
             of_x, of_bonds, found = planned.backward(key, call, grad, out.saved, True, has_bonds)
-    gradients = dict(zip(call.spec.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
+    gradients = dict(zip(call.program.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
     return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
 
 
 def call_of(network: str, **options) -> LayerNetworkCall:
-    return random_call(spec_of(network, 12, in_channels=8), dtype=torch.float32, **options)
+    return random_call(options_of(network, 12, in_channels=8), dtype=torch.float32, **options)
 
 
 def check(actual: Found, expected: Found) -> None:
@@ -89,7 +89,7 @@ def test_a_padded_batch_gives_the_bits_of_the_batch_alone(emulate):
 def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
     call = call_of("gin")
     replayed(call)
-    first, second = (list(call.spec.parameters).index(f"convs.{layer}.nn.3.weight") for layer in (0, 1))
+    first, second = (list(call.program.parameters).index(f"convs.{layer}.nn.3.weight") for layer in (0, 1))
     parameters = list(call.parameters)
     parameters[second] = parameters[first]
     tied = call._replace(parameters=parameters)
@@ -98,7 +98,7 @@ def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
 
 
 def keys_of(num_graphs: int, sizes: np.ndarray) -> set[Key]:
-    spec = spec_of("gine", 12, in_channels=8)
+    spec = options_of("gine", 12, in_channels=8)
     call = random_call(spec, sizes=[3], dtype=torch.float32)
 
     def key(atoms: int) -> Key:
@@ -129,8 +129,8 @@ def test_a_capacity_is_at_most_an_eighth_more(count):
 
 
 def test_what_pytorch_computes_has_no_plan(emulate):
-    assert Key.of(random_call(spec_of("gin", 12, in_channels=8)), CudaSteps) is None  # float64: products by cuBLAS
-    assert Key.of(random_call(spec_of("gin", 12, in_channels=7), dtype=torch.float32), CudaSteps) is None  # x is copied into wider rows
-    assert Key.of(random_call(spec_of("gin", 12, in_channels=8), sizes=[], dtype=torch.float32), CudaSteps) is None
+    assert Key.of(random_call(options_of("gin", 12, in_channels=8)), CudaSteps) is None  # float64: products by cuBLAS
+    assert Key.of(random_call(options_of("gin", 12, in_channels=7), dtype=torch.float32), CudaSteps) is None  # x is copied into wider rows
+    assert Key.of(random_call(options_of("gin", 12, in_channels=8), sizes=[], dtype=torch.float32), CudaSteps) is None
     with pytest.raises(RuntimeError, match="its computation calls aten"), recording():
         torch.ones(()) + 1

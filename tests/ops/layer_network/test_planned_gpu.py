@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from layer_network_cases import NETWORKS, random_call, spec_of, worst_difference
+from layer_network_cases import NETWORKS, options_of, random_call, worst_difference
 from torch import Tensor, nn
 
 from molgcn.data import GraphBatch, PackedMolecules
@@ -31,7 +31,7 @@ def differentiated(function: Callable[[LayerNetworkCall], Outputs], call: LayerN
     x, bonds = (None if rows is None else rows.clone().requires_grad_() for rows in (call.graph.x, call.graph.bonds))
     out = function(call._replace(parameters=parameters, graph=call.graph._replace(x=x, bonds=bonds)))
     out.pooled.backward(torch.sin(torch.arange(out.pooled.numel(), device="cuda")).view_as(out.pooled))
-    leaves = dict(zip([*call.spec.parameters, "x", "bonds"], [*parameters, x, bonds], strict=True))
+    leaves = dict(zip([*call.program.parameters, "x", "bonds"], [*parameters, x, bonds], strict=True))
     found = {name: leaf.grad for name, leaf in leaves.items() if leaf is not None}
     return found | {"pooled": out.pooled.detach(), "statistics": out.new_statistics}
 
@@ -43,7 +43,7 @@ def test_plans_give_what_the_operator_gives(network, hidden, copies):
     for sizes in (SIZES * copies, SIZES[1:] * copies):
         for training in (True, False):
             call = random_call(
-                spec_of(network, hidden, 28), sizes=sizes, dtype=torch.float32, device="cuda", coded=hidden != 80, training=training
+                options_of(network, hidden, 28), sizes=sizes, dtype=torch.float32, device="cuda", coded=hidden != 80, training=training
             )
             call = call._replace(graph=call.graph._replace(tile_ptr=call.graph.tile_ptr.cuda()))
             actual, expected = differentiated(layer_network, call), differentiated(operator, call)

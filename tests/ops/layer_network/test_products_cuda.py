@@ -13,8 +13,8 @@ from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits_shared, row_blocks
 from molgcn.ops.layer_network.weights_plan import Shape, weight_blocks
 
-BONDS = {"message": "gine", "edge_channels": 5}
-SAGE = {"message": "sage", "mlp_norm": False, "feed_forward": False}
+BONDS = {"conv": "gine", "edge_channels": 5}
+SAGE = {"conv": "sage", "mlp_norm": False, "feed_forward": False}
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def poisoned():
         (20, 20, 17, 3, {"num_layers": 1, "residual": True}),
         pytest.param(11, 20, 40, 0, {"num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
-        pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
+        pytest.param(5, 70, 40, 3, {"conv": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
         (20, 20, 75, 9, {**SAGE, "norm": "batch", "residual": True}),
         pytest.param(11, 20, 75, 9, {**SAGE, "residual": True, "project": True}, marks=pytest.mark.slow),

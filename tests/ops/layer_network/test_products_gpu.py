@@ -22,7 +22,7 @@ def check(call, of_rows=2e-7):
 @pytest.mark.parametrize("real", [0, 1, 17, 740, 5_000, 20_000])
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_are_as_precise_as_float32(in_channels, hidden, real):
-    bonds = {"message": "gine", "edge_channels": 5} if real % 2 else {}
+    bonds = {"conv": "gine", "edge_channels": 5} if real % 2 else {}
     check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds))
 
 
@@ -33,7 +33,7 @@ def test_products_are_as_precise_as_float32(in_channels, hidden, real):
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"residual": True}, {"norm": "batch", "project": True, "feed_forward": True}])
 def test_products_beside_each_other(options, in_channels, hidden, real):
     # Where the widths are equal, rows of the feed-forward block have the seed of its weight, and all terms of some sums are positive.
-    sage = {"message": "sage", "mlp_norm": False, "feed_forward": False, **options}
+    sage = {"conv": "sage", "mlp_norm": False, "feed_forward": False, **options}
     check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **sage))
 
 
@@ -44,7 +44,7 @@ def test_products_of_rows_with_zeros(in_channels, hidden, real):
     check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", residual=True), of_rows=3e-7)
 
 
-@pytest.mark.parametrize("options", [{}, {"message": "sage", "norm": "batch", "mlp_norm": False}], ids=["gin", "sage"])
+@pytest.mark.parametrize("options", [{}, {"conv": "sage", "norm": "batch", "mlp_norm": False}], ids=["gin", "sage"])
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
 def test_lower_precision_is_what_was_asked_for(precision, bound, options):
     with torch.no_grad():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
-from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from layer_network_cases import NETWORKS, Found, network_options, options_of, padded, passes, random_call, worst_difference, worst_gradient
 from pass_values import fill, keep_moments
 from plain_steps import PlainSteps
 from products_cases import call_of, kernels_of, saved_of
@@ -16,7 +16,6 @@ from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
@@ -43,14 +42,14 @@ def slow_but(cases, *fast):
 @pytest.mark.parametrize("training", slow_but([True, False], True))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_option_in_float64(emulate, network, training):
-    check(random_call(spec_of(network), training=training, coded=len(network) % 2 == 0))
+    check(random_call(options_of(network), training=training, coded=len(network) % 2 == 0))
 
 
 @pytest.mark.parametrize("hidden", slow_but([1, 3, 70, 130], 3, 130))
 @pytest.mark.parametrize("network", ["gine", "sage, max", "feed-forward, layer"])
 def test_widths(emulate, network, hidden):
     """Widths range from one column to rows that several blocks share; bonds' rows are as wide as the atoms', or mapped."""
-    check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
+    check(random_call(options_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
 def check_again(call: LayerNetworkCall) -> None:
@@ -62,27 +61,27 @@ def check_again(call: LayerNetworkCall) -> None:
 
 @pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn", "feed-forward"))
 def test_values_computed_again_have_the_same_bits(emulate, network):
-    check_again(random_call(spec_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
+    check_again(random_call(options_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["feed-forward", "sage, batch norm"])
 def test_values_computed_again_in_float32(emulate, network):
     """Forward takes norms into products; the sums for norms' gradients are made by other launches, and round differently."""
-    call = random_call(spec_of(network, 20, in_channels=20), sizes=[150] * 15, dtype=torch.float32)
+    call = random_call(options_of(network, 20, in_channels=20), sizes=[150] * 15, dtype=torch.float32)
     expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))
     assert torch.equal(actual.outputs["pooled"], expected.outputs["pooled"])
     assert worst_gradient(actual, expected) < (1e-4,)
 
 
 def test_the_pooling_ends_the_last_layer_and_leaves_sums(emulate):
-    emulated(random_call(spec_of("gine")))
+    emulated(random_call(options_of("gine")))
     pooling = [macros for source, macros in emulate.used if source == "rows_pool.cu"]
     assert [(macros["ENDS"], macros["LEAVES"]) for macros in pooling] == [(1, 0), (0, 1)]
 
 
 def test_parts_of_bonds_that_layers_share_are_added_up_once(emulate):
-    spec = LayerNetworkSpec(message="gine", in_channels=8, hidden_channels=8, num_layers=3, edge_channels=8, norm="batch")
+    spec = network_options(conv="gine", in_channels=8, hidden_channels=8, num_layers=3, edge_channels=8, norm="batch")
     emulated(random_call(spec, dtype=torch.float32, sizes=[40, 90]))
     assert [source for source, _ in emulate.used].count("part_sums.cu") == 1
 
@@ -91,25 +90,25 @@ def test_parts_of_bonds_that_layers_share_are_added_up_once(emulate):
 @pytest.mark.parametrize("training", slow_but([True, False], True))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_float32(emulate, network, training):
-    call = random_call(spec_of(network, 20), dtype=torch.float32, training=training)
-    actual, expected = emulated(call), passes(random_call(spec_of(network, 20), training=training), PlainSteps)
+    call = random_call(options_of(network, 20), dtype=torch.float32, training=training)
+    actual, expected = emulated(call), passes(random_call(options_of(network, 20), training=training), PlainSteps)
     assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
     assert worst_gradient(actual, expected) < (2e-4,)
 
 
 @pytest.mark.parametrize("network", slow_but(["gin", "gine", "feed-forward"], "gine"))
 def test_more_atoms_than_a_block_holds(emulate, network):
-    check(random_call(spec_of(network, 6), sizes=[150] * 15))
+    check(random_call(options_of(network, 6), sizes=[150] * 15))
 
 
 @pytest.mark.parametrize("network", slow_but(["gine", "feed-forward", "sage, max"], "gine"))
 def test_narrow_teams_of_a_small_batch(emulate, network):
     """A batch with more than FEW_PARTS blocks of rows, whose columns many blocks share."""
-    check(random_call(spec_of(network, 70), sizes=[150] * 5 + [25]))
+    check(random_call(options_of(network, 70), sizes=[150] * 5 + [25]))
 
 
 def test_more_kinds_of_bonds_than_a_block_holds(emulate):
-    check(random_call(spec_of("gine"), kinds=37))
+    check(random_call(options_of("gine"), kinds=37))
 
 
 def check_padded(call: LayerNetworkCall, atoms: int = 7) -> None:
@@ -131,20 +130,20 @@ def test_padded_batches(emulate, network, coded):
 
     The products multiply rows of x there by zeros, so that these must be finite.
     """
-    check_padded(random_call(spec_of(network), coded=coded))
+    check_padded(random_call(options_of(network), coded=coded))
 
 
 @pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn"))
 def test_more_padding_than_atoms(emulate, network):
     """Blocks that have padding alone leave no parts of norms that count."""
     emulate.properties = Gpu(20, H100)
-    check_padded(random_call(spec_of(network), sizes=[60] * 8), 600)
+    check_padded(random_call(options_of(network), sizes=[60] * 8), 600)
 
 
 @pytest.mark.parametrize("network", slow_but(["gine", "gcn", "sage, max", "feed-forward"], "gcn"))
 def test_padding_of_large_batches(emulate, network):
     """In a large batch every other launch begins with the last rows, that is with padding."""
-    check_padded(random_call(spec_of(network, 3, num_layers=2), sizes=[150] * 56, coded=False))
+    check_padded(random_call(options_of(network, 3, num_layers=2), sizes=[150] * 56, coded=False))
 
 
 @pytest.mark.parametrize("real", [4300, 4000, 1])
@@ -161,7 +160,9 @@ def test_moments_of_rows_far_from_zero(emulate, real):
         rows.leave_moments(step)
         rows.finish(step, None)
     variance, mean = torch.var_mean(values.double(), 0, correction=0)
-    torch.testing.assert_close(run.moments(step.norm).double(), torch.stack([mean, (variance + run.spec.eps).rsqrt()]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        run.moments(step.norm).double(), torch.stack([mean, (variance + run.program.eps).rsqrt()]), rtol=1e-6, atol=0
+    )
 
 
 def test_sums_of_large_batches_are_rounded_once(emulate):
@@ -172,7 +173,7 @@ def test_sums_of_large_batches_are_rounded_once(emulate):
     step = next(step for step in run.backward.steps if isinstance(step, FinishGrad) and step.step.norm is not None)
     source, gradient = fill(run, run.rows(step.step.source), "atoms", even=True).double(), run.gradient(step.grad)
     keep_moments(run, step.step, source)
-    normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.spec.eps).sqrt()
+    normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.program.eps).sqrt()
     gradient.values.copy_(normal)
     expected = (gradient.values.double() * normal).sum(0)
     with torch.no_grad(), gpu_memory():
@@ -187,11 +188,11 @@ def test_sums_of_large_batches_are_rounded_once(emulate):
 @pytest.mark.parametrize("network", ["gine", "gcn", "sage, max"])
 def test_hardly_any_atoms(emulate, network, sizes):
     """A single atom has no variance, for which PyTorch raises in training."""
-    check(random_call(spec_of(network), sizes=sizes, training=False, coded=len(sizes) != 1))
+    check(random_call(options_of(network), sizes=sizes, training=False, coded=len(sizes) != 1))
 
 
 def test_no_atoms_leave_running_statistics_as_they_are(emulate):
-    call = random_call(spec_of("gine"), sizes=[0, 0])
+    call = random_call(options_of("gine"), sizes=[0, 0])
     found = emulated(call)
     assert torch.equal(found.outputs["statistics"].flatten(0, 1), torch.stack(list(call.statistics)))
     assert not any(gradient.any() for gradient in found.gradients.values())
@@ -201,8 +202,8 @@ def test_no_atoms_leave_running_statistics_as_they_are(emulate):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
     emulate.find_races = True
-    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[5, 9, 1]))
-    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[150] * 15))
+    emulated(random_call(options_of(network, 6, num_layers=1), sizes=[5, 9, 1]))
+    emulated(random_call(options_of(network, 6, num_layers=1), sizes=[150] * 15))
 
 
 SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_norm", "normalize", "pool")
@@ -213,7 +214,7 @@ def test_every_file_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch, "rows_")):
         cases = product(([5, 3], [9000]), ("gin", "gine", "gcn_edge", "sage", "sage, max"))
         for sizes, network in islice(cases, ARCHITECTURES.index(arch) % 2, None, 2):
-            emulated(random_call(spec_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
+            emulated(random_call(options_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
     assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
 
 
@@ -224,4 +225,4 @@ def test_every_option_compiles_for_every_architecture(arch, dtype):
     with launching_by(Compiler(arch)):
         for network in NETWORKS:
             for sizes in ([5, 3], [3000]):
-                emulated(random_call(spec_of(network, num_layers=1), dtype=dtype, sizes=sizes, coded=len(network) % 2 == 0))
+                emulated(random_call(options_of(network, num_layers=1), dtype=dtype, sizes=sizes, coded=len(network) % 2 == 0))

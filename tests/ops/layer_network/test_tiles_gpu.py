@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from layer_network_cases import padded, passes, random_call, spec_of, worst_difference, worst_gradient
+from layer_network_cases import options_of, padded, passes, random_call, worst_difference, worst_gradient
 from plain_steps import PlainSteps
 from tiles_cases import CASES, SIZES, single
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
 
 def call_of(network: str, hidden: int, **options):
-    return random_call(spec_of(network, hidden, num_layers=3), training=CASES[network], device="cuda", **options)
+    return random_call(options_of(network, hidden, num_layers=3), training=CASES[network], device="cuda", **options)
 
 
 def narrowest(network: str) -> int:
@@ -23,7 +23,7 @@ def narrowest(network: str) -> int:
     The gradient through a layer norm of one column is zero, of which float32 leaves a rounding times 1 / sqrt(eps) at each layer: PyTorch's
     own differ from float64 by up to 4e-2 then, and by up to 1e-3 with two columns.
     """
-    spec = spec_of(network)
+    spec = options_of(network)
     return 3 if "layer" in (spec.norm, spec.feed_forward_norm) else 1
 
 

@@ -1,13 +1,11 @@
 """The instructions on tiles put barriers between the warps' accesses to each other's rows."""
 
-from dataclasses import replace
-
 import pytest
-from layer_network_cases import spec_of
+from layer_network_cases import options_of
 from tiles_cases import CASES
 
+from molgcn.nn.network_steps import program_of
 from molgcn.ops.layer_network.backward import backward_of
-from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
 from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass
 
@@ -35,11 +33,11 @@ def check(made: TilePass) -> None:
 @pytest.mark.parametrize("network", CASES)
 def test_barriers(network, together, coded):
     for residual in (True, False):
-        spec = replace(spec_of(network, num_layers=5), residual=residual)
-        program = program_of(spec, dropout=True)
+        options = options_of(network, num_layers=5)._replace(residual=residual)
+        program = program_of(options)
         check(forward_pass(program, frozenset(range(len(program.values)))))
-        backward = backward_of(program, True, spec.edge_channels is not None, spec.train_eps, False, together)
-        passes = backward_passes(spec, program, backward, coded=coded)
+        backward = backward_of(program, True, options.edge_channels is not None, False, together)
+        passes = backward_passes(program, backward, coded=coded)
         assert len(passes) == -(-5 // together)
         for made in passes:
             check(made)
@@ -49,15 +47,13 @@ def test_barriers(network, together, coded):
 @pytest.mark.parametrize("network", CASES)
 def test_recomputing_fits_where_the_passes_do(network, residual):
     """Values are computed again by the kernel of the forward pass, and gradients by launches of one layer in place of four."""
-    spec = replace(spec_of(network, num_layers=5), residual=residual)
-    program, has_bonds = program_of(spec, dropout=True), spec.edge_channels is not None
-    usual, backward = (
-        backward_of(program, True, has_bonds, spec.train_eps, False, together, together == 1) for together in (LAYERS_OF_LAUNCH, 1)
-    )
+    options = options_of(network, num_layers=5)._replace(residual=residual)
+    program, has_bonds = program_of(options), options.edge_channels is not None
+    usual, backward = (backward_of(program, True, has_bonds, False, together, together == 1) for together in (LAYERS_OF_LAUNCH, 1))
     forward, again = forward_pass(program, frozenset()), again_passes(program, backward)
     for made in again:
         check(made)
         assert made.num_slots <= forward.num_slots
         assert len(made.instructions) <= len(forward.instructions)
-    most = [max(made.num_slots for made in backward_passes(spec, program, each, coded=True)) for each in (usual, backward)]
+    most = [max(made.num_slots for made in backward_passes(program, each, coded=True)) for each in (usual, backward)]
     assert most[1] <= most[0]

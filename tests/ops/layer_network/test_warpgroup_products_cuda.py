@@ -16,7 +16,7 @@ from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, row_
 from molgcn.ops.layer_network.weights_plan import Shape, WarpgroupWeightTile, weight_blocks
 
 HOPPER = Gpu(1, H100, has_clusters=True, has_warpgroups=True)
-BONDS = {"message": "gine", "edge_channels": 5}
+BONDS = {"conv": "gine", "edge_channels": 5}
 
 
 @pytest.fixture(autouse=True)

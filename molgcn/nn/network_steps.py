@@ -1,0 +1,102 @@
+"""The steps of a whole network for backend=fused: those of its layers, with norms, activations, dropout, residuals and blocks."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from molgcn.nn.layers.base import LayerOptions
+from molgcn.nn.registry import get_kind
+from molgcn.ops.layer_network.builder import Builder
+from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import X
+
+
+class NetworkOptions(NamedTuple):
+    r"""The options that a network's steps depend on.
+
+    Each of its layers computes
+
+    .. math::
+        H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
+
+    where the block is a :class:`molgcn.nn.feed_forward.FeedForward` with `feed_forward`, and otherwise the identity.
+
+    Attributes:
+        conv: The name of the layer in the registry.
+        in_channels: The number of columns of the first layer's input, F.
+        hidden_channels: The width of every layer, H.
+        num_layers: The number of layers, L.
+        edge_channels: The number of columns of the bonds' rows, D, or None where the network sees no bonds.
+        norm: The norm after every layer: "batch", "layer" or None.
+        residual: Whether a layer's input is added to its output if the widths agree.
+        feed_forward: Whether a feed-forward block follows every layer.
+        feed_forward_norm: The norm in these blocks: "batch", "layer" or None.
+        last_activation: Whether the last layer has norm, relu and dropout too.
+        dropout: The probability that an activation is dropped, 0 outside training.
+        pool: "mean", "sum" or "max".
+        eps: The value that the norms add to the variance.
+        momentum: The momentum of the running statistics.
+        settings: The names and values of the layer's own options.
+    """
+
+    conv: str
+    in_channels: int
+    hidden_channels: int
+    num_layers: int
+    edge_channels: int | None = None
+    norm: Literal["batch", "layer"] | None = None
+    residual: bool = False
+    feed_forward: bool = False
+    feed_forward_norm: Literal["batch", "layer"] | None = "batch"
+    last_activation: bool = True
+    dropout: float = 0.0
+    pool: str = "mean"
+    eps: float = 1e-5
+    momentum: float = 0.1
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+def program_of(options: NetworkOptions) -> Program:
+    """Return the program of a network, one object for equal options.
+
+    Raises:
+        NoStepsError: If the layer has no steps for its settings.
+    """
+    return _program(*options)  # torch.compile passes a tuple
+
+
+# The program is a constant of a compiled graph: torch.compiler.assume_constant_result, whose import of torch._dynamo takes a second.
+program_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _program(*options: Any) -> Program:
+    network = NetworkOptions(*options)
+    kind, hidden = get_kind(network.conv), network.hidden_channels
+    assert kind.steps is not None, "a network of layers without steps has another backend"
+    builder = Builder(network.in_channels, network.edge_channels, network.dropout)
+    h = X
+    for layer in range(network.num_layers):
+        builder.scope = f"convs.{layer}."
+        own = LayerOptions(builder.width(h), hidden, network.edge_channels, dict(network.settings))
+        y = kind.steps(builder, own, h)
+        builder.scope = ""
+        activated = network.last_activation or layer < network.num_layers - 1
+        norm = network.norm if activated else None
+        add = h if network.residual and builder.width(h) == hidden else None
+        h = builder.finish(y, f"norms.{layer}" if norm else "", norm or "batch", relu=activated, dropout=activated, add=add)
+        if network.feed_forward:
+            builder.scope = f"feed_forwards.{layer}."
+            h = _feed_forward(builder, h, network.feed_forward_norm)
+        builder.end_layer()
+    return builder.program(network.pool, network.eps, network.momentum)
+
+
+def _feed_forward(builder: Builder, h: int, norm: Literal["batch", "layer"] | None) -> int:
+    """Add the steps of :class:`molgcn.nn.feed_forward.FeedForward`."""
+    width = builder.width(h)
+    h = builder.finish(h, "norm1", norm) if norm else h
+    wide = builder.finish(builder.linear(h, "lin1", 2 * width), relu=True, dropout=True)
+    narrow = builder.finish(builder.linear(wide, "lin2", width), dropout=True, add=h)
+    return builder.finish(narrow, "norm2", norm) if norm else narrow

@@ -1,0 +1,150 @@
+"""Build the program of a network step by step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Normalize, Step, Value
+
+
+class Builder:
+    """Adds the steps of a network, layer after layer. Each returns the number of the value that it computes.
+
+    Parameters have the names that they have in the state dict of the network: :attr:`scope`, and the name that a step is given.
+
+    Args:
+        in_channels: The number of columns of the atoms' rows.
+        edge_channels: The number of columns of the bonds' rows, or None without them.
+        dropout: The probability of dropout, 0 outside training.
+
+    Attributes:
+        scope: What the names of parameters and norms begin with, such as "convs.0.".
+    """
+
+    def __init__(self, in_channels: int, edge_channels: int | None, dropout: float) -> None:
+        self.scope = ""
+        self._values = [Value("atoms", in_channels), Value("bonds", edge_channels or 0)]
+        self._steps: list[Step] = []
+        self._ends: list[int] = []
+        self._parameters: dict[str, tuple[int, ...]] = {}
+        self._norms: dict[str, str] = {}
+        self._dropout = dropout
+        self._dropouts = 0
+
+    def width(self, value: int) -> int:
+        """Return the number of columns of a value."""
+        return self._values[value].width
+
+    def gather(
+        self, source: int, aggr: str = "sum", *, bonds: int | None = None, eps: str = "", train_eps: bool = False, bias: str = ""
+    ) -> int:
+        """Aggregate the messages of the neighbours, as :class:`molgcn.ops.layer_network.steps.Gather` says.
+
+        Args:
+            source: The atoms' rows.
+            aggr: One of :data:`molgcn.ops.layer_network.steps.AGGREGATIONS`.
+            bonds: The bonds' rows that are added to the neighbours' before a relu, in the width of `source`; or None.
+            eps: The name of eps, for the atom itself times 1 + eps; "" to leave it out.
+            train_eps: Whether eps is learnt.
+            bias: The name of a bias; "" for none.
+        """
+        width = self.width(source)
+        named_eps, named_bias = self._parameter(eps, 1), self._parameter(bias, width)
+        return self._add(Gather(source, self._value(width), aggr, bonds, named_eps, named_bias, train_eps and bool(eps)))
+
+    def linear(
+        self, source: int, name: str, out_channels: int, *, bias: str | None = None, relu: bool = False, add: int | None = None
+    ) -> int:
+        """Multiply rows by a matrix, as :class:`molgcn.ops.layer_network.steps.Linear` says.
+
+        Args:
+            source: The rows, of atoms or bonds.
+            name: The name of the linear map, whose weight is `<name>.weight`.
+            out_channels: The number of columns of the result.
+            bias: The name of the bias; None for `<name>.bias`, and "" for none.
+            relu: Whether relu follows.
+            add: The value that is added, or None.
+        """
+        weight = self._parameter(f"{name}.weight", out_channels, self.width(source))
+        assert weight is not None
+        named_bias = self._parameter(f"{name}.bias" if bias is None else bias, out_channels)
+        return self._add(Linear(source, self._value(out_channels, self._values[source].rows), weight, named_bias, relu, add=add))
+
+    def normalize(self, source: int) -> int:
+        """Scale every row to length 1."""
+        return self._add(Normalize(source, self._value(self.width(source))))
+
+    def finish(
+        self,
+        source: int,
+        norm: str = "",
+        kind: Literal["batch", "layer"] = "batch",
+        *,
+        relu: bool = False,
+        dropout: bool = False,
+        add: int | None = None,
+    ) -> int:
+        """Let norm, relu and dropout follow, and add a value. Without norm, they become part of a product before them if possible.
+
+        Args:
+            source: The atoms' rows.
+            norm: The name of the norm; "" for none.
+            kind: The kind of the norm.
+            relu: Whether relu follows.
+            dropout: Whether dropout follows.
+            add: The value that is added at last, or None.
+        """
+        last, site = self._steps[-1], self._site() if dropout else None
+        free = isinstance(last, Linear) and last.out == source and last.add is None and not last.relu and not norm
+        if not norm and not relu and site is None and add is None:
+            return source
+        if free and relu and add is None:
+            self._steps[-1] = last._replace(relu=True, dropout=site)  # type: ignore[call-arg]
+            return source
+        if free and not relu and site is None:
+            self._steps[-1] = last._replace(add=add)  # type: ignore[call-arg]
+            return source
+        named = None
+        if norm:
+            named = self.scope + norm
+            self._norms[named] = kind
+        return self._add(Finish(source, self._value(self.width(source)), named, relu, site, add))
+
+    def end_layer(self) -> None:
+        """End a layer. Backward passes take gradients of weights, and compute values again, layer by layer."""
+        self._ends.append(len(self._steps))
+
+    def program(self, pool: str, eps: float = 1e-5, momentum: float = 0.1) -> Program:
+        """Return the program of the steps so far; :class:`Program` describes the arguments.
+
+        Raises:
+            ValueError: If the steps do not fit together.
+        """
+        hidden = (self.width(self._steps[-1].out),)
+        parameters = self._parameters | {f"{norm}.{name}": hidden for norm in self._norms for name in ("weight", "bias")}
+        made = Program(
+            tuple(self._values), tuple(self._steps), tuple(self._ends), parameters, self._norms, pool, self._dropout, eps, momentum
+        )
+        return Program.from_text(made.text)
+
+    def _parameter(self, name: str, *shape: int) -> str | None:
+        """Note the shape of a parameter and return its whole name, or None where it has none."""
+        if not name:
+            return None
+        self._parameters[self.scope + name] = shape
+        return self.scope + name
+
+    def _value(self, width: int, rows: Literal["atoms", "bonds"] = "atoms") -> int:
+        self._values.append(Value(rows, width))
+        return len(self._values) - 1
+
+    def _add(self, step: Step) -> int:
+        self._steps.append(step)
+        return step.out
+
+    def _site(self) -> int | None:
+        if not self._dropout:
+            return None
+        self._dropouts += 1
+        return self._dropouts - 1

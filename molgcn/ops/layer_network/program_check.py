@@ -1,0 +1,73 @@
+"""Check that the steps of a program fit together, since kernels read and write by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from molgcn.ops.layer_network.steps import AGGREGATIONS, BONDS, Finish, Gather, Linear, Step, Value, X, values_read
+
+NORMS = ("batch", "layer")
+
+
+def check_program(
+    values: Sequence[Value], steps: Sequence[Step], ends: Sequence[int], parameters: Mapping[str, tuple[int, ...]], norms: Mapping[str, str]
+) -> None:
+    """Check the steps of a network; :class:`molgcn.ops.layer_network.program.Program` describes the arguments.
+
+    Raises:
+        ValueError: If a step reads what is not there, or a shape does not fit. The message names the step.
+    """
+    if not steps or list(ends) != sorted(ends) or not ends or ends[-1] != len(steps):
+        raise ValueError(f"the layers end after {list(ends)} of {len(steps)} steps: expected ascending numbers, and all steps at the end")
+    if [value.rows for value in values[:2]] != ["atoms", "bonds"] or not all(value.rows in ("atoms", "bonds") for value in values):
+        raise ValueError("expected the atoms' and the bonds' rows as the first values, and rows of atoms or bonds as the others")
+    if not all(type(value.width) is int and value.width > (place != BONDS) - 1 for place, value in enumerate(values)):
+        raise ValueError(f"expected positive numbers of columns, got {[value.width for value in values]}")
+    known = {X, BONDS} if values[BONDS].width else {X}
+    hidden = values[steps[-1].out].width
+    for number, step in enumerate(steps):
+        if missing := [value for value in values_read(step) if value not in known]:
+            raise ValueError(f"step {number}, {step}, reads value {missing[0]}, which no step before it computes")
+        if step.out in known or not 0 <= step.out < len(values):
+            raise ValueError(f"step {number}, {step}, computes value {step.out}, which is computed before it or not listed")
+        known.add(step.out)
+        for name, shape in _shapes(step, values):
+            if parameters.get(name) != shape:
+                raise ValueError(f"step {number}, {step}: expected {name} of shape {list(shape)}, got {parameters.get(name)}")
+        if problem := _problem(step, values, norms, hidden):
+            raise ValueError(f"step {number}, {step}: {problem}")
+
+
+def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the names and shapes of the parameters that a step reads."""
+    width = values[step.out].width
+    if isinstance(step, Linear):
+        yield step.weight, (width, values[step.source].width)
+    if isinstance(step, Gather) and step.eps is not None:
+        yield step.eps, (1,)
+    if isinstance(step, Gather | Linear) and step.bias is not None:
+        yield step.bias, (width,)
+    if isinstance(step, Finish) and step.norm is not None:
+        yield from ((f"{step.norm}.{name}", (width,)) for name in ("weight", "bias"))
+
+
+def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidden: int) -> str | None:
+    """Return what is wrong with the values of a step, or None."""
+    source, out, add = values[step.source], values[step.out], getattr(step, "add", None)
+    if out.rows != source.rows or (not isinstance(step, Linear) and out.width != source.width):
+        return f"it computes {out} from {source}"
+    if add is not None and values[add] != out:
+        return f"it adds {values[add]} to {out}"
+    if isinstance(step, Linear) and add is not None and step.relu:
+        return "a product with relu adds nothing"
+    if isinstance(step, Gather):
+        if source.rows != "atoms" or step.aggr not in AGGREGATIONS:
+            return f"it gathers {source} by {step.aggr}: expected atoms and one of {', '.join(AGGREGATIONS)}"
+        if step.bonds is not None and values[step.bonds] != Value("bonds", source.width):
+            return f"it adds {values[step.bonds]} to {source}"
+    if isinstance(step, Finish) and step.norm is not None:
+        if norms.get(step.norm) not in NORMS:
+            return f"its norm is {norms.get(step.norm)}: expected one of {', '.join(NORMS)}"
+        if source != Value("atoms", hidden):
+            return f"it normalises {source}: expected atoms in the width of the pooled value, {hidden}"
+    return None
