@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-_INSTALLED = {"conf": "conf", "cuda": "_cuda", "data": "_molecules"}
-
 
 def resource(name: Literal["conf", "cuda", "data"]) -> Path:
     """Return the folder of configs, CUDA sources or built-in molecules.
@@ -14,5 +12,5 @@ def resource(name: Literal["conf", "cuda", "data"]) -> Path:
     In a wheel it is inside the package, in a checkout beside it.
     """
     package = Path(__file__).resolve().parent
-    installed = package / _INSTALLED[name]
+    installed = package / "_resources" / name
     return installed if installed.is_dir() else package.parent / name
