@@ -80,7 +80,17 @@ def test_citation_licence_and_changelog():
     assert citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"] == "MIT"
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
-    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## [{PROJECT['version']}] - " in changes
+    assert {*re.findall(r"^### (.*)", changes, re.MULTILINE)} <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_every_extra_that_is_advised_exists():
+    """Such as molgcn[export] in a message, and -e ".[cuda]" in a document."""
+    files = (path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.suffix in (".py", ".md", ".yaml", ".ipynb"))
+    texts = (path.read_text() for path in [*files, ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"])
+    advised = {extra for text in texts for extras in re.findall(r"(?:\bmolgcn|[ \"]\.)\[([a-z,]+)\]", text) for extra in extras.split(",")}
+    assert {"export", "cuda", "sweep", "dev"} <= advised <= PROJECT["optional-dependencies"].keys()
 
 
 def test_the_search_and_launchers_have_their_extras():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from molgcn.config.run import Config
+from molgcn.config.run import Config, parse
 from molgcn.data.featurizers import ReactionFeaturizer, get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions
+from molgcn.training.version import newer_writer, this_version
+
+log = logging.getLogger(__name__)
 
 FORMAT = 4
 _FORMAT_2 = {"edge_channels": None, "task": "regression", "num_classes": 0}  # no network saw bonds, and regression was the only task
@@ -46,6 +50,8 @@ def describe(
 def upgrade(saved: Any, path: Path) -> Any:
     """Return a checkpoint's description of itself, the value of its key "molgcn", in the present format; what is no mapping as it is.
 
+    A warning says where a newer molgcn wrote it in a format that this one reads.
+
     Raises:
         UserError: If a newer molgcn wrote it, or its format is not one that this molgcn reads.
     """
@@ -66,7 +72,26 @@ def upgrade(saved: Any, path: Path) -> Any:
         config = saved.get("config")
         if isinstance(config, Mapping) and isinstance(config.get("dataset"), Mapping):  # its splits did not keep copies together
             saved["config"] = {**config, "dataset": {"group_duplicates": False, **config["dataset"]}}
+    if newer := newer_writer(saved.get("versions")):
+        log.warning("%s is by molgcn %s, and this is molgcn %s, which does not know what is new there", path, newer, this_version())
     return {**saved, "format": FORMAT}
+
+
+def config_of(saved: Mapping[str, Any], path: Path) -> Config:
+    """Return the configuration in a checkpoint's description of itself.
+
+    Raises:
+        UserError: If this molgcn does not know one of its keys or values, in words that name a newer molgcn that wrote it.
+    """
+    try:
+        return parse(Config, saved["config"])
+    except UserError as error:
+        if newer := newer_writer(saved.get("versions")):
+            raise UserError(
+                f"{path} was written by molgcn {newer}, and this is molgcn {this_version()}, which cannot use it: {error} Install that "
+                "version, or a newer one."
+            ) from error
+        raise
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:

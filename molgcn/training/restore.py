@@ -14,13 +14,13 @@ import torch
 from molgcn.blending.blend import FOLDER, Blend
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import BackendConfig, Config, parse
+from molgcn.config.run import BackendConfig, Config
 from molgcn.data.applicability import is_domain
 from molgcn.data.rdkit_version import check_rdkit
 from molgcn.errors import UserError, counted
 from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
-from molgcn.training.checkpoint_format import features_of
+from molgcn.training.checkpoint_format import config_of, features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.members import REFIT, members_of, trainings_of
 from molgcn.training.predictor import MoleculePredictor
@@ -147,7 +147,7 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
     checkpoint = load_checkpoint(path)
     saved = _checked(checkpoint["molgcn"], path)
     features = features_of(saved, path)
-    config = replace(parse(Config, saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
+    config = replace(config_of(saved, path), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
     weights = checkpoint.get("state_dict")
     if not isinstance(weights, Mapping):
         raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")

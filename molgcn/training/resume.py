@@ -10,10 +10,12 @@ from omegaconf import OmegaConf
 
 from molgcn.config.overrides import as_typed, quote, values_of
 from molgcn.errors import UserError
+from molgcn.files.json_file import read_json
 from molgcn.files.whole_file import whole
 from molgcn.files.yaml_file import read_yaml
 from molgcn.training.members import FILE as MEMBERS
 from molgcn.training.members import REFIT, trainings_of
+from molgcn.training.version import newer_writer, this_version
 
 if TYPE_CHECKING:
     from molgcn.config.run import Config
@@ -57,6 +59,7 @@ def prepare_resume(arguments: list[str]) -> list[str]:
             )
     folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1]).expanduser()
     check_resumable(folder, wanted[-1])
+    check_writer(folder)
     if "${" in str(folder.resolve()):
         raise UserError(f"{folder.resolve()}: Hydra takes ${{ in the name of a run's folder for one of its keys. Rename the folder.")
     quoted = quote(str(folder.resolve()))
@@ -114,6 +117,19 @@ def check_resumable(folder: Path, wanted: str) -> None:
                 f"resume={wanted}: {folder} has no {name}, so there is nothing to continue from. Expected a run that reached its first "
                 "checkpoint; start this one again, or name another one by its folder."
             )
+
+
+def check_writer(folder: Path) -> None:
+    """Raise UserError for a run that a newer molgcn began, which this one may not be able to continue exactly."""
+    for provenance in (folder / "provenance.json", *sorted(folder.glob("*/provenance.json"))):  # those of a run of several trainings
+        content = read_json(provenance) if provenance.is_file() else None
+        newer = newer_writer(content.get("versions") if isinstance(content, dict) else None)
+        if newer is None:
+            continue
+        raise UserError(
+            f"The run in {folder} was begun by molgcn {newer}, and this is molgcn {this_version()}, which may not continue it as it was. "
+            f"Install that version, or start a new run from its weights with {as_typed('ckpt_path', folder)}."
+        )
 
 
 def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:

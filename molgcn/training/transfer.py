@@ -9,11 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.config.run import Config, parse
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training.checkpoint_format import features_of
+from molgcn.training.checkpoint_format import config_of, features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, changed_options, check_same_network
 from molgcn.training.module import MoleculeModule
@@ -42,7 +41,7 @@ def start_from(module: MoleculeModule, path: Path) -> None:
     saved = checkpoint["state_dict"]
     average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
     weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
-    why_fresh = _why_fresh(module, checkpoint["molgcn"], weights)
+    why_fresh = _why_fresh(module, checkpoint["molgcn"], path, weights)
     check_same_network(module, checkpoint, path, but=() if why_fresh is None else tuple(f"model.{key}" for key in HEAD))
     if why_fresh is not None:
         fresh = {key: value for key, value in module.model.state_dict().items() if key.startswith(HEAD)}
@@ -59,7 +58,7 @@ def start_from(module: MoleculeModule, path: Path) -> None:
         log.warning("Its encoder was trained with %s, which makes another network of the same weights", " ".join(others))
 
 
-def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str | None:
+def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], path: Path, weights: Mapping[str, Tensor]) -> str | None:
     """Return why the checkpoint's head is not taken, in words; None where it is."""
     wanted = module.config.ckpt_head
     if wanted != "auto":
@@ -70,7 +69,7 @@ def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], weights: Mappin
         theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
         if theirs != ours:
             return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
-    config = parse(Config, saved["config"])
+    config = config_of(saved, path)
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     if learned_with(task, config.training) != module.task:
         return "training.loss, or a target's task or transform, is another"

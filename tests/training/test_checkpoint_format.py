@@ -40,6 +40,25 @@ def test_a_newer_format_is_refused(saved, tmp_path, writer, who):
         load_module(write(saved, tmp_path))
 
 
+@pytest.mark.parametrize(("writer", "said"), [("9.1", True), ("0.0.1", False), ("?", False), (None, False)])
+def test_a_newer_molgcn_is_said_where_its_format_is_read(saved, tmp_path, caplog, writer, said):
+    saved["molgcn"]["versions"]["molgcn"] = writer
+    assert load_module(write(saved, tmp_path)).versions["torch"] == torch.__version__
+    assert ("x.ckpt is by molgcn 9.1, and this is molgcn" in caplog.text) == said
+    assert ("does not know what is new there" in caplog.text) == said
+
+
+def test_a_key_of_a_newer_molgcn_is_its_own(saved, tmp_path):
+    saved["molgcn"]["config"]["model"]["later"] = 1
+    with pytest.raises(UserError, match=r"^model\.later is not a known key"):
+        load_module(write(saved, tmp_path))
+    saved["molgcn"]["versions"]["molgcn"] = "9.1"
+    with pytest.raises(
+        UserError, match=r"x\.ckpt was written by molgcn 9\.1, and .* cannot use it: model\.later is .* Install that version"
+    ):
+        load_module(write(saved, tmp_path))
+
+
 @pytest.mark.parametrize("number", ["2", 0, 1, 3, True, None, 1.5, [1]])
 def test_a_format_that_is_none(number, tmp_path):
     with pytest.raises(UserError, match="says that its format is"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -31,6 +32,20 @@ def test_resume_finds_the_last_run(tmp_path, monkeypatch):
     folder = (tmp_path / "runs" / "new").resolve()
     assert f"hydra.run.dir='{folder}'" in arguments
     assert saved_config(folder, ["trainer.max_epochs=5"]) == {"seed": 3, "trainer": {"max_epochs": 5}, "resume": str(folder)}
+
+
+@pytest.mark.parametrize("place", [".", "fold_0"])
+def test_a_run_of_a_newer_molgcn_is_refused(tmp_path, place):
+    run = tmp_path / "run"
+    for file in ("checkpoints/last.ckpt", "config.yaml", f"{place}/provenance.json"):
+        (run / file).parent.mkdir(parents=True, exist_ok=True)
+        (run / file).touch()
+    for version in ("0.0.1", "9.1"):
+        (run / place / "provenance.json").write_text(json.dumps({"versions": {"molgcn": version}}))
+        if version == "0.0.1":
+            assert prepare_resume([f"resume={run}"])
+    with pytest.raises(UserError, match=r"begun by molgcn 9\.1, and this is molgcn .* Install that version, or .* ckpt_path="):
+        prepare_resume([f"resume={run}"])
 
 
 def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
