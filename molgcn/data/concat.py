@@ -58,7 +58,7 @@ def _concat_features(parts: Sequence[MoleculeSet], name: str, table_name: str) -
         return np.concatenate([value if table is None else table[value] for value, table in zip(values, tables, strict=True)])
 
     if any(table is None for table in tables):
-        return encode_rows(rows()) or (rows(), None)
+        return encode_rows(rows(), "bond" if name == "edge_attr" else "atom") or (rows(), None)
     table, codes = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
     if len(table) > MAX_CODES:
         return rows(), None

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -208,13 +208,13 @@ class MoleculeSet:
     @cached_property
     def computed_features(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The atom features without own ones, as codes [N] and their table, or as rows [N, F] and None."""
-        return _computed(self.x, self.table, len(self.atom_feature_names))
+        return _computed(self.x, self.table, len(self.atom_feature_names), "atom")
 
     @cached_property
     def computed_edge_features(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The bond features without own ones, as codes [E] and their table, or as rows [E, D] and None. The set must have bond features."""
         assert self.edge_attr is not None
-        return _computed(self.edge_attr, self.edge_table, len(self.bond_feature_names))
+        return _computed(self.edge_attr, self.edge_table, len(self.bond_feature_names), "bond")
 
     @cached_property
     def num_nodes_per_graph(self) -> np.ndarray:
@@ -295,9 +295,9 @@ class MoleculeSet:
         return digest.hexdigest()
 
 
-def _computed(values: np.ndarray, table: np.ndarray | None, own: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return features without the last `own` columns."""
+def _computed(values: np.ndarray, table: np.ndarray | None, own: int, of: Literal["atom", "bond"]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return features of atoms or bonds without the last `own` columns."""
     if own == 0:
         return values, table
     rows = (values if table is None else table)[:, :-own]
-    return (values, rows) if table is not None else packing.encode_rows(rows) or (rows, None)
+    return (values, rows) if table is not None else packing.encode_rows(rows, of) or (rows, None)

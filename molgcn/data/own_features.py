@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -41,8 +41,9 @@ def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, n
     found, reasons = with_own_features(molecules, atoms, bonds)
     for place, reason in reasons.items() if config.on_error == "raise" or found is None else ():
         keys = " and ".join(f"dataset.{of}_features_path={path}" for of, path in config.feature_files.items())
+        others = f" {counted(len(reasons) - 1, 'other row')} cannot be used either." if len(reasons) > 1 else ""
         raise UserError(
-            f"{row_of(title, int(molecules.rows[place]), kind)}: {reason}. Correct {keys}, or leave such rows out with "
+            f"{row_of(title, int(molecules.rows[place]), kind)}: {reason}.{others} Correct {keys}, or leave such rows out with "
             "dataset.on_error=skip, which counts and lists them."
         )
     assert found is not None
@@ -72,22 +73,22 @@ def with_own_features(molecules: _Set, atoms: RowMatrices | None, bonds: RowMatr
         return None, reasons
     found = molecules[kept] if reasons else molecules
     if atoms is not None:
-        x, table = _behind(found.node_features(), atoms.take(kept).values)
+        x, table = _behind(found.node_features(), atoms.take(kept).values, "atom")
         found = replace(found, x=x, table=table, atom_feature_names=atoms.names)
     if bonds is not None:
         assert found.bond_number is not None
         own, directed = bonds.take(kept), np.diff(found.edge_ptr)
         values = own.values[np.repeat(own.offsets[:-1], directed) + found.bond_number]
         computed = np.empty((found.num_edges, 0), np.float32) if found.edge_attr is None else found.edge_features()
-        edge_attr, edge_table = _behind(computed, values)
+        edge_attr, edge_table = _behind(computed, values, "bond")
         found = replace(found, edge_attr=edge_attr, edge_table=edge_table, bond_feature_names=bonds.names)
     return found, dict(sorted(reasons.items()))
 
 
-def _behind(computed: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+def _behind(computed: np.ndarray, own: np.ndarray, of: Literal["atom", "bond"]) -> tuple[np.ndarray, np.ndarray | None]:
     """Return feature rows with own features behind those that were computed, as codes and their table or as rows and None."""
     rows = np.concatenate([computed, own], axis=1, dtype=np.float32)
-    return encode_rows(rows) or (rows, None)
+    return encode_rows(rows, of) or (rows, None)
 
 
 def _unusable(given: RowMatrices, counts: np.ndarray, of: str, features: str | None) -> dict[int, str]:

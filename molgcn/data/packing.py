@@ -13,6 +13,7 @@ from molgcn.errors import UserError
 MAX_ATOMS = 65_535
 MAX_DEGREE = 65_535
 MAX_CODES = 65_536
+MAX_BOND_CODES = 1024  # layers map all distinct rows of bonds once a batch, which has some thousand bonds
 
 
 def _first(mask: np.ndarray) -> int:
@@ -131,7 +132,7 @@ def pack_features(
         raise ValueError(f"give either {names[0]}, or {names[1]} and {names[2]}")
     if x is not None:
         x = check_features(x, names[0])
-        return encode_rows(x) or (x, None)
+        return encode_rows(x, of) or (x, None)
     assert codes is not None and table is not None
     codes, table = np.asarray(codes), check_table(table, names[2])
     if np.any((codes < 0) | (codes >= len(table))):
@@ -148,12 +149,15 @@ def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
     return table
 
 
-def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return codes uint8 or uint16 [N] and a table float32 [K, F] of distinct rows with `x = table[codes]`, or None if these take more."""
+def encode_rows(x: np.ndarray, of: Literal["atom", "bond"] = "atom") -> tuple[np.ndarray, np.ndarray] | None:
+    """Return codes uint8 or uint16 [N] and a table float32 [K, F] of distinct rows with `x = table[codes]`.
+
+    None is returned if these take more than the rows, or bonds have more than 1,024 distinct ones, as with distances.
+    """
     rows = np.ascontiguousarray(x, np.float32) + np.float32(0)  # turns -0.0 into 0.0, so that equal values have equal bytes
     keys = rows.view(np.dtype((np.void, rows.shape[1] * 4))).ravel()
     _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
-    if len(first) > MAX_CODES or 2 * len(first) > len(rows):
+    if len(first) > (MAX_CODES if of == "atom" else MAX_BOND_CODES) or 2 * len(first) > len(rows):
         return None
     return codes.astype(smallest_uint(len(first) - 1)), rows[first]
 

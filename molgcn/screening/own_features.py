@@ -11,7 +11,7 @@ from molgcn.data.formats import Record
 from molgcn.data.own_features import PREFIXES, with_own_features
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
-from molgcn.errors import UserError, listed
+from molgcn.errors import UserError, counted, listed
 
 Names = Mapping[str, Sequence[str]]
 """The names of a model's own features, by what they describe: "atom" or "bond"."""
@@ -97,4 +97,4 @@ def _records(records: Iterable[Record], given: Mapping[str, RowMatrices], source
         count += 1
     for of, matrices in given.items():
         if count < len(matrices):
-            raise UserError(f"{of}_features= has the matrices of {len(matrices):,} molecules, and {source} has {count:,} rows.")
+            raise UserError(f"{of}_features= has the matrices of {len(matrices):,} molecules, and {source} has {counted(count, 'row')}.")

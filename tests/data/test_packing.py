@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from molgcn.data import packing
-from molgcn.data.packing import MAX_CODES, check_features, check_targets, encode_rows, pack_graphs
+from molgcn.data.packing import MAX_BOND_CODES, MAX_CODES, check_features, check_targets, encode_rows, pack_graphs
 from molgcn.errors import UserError
 
 PATH = np.array([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -99,6 +99,8 @@ def test_codes_are_as_wide_as_the_table_needs(rows, dtype):
 
 def test_rows_that_rarely_repeat_are_not_coded():
     assert encode_rows(np.arange(10, dtype=np.float32)[:, None]) is None
+    for most in (MAX_BOND_CODES, MAX_BOND_CODES + 1):  # both directions of a bond have the same row
+        assert (encode_rows(np.tile(np.arange(most, dtype=np.float32)[:, None], (2, 1)), "bond") is None) == (most > MAX_BOND_CODES)
     assert encode_rows(np.tile(np.arange(MAX_CODES + 1, dtype=np.float32)[:, None], (2, 1))) is None
 
 
