@@ -42,6 +42,7 @@ class Model:
         descriptors: np.ndarray | None = None,
         atom_features: Sequence[np.ndarray] | None = None,
         bond_features: Sequence[np.ndarray] | None = None,
+        members: bool = False,
     ) -> Predictions:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
@@ -53,6 +54,7 @@ class Model:
             descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
             atom_features: M matrices [atoms, K], the atoms' own features that the networks were trained with. None where they take none.
             bond_features: M matrices [bonds, K], the bonds' own features. None where the networks take none.
+            members: Whether `to_frame()` also has the predictions of each of several networks.
 
         Returns:
             The predictions `values`, float64 [M, P], with `names`, `units` and `columns`. Several networks give their mean, and their
@@ -69,6 +71,7 @@ class Model:
             descriptors=descriptors,
             atom_features=atom_features,
             bond_features=bond_features,
+            members=members,
         )
 
     def fingerprint(

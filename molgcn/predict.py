@@ -35,6 +35,7 @@ class PredictConfig(ScreeningConfig):
     dropout_samples: int = 0
     seed: int = 0
     domain: bool = False
+    members: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -56,8 +57,8 @@ class Predictions:
         units: the units of the T targets ("" = none).
         columns: the C headers of `table`, such as "gap [eV] predicted"; :func:`predict` writes the same.
         table: float64 [M, C], the values and deviations that `columns` name.
-        beside: further columns [M] by their headers: calibrated uncertainties (docs/calibration.md), and the distance of the molecules
-            from the training molecules (docs/domain.md).
+        beside: further columns [M] by their headers: calibrated uncertainties (docs/calibration.md), the predictions of each model, and
+            the distance of the molecules from the training molecules (docs/domain.md).
         smiles: the M SMILES as they were given, by the name of their column: "smiles", or that of each molecule of a row.
     """
 
@@ -102,9 +103,10 @@ def predict(config: PredictConfig) -> Summary:
     with open_screening(config, output, ensemble) as screening, TemporaryDirectory() as temporary:
         molecules = screening.molecules
         domain = index_files(checkpoints, Path(temporary)) if config.domain else []
-        headers = [column.name for columns in no_columns(ensemble, config.domain) for column in columns]
+        headers = [column.name for columns in no_columns(ensemble, config.domain, config.members) for column in columns]
         with open_result(config, output, molecules.columns, headers) as write:
-            parts = predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers, domain)
+            sizes = config.batch_size, config.num_workers
+            parts = predict_records(ensemble, molecules.records, molecules.kind, *sizes, domain, config.members)
             for part in screening.follow(parts):
                 write(part, list(zip(*(column.cells for column in (*part.predicted, *part.beside)), strict=True)))
                 contents += part.contents
@@ -126,6 +128,7 @@ def predict_smiles(
     descriptors: np.ndarray | None = None,
     atom_features: Sequence[np.ndarray] | None = None,
     bond_features: Sequence[np.ndarray] | None = None,
+    members: bool = False,
 ) -> Predictions:
     """Predict SMILES in memory.
 
@@ -139,9 +142,11 @@ def predict_smiles(
         descriptors: [M, K], the descriptors of columns and files that the models were trained with. None where they take none.
         atom_features: M matrices [atoms, K] of the atoms' own features that the models were trained with. None where they take none.
         bond_features: M matrices [bonds, K] of the bonds' own features. None where the models take none.
+        members: whether `beside` also holds the predictions of every model.
 
     Raises:
-        UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
+        UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), for descriptors of another shape, and
+            for members=True with a single model.
     """
     from molgcn.screening.beside import no_columns
     from molgcn.screening.chunk import check_listed
@@ -154,8 +159,8 @@ def predict_smiles(
     records = given_own_features(records, len(smiles), ensemble.inputs.own_features, own)
     none = np.empty((0, ensemble.task.num_predictions))
     values, deviation, errors, contents = [none], [none], [""] * len(smiles), Contents()
-    predicted, beside = ([columns] for columns in no_columns(ensemble, bool(domain)))
-    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
+    predicted, beside = ([columns] for columns in no_columns(ensemble, bool(domain), members))
+    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain, members):
         check_listed(part, on_error)
         for place, reason in part.errors.items():
             errors[part.start + place] = reason

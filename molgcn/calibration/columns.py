@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 
 import numpy as np
@@ -12,9 +13,16 @@ from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.files.column import Column
 from molgcn.tasks.base import Task
 
+ByRows = Sequence[tuple[np.ndarray, Calibration]]
+
 
 def prediction_columns(
-    task: Task, predictions: np.ndarray, deviation: np.ndarray | None, calibration: Calibration | None, digits: Sequence[int]
+    task: Task,
+    predictions: np.ndarray,
+    deviation: np.ndarray | None,
+    calibration: Calibration | ByRows | None,
+    digits: Sequence[int],
+    each: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[list[list[Column]], list[Column]]:
     """Return the columns of predictions, the same for every table.
 
@@ -22,11 +30,13 @@ def prediction_columns(
         task: the task of the model.
         predictions: [M, P], the predictions of one model, or those of several combined, NaN where there is none.
         deviation: [M, P], the standard deviation of the predictions over several models, or None. Values get a column "<header> std".
-        calibration: the calibration of the predictions, or None.
+        calibration: the calibration of the predictions, or several with the rows that each is of, or None.
         digits: the significant digits of each column of predictions, with which bounds of intervals are written too.
+        each: the predictions [M, P] of each single model by its name, to be shown beside the combined ones, or None.
 
     Returns:
-        The columns of each target, and then those of the calibration; see :func:`calibrated_columns`.
+        The columns of each target; and then those of the calibration (see :func:`calibrated_columns`) and of each model, with "<header>
+        <name>" for each header.
     """
     by_target: list[list[Column]] = []
     place = 0
@@ -39,7 +49,12 @@ def prediction_columns(
                 columns.append(Column(f"{name} std", deviation[:, place]))
             place += 1
         by_target.append(columns)
-    return by_target, [] if calibration is None else calibrated_columns(calibration, task, predictions, digits)
+    calibrations = [(np.arange(len(predictions)), calibration)] if isinstance(calibration, Calibration) else calibration or ()
+    beside = _joined([(rows, calibrated_columns(own, task, predictions[rows], digits)) for rows, own in calibrations], len(predictions))
+    shown = [column for columns in prediction_columns(task, predictions, None, None, digits)[0] for column in columns] if each else []
+    for name, values in (each or {}).items():
+        beside += [replace(column, name=f"{column.name} {name}", values=own) for column, own in zip(shown, values.T, strict=True)]
+    return by_target, beside
 
 
 def calibrated_columns(calibration: Calibration, task: Task, predictions: np.ndarray, digits: Sequence[int]) -> list[Column]:
@@ -57,6 +72,16 @@ def calibrated_columns(calibration: Calibration, task: Task, predictions: np.nda
         else:
             columns += _of_classes(target, output, label, [f"{label} calibrated{name.removeprefix(label)}" for name in own])
     return columns
+
+
+def _joined(parts: Sequence[tuple[np.ndarray, list[Column]]], length: int) -> list[Column]:
+    """Return columns of some rows each as columns of all, by their names; rows that are in no part have empty cells."""
+    joined: dict[str, Column] = {}
+    for rows, columns in parts:
+        for column in columns:
+            empty = np.full(length, np.nan) if column.values.dtype.kind == "f" else np.full(length, "", object)
+            joined.setdefault(column.name, replace(column, values=empty)).values[rows] = column.values
+    return [*joined.values()]
 
 
 def _of_numbers(target: TargetCalibration, output: Numbers, label: str, digits: int) -> Iterator[Column]:

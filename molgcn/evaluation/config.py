@@ -36,6 +36,7 @@ class EvaluateConfig:
     split: Literal["train", "val", "test", "all"] | None = None
     dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     output: str | None = None
+    members: bool = False
     bootstrap: int = 1000
     baseline: Literal["none", "simple", "rf"] | None = None
     backend: BackendConfig = field(default_factory=BackendConfig)

@@ -19,9 +19,17 @@ from molgcn.training.inference import Of, combined, predict_molecules
 
 
 def measure_parts(
-    ensemble: Ensemble, data: EvaluationData, parts: Mapping[str, np.ndarray], part: str, batch_size: int, folder: Path
+    ensemble: Ensemble,
+    data: EvaluationData,
+    parts: Mapping[str, np.ndarray],
+    part: str,
+    batch_size: int,
+    folder: Path,
+    members: bool = False,
 ) -> tuple[dict[str, float], np.ndarray]:
     """Predict and measure parts of a data set, write `predictions_<part>.csv` of each, and warn of what the models do not know.
+
+    With `members` these files also have the predictions of each model.
 
     Returns:
         The metrics by "<part>/<metric>/<target>", and the predictions [M, P] of the part that is named.
@@ -31,18 +39,20 @@ def measure_parts(
     for name, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
-        predictions[name], deviation = predict_part(ensemble, molecules, batch_size)
+        passes = predict_part(ensemble, molecules, batch_size)
+        predictions[name], deviation = combined(task, passes)
         targets = measured(molecules).targets
         found = task.measure(predictions[name], targets)
         if name != "train":  # errors are smaller there, so that uncertainties would look too large
             found = {**found, **assess(task, ensemble.calibration, predictions[name], targets)}
         metrics |= {f"{name}/{key}": value for key, value in found.items()}
-        columns = prediction_columns(task, predictions[name], deviation, ensemble.calibration, ensemble.digits)
+        each = ensemble.named(passes) if members else None
+        columns = prediction_columns(task, predictions[name], deviation, ensemble.calibration, ensemble.digits, each)
         write_predictions(folder / f"predictions_{name}.csv", task, molecules, *columns)
     warn_of_extrapolation(data.title, contents, ensemble.trained_on)
     return metrics, predictions[part]
 
 
-def predict_part(ensemble: Ensemble, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the combined predictions [M, P] of molecules and their deviations over models; `of` says what predicts."""
-    return combined(ensemble.task, np.stack([predict_molecules(member, molecules, batch_size, of) for member in ensemble.members]))
+def predict_part(ensemble: Ensemble, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> np.ndarray:
+    """Return the predictions [N, M, P] of molecules by each model; `of` says what predicts."""
+    return np.stack([predict_molecules(member, molecules, batch_size, of) for member in ensemble.members])

@@ -34,7 +34,7 @@ from molgcn.metrics.comparison import without_nan
 from molgcn.report.subject import Subject
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.blending import measured_alone
-from molgcn.training.inference import Of
+from molgcn.training.inference import Of, combined
 from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.run_report import assemble_subject
 from molgcn.training.trained_on import count_trained_on
@@ -97,7 +97,7 @@ def run(config: EvaluateConfig) -> Evaluation:
     report_labels(data.molecules, parts, data.title)
 
     folder = _output_folder(config, own, models.run or models.checkpoint.parent)
-    metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder)
+    metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder, config.members)
     molecules = measured(data.molecules[parts[detailed]])
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
@@ -110,7 +110,7 @@ def run(config: EvaluateConfig) -> Evaluation:
 
         def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
             some = data.molecules[parts[part]]
-            return predict_part(models.ensemble, some, config.dataset.batch_size, of)[0], measured(some).targets
+            return combined(task, predict_part(models.ensemble, some, config.dataset.batch_size, of))[0], measured(some).targets
 
         baselines |= measured_alone(task, [part for part in parts if part != "train"], predicted)
     thresholds = {} if models.run is None else saved_thresholds(models.run)
@@ -138,6 +138,8 @@ def run(config: EvaluateConfig) -> Evaluation:
 def _load(config: EvaluateConfig) -> _Models:
     checkpoints = find_checkpoints(config.ckpt, models="folds")
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    if config.members:
+        ensemble.check_several()
     trainings = [training for file in checkpoints if (training := run_folder(file))]
     if len(checkpoints) == 1:
         return _Models(ensemble, checkpoints[0], run_folder(checkpoints[0]), trainings)

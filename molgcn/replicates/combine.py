@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_only
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import load_molecules_once
 from molgcn.data.load import LoadedDataset
@@ -25,9 +26,10 @@ from molgcn.report.subject import Trainings
 from molgcn.training.calibrating import calibrated, measured_uncertainties
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import Models
-from molgcn.training.joint_calibration import save_joint_calibration
+from molgcn.training.joint_calibration import load_joint_calibration, save_joint_calibration
 from molgcn.training.measure_run import compare_models
-from molgcn.training.members import trainings_of
+from molgcn.training.members import members_of, trainings_of
+from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.restore import best_checkpoint, load_module
 from molgcn.training.result import RunResult
 from molgcn.training.run_report import write_run_report
@@ -91,7 +93,21 @@ def load_models(config: Config, folder: Path, checkpoints: Sequence[Path]) -> Mo
             by_content[content] = LoadedDataset(molecules, split, source.title, data_hash)
         data.append(by_content[content])
     modules = [load_module(checkpoint, config.backend, device) for checkpoint in checkpoints]
-    return Models(modules, data)
+    return Models(modules, data, of_some=_own_calibrations(folder, trainings, checkpoints, modules))
+
+
+def _own_calibrations(
+    folder: Path, trainings: Sequence[Path], checkpoints: Sequence[Path], modules: Sequence[MoleculePredictor]
+) -> dict[tuple[int, ...], Calibration]:
+    """Return the calibration of each member of a run by the numbers of its models; the run itself has none yet."""
+    found = {}
+    for member in members_of(folder):
+        numbers = tuple(trainings.index(training) for training in trainings_of(member))
+        first = modules[numbers[0]]
+        joint = load_joint_calibration([checkpoints[number] for number in numbers], first.task) if len(numbers) > 1 else first.calibration
+        if joint is not None:
+            found[numbers] = joint
+    return found
 
 
 def report_overlap(folders: Sequence[Path], part: str) -> None:

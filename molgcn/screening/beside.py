@@ -27,21 +27,30 @@ def say_calibration(ensemble: Ensemble) -> None:
         )
 
 
-def no_columns(ensemble: Ensemble, domain: bool) -> tuple[list[Column], list[Column]]:
+def no_columns(ensemble: Ensemble, domain: bool, members: bool) -> tuple[list[Column], list[Column]]:
     """Return the columns of no rows, which have the headers of :func:`columns_of`."""
-    no_rows = np.empty((0, ensemble.task.num_predictions))
-    return columns_of(ensemble, no_rows, no_rows if ensemble.num_passes > 1 else None, np.empty((0, len(NAMES))) if domain else None)
+    if members:
+        ensemble.check_several()
+    passes = np.empty((ensemble.num_passes, 0, ensemble.task.num_predictions))
+    distance = np.empty((0, len(NAMES))) if domain else None
+    return columns_of(ensemble, passes[0], passes[0] if len(passes) > 1 else None, distance, passes if members else None)
 
 
 def columns_of(
-    ensemble: Ensemble, predictions: np.ndarray, deviation: np.ndarray | None, distance: np.ndarray | None
+    ensemble: Ensemble,
+    predictions: np.ndarray,
+    deviation: np.ndarray | None,
+    distance: np.ndarray | None = None,
+    passes: np.ndarray | None = None,
 ) -> tuple[list[Column], list[Column]]:
     """Return the columns of predictions of R rows, and further columns.
 
     Predictions are [R, P], NaN where there is none, with their deviations [R, P] over several passes and distances from the training
-    molecules [R, 4] (:func:`molgcn.domain.distance.distance_to_all`), or None.
+    molecules [R, 4] (:func:`molgcn.domain.distance.distance_to_all`), or None. `passes` are the predictions [N, R, P] of each pass where
+    they have columns of their own.
     """
-    predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits)
+    each = None if passes is None else ensemble.named(passes)
+    predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits, each)
     if distance is not None:
         beside += [Column(name, values) for name, values in zip(NAMES, distance.T, strict=True)]
     return [column for columns in predicted for column in columns], beside

@@ -120,6 +120,18 @@ class Ensemble:
         """The number N of predictions that are made of each molecule."""
         return len(self.members) * max(self.dropout_samples, 1)
 
+    def named(self, passes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the predictions [N, M, P] of every pass, each [M, P] by its name, such as "model 0"."""
+        return {f"{'pass' if self.dropout_samples else 'model'} {number}": one for number, one in enumerate(passes)}
+
+    def check_several(self) -> None:
+        """Raise UserError where there is a single pass, whose predictions are those that are combined."""
+        if self.num_passes == 1:
+            raise UserError(
+                "members=true shows what each of several models predicts, and ckpt= names one model. Leave it out, or name the folder of a "
+                "run of several trainings or several runs, as in ckpt=[runs/a,runs/b]."
+            )
+
     @property
     def calibration(self) -> Calibration | None:
         """The calibration of the single model or of the mean of several models, or None. Passes with dropout have none."""

@@ -40,7 +40,13 @@ class Predicted(Chunk):
 
 
 def predict_records(
-    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None, domain: Sequence[Path] = ()
+    ensemble: Ensemble,
+    records: Iterable[Record],
+    kind: Kind,
+    batch_size: int,
+    num_workers: int | None,
+    domain: Sequence[Path] = (),
+    members: bool = False,
 ) -> Iterator[Predicted]:
     """Predict records, `batch_size` at a time.
 
@@ -51,24 +57,27 @@ def predict_records(
         batch_size: the number of rows that are featurised and predicted at once.
         num_workers: the number of processes that featurise. 0 means none, and None one per core from 10,000 rows on.
         domain: index files of the training molecules to compare with.
+        members: whether the predictions of every pass have columns of their own.
 
     Raises:
         UserError: when a worker process dies, or a record cannot be read.
     """
     for ready in prepare_records(ensemble.inputs, records, kind, batch_size, num_workers, domain, ensemble.tree_generators):
-        yield _predicted(ensemble, ready)
+        yield _predicted(ensemble, ready, members)
 
 
-def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
+def _predicted(ensemble: Ensemble, ready: Ready, members: bool) -> Predicted:
     shape = len(ready.records), ensemble.task.num_predictions
     values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
+    passes = np.full((ensemble.num_passes, *shape), np.nan)
     errors, kept = dict(ready.errors), ready.kept
     if ready.molecules is not None:
-        mean, std = combined(ensemble.task, ensemble.predict(ready.molecules, ready.start))
+        found = ensemble.predict(ready.molecules, ready.start)
+        mean, std = combined(ensemble.task, found)
         finite = np.isfinite(mean).all(axis=1)
         errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
-        values[kept[finite]] = mean[finite]
+        values[kept[finite]], passes[:, kept[finite]] = mean[finite], found[:, finite]
         if deviation is not None and std is not None:
             deviation[kept[finite]] = std[finite]
-    columns = columns_of(ensemble, values, deviation, ready.distance)
+    columns = columns_of(ensemble, values, deviation, ready.distance, passes if members else None)
     return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, values, deviation, *columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -85,11 +85,13 @@ class PartPredictions:
         values: float64 [M, P], the predictions.
         deviation: float64 [M, P], the standard deviations over models, NaN where a single model predicts a molecule. None where no molecule
             has several models.
+        calibrations: the calibrations of the predictions, with the indices of the molecules that each is of.
     """
 
     molecules: PackedMolecules
     values: np.ndarray
     deviation: np.ndarray | None
+    calibrations: Sequence[tuple[np.ndarray, Calibration]] = ()
 
     @property
     def targets(self) -> np.ndarray:
@@ -105,6 +107,8 @@ class Models:
         modules: the N trained modules.
         data: the molecules of each module's run with their split; all hold the same set of molecules.
         calibration: the calibration of what all models predict together, or None.
+        of_some: the calibrations of what some of the models predict together, by the numbers of these models. Models of several splits have
+            them, since each molecule of a part is predicted by some.
         of: what predicts; see :func:`blended`.
     """
 
@@ -112,6 +116,7 @@ class Models:
     data: Sequence[LoadedDataset]
     calibration: Calibration | None = None
     of: Of = "all"
+    of_some: Mapping[tuple[int, ...], Calibration] = field(default_factory=dict)
     _predicted: dict[str, PartPredictions] = field(default_factory=dict, repr=False)
 
     @property
@@ -143,13 +148,16 @@ class Models:
             passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size, self.of)
             known[number, places] = True
         values, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
+        calibrations = [] if self.calibration is None else [(np.arange(len(found)), self.calibration)]
         by_models, group = np.unique(known, axis=1, return_inverse=True)
         for number, models in enumerate(by_models.T):
             chosen = np.flatnonzero(group.reshape(-1) == number)
             values[chosen], spread = combined(self.task, passes[np.ix_(models, chosen)])
             if spread is not None:
                 deviation[chosen] = spread
+            if own := self.of_some.get(tuple(np.flatnonzero(models).tolist())):
+                calibrations.append((chosen, own))
         first = self.data[0]
         molecules = first.part(part) if len(found) == len(first.splits[part]) else first.molecules[found]
         several = known.sum(axis=0).max(initial=0) > 1
-        return PartPredictions(molecules, values, deviation if several else None)
+        return PartPredictions(molecules, values, deviation if several else None, calibrations)

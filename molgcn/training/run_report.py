@@ -38,7 +38,7 @@ def write_run_report(
     task, data, part = models.task, models.data[0], [*parts][-1]
     predicted = models.predicted(part)
     digits = common_digits(models.modules)
-    columns = prediction_columns(task, predicted.values, predicted.deviation, models.calibration, digits)
+    columns = prediction_columns(task, predicted.values, predicted.deviation, predicted.calibrations, digits)
     write_predictions(folder / f"predictions_{part}.csv", task, predicted.molecules, *columns)
     own_pictures = task.pictures(predicted.targets, predicted.values, folder)
     subject = assemble_subject(
