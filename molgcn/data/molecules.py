@@ -45,8 +45,7 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
         text = text.strip() if isinstance(text, str) else ""
         if not text:
             raise InvalidMoleculeError("the SMILES is empty")
-        if len(text) > _LONGEST:
-            raise InvalidMoleculeError(f"the SMILES has {len(text):,} characters, at most {_LONGEST:,} are read")
+        _check_length(text)
         text, labelled = without_labels(text, isotopes=counted), text
         marked = "@" in text or (stereo and ("/" in text or "\\" in text))
         mol = None if marked else parse(text, unchecked)
@@ -69,6 +68,11 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
     return read
 
 
+def _check_length(text: str) -> None:
+    if len(text) > _LONGEST:
+        raise InvalidMoleculeError(f"the SMILES has {len(text):,} characters, at most {_LONGEST:,} are read")
+
+
 def read_mapped(smiles: str) -> Any:
     """Return the sanitised molecule of a SMILES with its atom maps and without isotopes. Hydrogens without an atom map are counted.
 
@@ -79,6 +83,7 @@ def read_mapped(smiles: str) -> Any:
     """
     from rdkit import Chem
 
+    _check_length(smiles)
     text = without_isotopes(smiles)
     mol = Chem.MolFromSmiles(text, _smiles_parameters(True, False))
     if mol is None:

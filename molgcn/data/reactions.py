@@ -11,7 +11,6 @@ from molgcn.data.featurizers.fields import AtomFields, BondFields
 from molgcn.data.mol_bytes import MolBytes
 from molgcn.data.molecules import InvalidMoleculeError, read_mapped
 from molgcn.data.reaction_smiles import sides_of
-from molgcn.errors import counted
 
 ABSENT_ATOM = AtomFields(number=255).packed()
 ABSENT_BOND = BondFields(type=255).packed()
@@ -19,6 +18,7 @@ ATOM_SIDES = np.dtype([("reactant", np.uint64), ("product", np.uint64)])
 """The packed fields of an atom of a condensed graph on both sides, :data:`ABSENT_ATOM` where it is not."""
 BOND_SIDES = np.dtype([("reactant", np.uint32), ("product", np.uint32)])
 """The packed fields of a bond of a condensed graph on both sides, :data:`ABSENT_BOND` where it is not."""
+_SIDES = ("reactants", "products")
 _EXPECTED = "expected reactants>>products or reactants>agents>products, with atom maps as in [CH3:1][Br:2].[OH-:3]>>[CH3:1][OH:3].[Br-:2]"
 
 
@@ -66,37 +66,44 @@ def read_reaction(text: Any) -> Reaction:
     """
     sides = sides_of(text) if isinstance(text, str) else None
     if sides is None:
-        raise InvalidMoleculeError(f"it is not a reaction; {_EXPECTED}")
-    for name, side in (("reactants", sides.reactants), ("products", sides.products)):
-        if not side:
-            raise InvalidMoleculeError(f"it has no {name}; {_EXPECTED}")
-    reactants, products = _read("reactants", sides.reactants), _read("products", sides.products)
+        raise InvalidMoleculeError(f"it is not a reaction: {_EXPECTED}")
+    for name in _SIDES:
+        if not getattr(sides, name):
+            raise InvalidMoleculeError(f"it has no {name}: {_EXPECTED}")
+    reactants, products = (_read(name, getattr(sides, name)) for name in _SIDES)
     unmapped = [[atom.GetSymbol() for atom in side.GetAtoms() if not atom.GetAtomMapNum()] for side in (reactants, products)]
     if sides.agents:
         reactants = _read("agents", f"{sides.reactants}.{sides.agents}")
-    before, after = _maps("reactants", reactants), _maps("products", products)
-    common = before.keys() & after.keys()
-    if not common:
-        raise InvalidMoleculeError(
-            "no atom of its reactants has the atom map of an atom of its products, so that nothing says which atom becomes which; map "
-            "it, for example with RXNMapper"
-        )
-    for number in sorted(common):
-        one, other = reactants.GetAtomWithIdx(before[number]).GetSymbol(), products.GetAtomWithIdx(after[number]).GetSymbol()
-        if one != other:
-            raise InvalidMoleculeError(f"atom map {number} is {one} in its reactants and {other} in its products; correct the maps")
+    becomes = _becomes(reactants, products)
     if all(unmapped):
+        before, after = (f"{len(symbols)} of its {name} ({_few(symbols)})" for name, symbols in zip(_SIDES, unmapped, strict=True))
         raise InvalidMoleculeError(
-            f"{counted(len(unmapped[0]), 'atom')} of its reactants ({_few(unmapped[0])}) and {len(unmapped[1])} of its products "
-            f"({_few(unmapped[1])}) have no atom map, so that the same atom may count twice; map all atoms of one side at least"
+            f"atoms of both sides have no atom map: {before} and {after}, so that the same atom may count twice; map all atoms of one side "
+            "at least"
         )
-    becomes = np.full(reactants.GetNumAtoms(), -1)
-    for number in common:
-        becomes[before[number]] = after[number]
     for side in (reactants, products):
         for atom in side.GetAtoms():
             atom.SetAtomMapNum(0)
     return Reaction(reactants, products, becomes)
+
+
+def _becomes(reactants: Any, products: Any) -> np.ndarray:
+    """Return the product atom that each reactant atom becomes by their atom maps, int64 [R], -1 for none."""
+    before, after = _maps("reactants", reactants), _maps("products", products)
+    becomes = np.full(reactants.GetNumAtoms(), -1)
+    for number in sorted(before.keys() & after.keys()):
+        one, other = reactants.GetAtomWithIdx(before[number]).GetSymbol(), products.GetAtomWithIdx(after[number]).GetSymbol()
+        if one != other:
+            raise InvalidMoleculeError(
+                f"an atom map changes its element: {number} is {one} in its reactants and {other} in its products; correct the maps"
+            )
+        becomes[before[number]] = after[number]
+    if (becomes < 0).all():
+        raise InvalidMoleculeError(
+            "no atom of its reactants has the atom map of an atom of its products, so that nothing says which atom becomes which; map "
+            "it, for example with RXNMapper"
+        )
+    return becomes
 
 
 def _read(name: str, smiles: str) -> Any:
@@ -112,7 +119,7 @@ def _maps(name: str, mol: Any) -> dict[int, int]:
     for atom in mol.GetAtoms():
         number = atom.GetAtomMapNum()
         if number in found:
-            raise InvalidMoleculeError(f"atom map {number} stands twice in its {name}; give each atom of a side a number of its own")
+            raise InvalidMoleculeError(f"an atom map stands twice in its {name}: {number}; give each atom of a side a number of its own")
         if number:
             found[number] = atom.GetIdx()
     return found

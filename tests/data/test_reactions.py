@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rdkit import rdBase
 from reaction_rows import substitutions
 
 from molgcn.data import PackedMolecules
@@ -15,7 +16,9 @@ from molgcn.data.featurizers.reactions import MODES
 from molgcn.data.fingerprints import morgan_fingerprint, murcko_scaffolds
 from molgcn.data.identity import with_hashes
 from molgcn.data.load import load_dataset
+from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.reaction_smiles import joined, sides_of
+from molgcn.data.reactions import read_reaction
 from molgcn.errors import UserError
 from molgcn.report.drawings import draw
 
@@ -117,16 +120,16 @@ def test_equal_reactions_are_found():
 
 
 MISTAKES = [
-    ("CCO", "it is not a reaction; expected reactants>>products"),
-    (">>[CH4:1]", "it has no reactants; expected"),
-    ("[CH4:1]>>", "it has no products; expected"),
+    ("CCO", "it is not a reaction: expected reactants>>products"),
+    (">>[CH4:1]", "it has no reactants: expected"),
+    ("[CH4:1]>>", "it has no products: expected"),
     ("[CH4:1]>>[CH4:1](C)C", "its products cannot be read: RDKit refuses it: Explicit valence"),
     ("[CH4:1]>C1>[CH4:1]", "its agents cannot be read: it is not a SMILES"),
     ("CBr.[OH-]>>CO.[Br-]", "no atom of its reactants has the atom map of an atom of its products.* RXNMapper"),
     ("[CH3:1][OH:2]>>CO", "no atom of its reactants has the atom map"),
-    ("[CH3:1][OH:1]>>[CH3:1][OH:2]", "atom map 1 stands twice in its reactants"),
-    ("[CH3:1][OH:2]>>[CH3:2][OH:1]", "atom map 1 is C in its reactants and O in its products"),
-    ("[CH3:1]Cl>>[CH3:1]O", r"1 atom of its reactants \(Cl\) and 1 of its products \(O\) have no atom map"),
+    ("[CH3:1][OH:1]>>[CH3:1][OH:2]", "an atom map stands twice in its reactants: 1; give"),
+    ("[CH3:1][OH:2]>>[CH3:2][OH:1]", "an atom map changes its element: 1 is C in its reactants and O in its products"),
+    ("[CH3:1]Cl>>[CH3:1]O", r"atoms of both sides have no atom map: 1 of its reactants \(Cl\) and 1 of its products \(O\)"),
 ]
 
 
@@ -143,6 +146,24 @@ def test_mistakes_name_the_row_and_what_to_do(tmp_path, text, why):
     file.write_text("\n".join([reactions[0], reactions[-1], *reactions[1:-1]]))  # the first row does not decide what the column holds
     with pytest.raises(UserError, match=rf"Row 0 of {file} .* cannot be used: {why}"):
         load_dataset(DatasetConfig(**values))
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(REACTIONS), st.integers(0, 40), st.integers(0, 5), st.text("CO[]:12>.=()H+-@", max_size=6))
+def test_any_text_is_a_reaction_or_refused(text, place, length, between):
+    """Each atom of a side of what is read is one atom of the graph."""
+    text = text[:place] + between + text[place + length :]
+    with rdBase.BlockLogs():
+        try:
+            reaction = read_reaction(text)
+        except InvalidMoleculeError:
+            return
+    kept = reaction.becomes[reaction.becomes >= 0]
+    assert len(kept) == len(set(kept)) > 0
+    atoms = {*range(len(reaction.becomes)), *reaction.places.tolist()}
+    assert len(set(reaction.places.tolist())) == reaction.products.GetNumAtoms() and atoms == set(range(len(atoms)))
+    data = packed([text]).to_pyg()[0]
+    assert data.num_nodes == len(atoms) and len(bonds_of(data)) == data.edge_index.shape[1]
 
 
 def test_maps_without_partner_on_both_sides_are_said(tmp_path, caplog):
