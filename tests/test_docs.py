@@ -47,6 +47,11 @@ def test_lines_can_be_read_in_a_diff(path):
     assert not long
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda path: path.stem)
+def test_a_decision_is_one_page(path):
+    assert len(path.read_text().split()) <= 600
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_python_examples_run_and_have_the_shapes_that_they_state(name, trained_run):
     code = EXAMPLES[name].replace("runs/<run>", str(trained_run.folder))
