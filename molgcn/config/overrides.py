@@ -73,7 +73,7 @@ def _quote(argument: str, multirun: bool) -> str:
         return argument
     if name in _MAPPING_KEYS:
         return f"{key}={quote(value)}" if read_mapping(value) is not None and not _is_parsed(argument) else argument
-    if name in _COLUMN_KEYS and value.startswith("["):  # a list of columns
+    if name in (*_COLUMN_KEYS, "split_file") and value.startswith("["):  # a list of columns or files
         return argument
     value = os.path.expanduser(value)  # no shell replaces ~ behind a =
     quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]

@@ -38,8 +38,9 @@ class DatasetConfig(TargetConfig):
         path: file or folder to read instead of the download. Required for csv.
         val_path: file of the validation part, with the same columns as `path`. None draws the validation part from `path`.
         test_path: file of the test part, with the same columns as `path`. None draws the test part from `path`.
+        header: whether the first line of a table has the columns' names. Without it they are 0, 1, 2 and so on, and SMILES are in 0.
         smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, one for each component of a row.
-        targets: names of the target columns. None takes the source's default.
+        targets: names of the target columns. None takes the source's default, with csv all other columns of numbers.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of descriptors, one row for each row of the data set.
         atom_features_path: .npz file of features of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
@@ -65,7 +66,9 @@ class DatasetConfig(TargetConfig):
             For split=stratified the target to stratify by, needed where there are several targets.
         split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
         split_clusters: number of clusters (split=kmeans). None takes a tenth of the molecules, 200 at most.
-        split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
+        split_file: JSON of row numbers, as a run saves it (split=file), or several, of which each is trained on in turn (`repeat`), or
+            zinc's index file (split=benchmark).
+        save_parts: whether the run's folder gets the rows of each part as CSV.
         folds: number of folds (split=cv). None is :data:`FOLDS`.
         cv_by: how the folds are drawn (split=cv), one of :data:`CV_BY`.
         fold: the fold that is held out, counted from 0. None trains once for each fold.
@@ -84,6 +87,7 @@ class DatasetConfig(TargetConfig):
     path: str | None = None
     val_path: str | None = None
     test_path: str | None = None
+    header: bool = True
     smiles: SmilesColumns = "smiles"
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
@@ -107,7 +111,8 @@ class DatasetConfig(TargetConfig):
     split_column: ColumnName | None = None
     split_cutoff: float = 0.4
     split_clusters: int | None = None
-    split_file: str | None = None
+    split_file: str | list[str] | None = None
+    save_parts: bool = False
     folds: int | None = None
     cv_by: str = "random"
     fold: int | None = None
@@ -154,9 +159,19 @@ class DatasetConfig(TargetConfig):
         _one_of("cv_by", self.cv_by, CV_BY)
         require(self.folds is None or self.folds >= 2, "dataset.folds", self.folds, "at least 2, of which each is held out once")
         require(self.repeats >= 1, "dataset.repeats", self.repeats, "at least 1")
-        for key, chosen, count in (("fold", self.fold, self.folds or FOLDS), ("repeat", self.repeat, self.repeats)):
+        for key, chosen, count in (("fold", self.fold, self.folds or FOLDS), ("repeat", self.repeat, self.num_repeats)):
             known = chosen is None or 0 <= chosen < count
             require(known, f"dataset.{key}", chosen, f"a number from 0 to {count - 1}, or null for each in turn")
+
+    @property
+    def split_files(self) -> list[str]:
+        """The files that `split_file` names."""
+        return [self.split_file] if isinstance(self.split_file, str) else list(self.split_file or ())
+
+    @property
+    def num_repeats(self) -> int:
+        """The number of splits: those that are drawn, or those in files of their own."""
+        return max(self.repeats, len(self.split_files))
 
     @property
     def smiles_columns(self) -> list[str]:
@@ -175,6 +190,9 @@ class DatasetConfig(TargetConfig):
 
     def _check_smiles(self) -> None:
         self.smiles = as_one_or_several(self.smiles)
+        if not self.header:
+            require(self.name == "csv", "dataset.header", self.header, f"true with dataset={self.name}, or dataset=csv")
+            self.smiles = "0" if self.smiles == "smiles" else self.smiles
         if self.name != "csv" and len(self.smiles_columns) > 1:
             raise UserError(
                 f"dataset.smiles={self.smiles} names several columns, which dataset={self.name} does not have. Use dataset=csv."

@@ -52,7 +52,7 @@ def _key(config: DatasetConfig, saved: Path | None = None) -> str:
     values = {
         name: value for name, value in asdict(config).items() if name not in ("batch_size", "eval_batch_size", "resident", "num_workers")
     }
-    files = *config.files.values(), config.descriptors_path, *config.feature_files.values(), config.split_file, saved
+    files = *config.files.values(), config.descriptors_path, *config.feature_files.values(), *config.split_files, saved
     return repr((values, [_stamps(Path(path).expanduser()) for path in files if path is not None]))
 
 

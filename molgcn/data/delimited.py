@@ -29,12 +29,14 @@ class Delimited:
         separator: the character between cells.
         header: names of the columns.
         rows: the rows, each with as many cells as the header. Blank lines are not rows and are not counted.
+        has_header: whether the first line has the columns' names, which are otherwise 0, 1, 2 and so on.
     """
 
     name: str
     separator: str
     header: list[str]
     rows: Iterator[list[str]]
+    has_header: bool = True
 
     def place(self, column: str, option: str, advice: str = "", otherwise: Sequence[str] = ()) -> int:
         """Return the position of a column in a row.
@@ -51,9 +53,13 @@ class Delimited:
             raise UserError(f"{self.name} has {self.header.count(column)} columns named '{column}' ({option}). Rename all but one.")
         missing = [column, *otherwise]
         hint = nearest(missing[-1], self.header)
-        if _is_row(self.header):
+        if self.has_header and _is_row(self.header):
             first = shown(self.separator.join(self.header))
-            hint = f" It seems to have no header: its first line is '{first}'. Put a line with the columns' names above it{advice}."
+            key = "dataset.header" if option.startswith("dataset.") else "header"
+            hint = (
+                f" It seems to have no header: its first line is '{first}'. Put a line with the columns' names above it, or say "
+                f"{key}=false, with which columns have the names 0, 1, 2 and so on{advice}."
+            )
         names = " or ".join(f"'{shown(name)}'" for name in missing)
         raise UserError(f"{self.name} has no column {names} ({option}).{hint}")
 
@@ -74,8 +80,8 @@ def separator_of(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
-def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> Delimited:
-    """Read the header of a table and return the table, ready to read its rows.
+def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = (), has_header: bool = True) -> Delimited:
+    """Read the header of a table and return the table, ready to read its rows. Without a header columns have the names 0, 1, 2 and so on.
 
     Another usual separator is taken where the header has the wanted columns with it, and does not have them with the implied one. A row
     whose number of cells differs from the header's raises UserError while rows are read.
@@ -85,7 +91,8 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
     failures: list[csv.Error] = []
     for sign in dict.fromkeys([separator, *_SEPARATORS]):
         try:
-            headers[sign] = _header(lines, seen, sign)
+            first = _header(lines, seen, sign)
+            headers[sign] = first if has_header else [str(place) for place in range(len(first))]
         except csv.Error as error:  # the quotation marks may be right with another separator
             failures.append(error)
         promised = headers.get(separator, [])
@@ -96,7 +103,7 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
     separator = max(headers, key=lambda sign: (len({*wanted} & {*headers[sign]}), len(headers[sign])))
     if not any(headers[separator]):
         raise UserError(f"{lines.name} is empty. Expected a header line and one row per molecule.")
-    return Delimited(lines.name, separator, headers[separator], _rows(lines, chain(seen, lines), separator))
+    return Delimited(lines.name, separator, headers[separator], _rows(lines, chain(seen, lines), separator, has_header), has_header)
 
 
 def _header(lines: Lines, seen: list[str], separator: str) -> list[str]:
@@ -111,18 +118,22 @@ def _header(lines: Lines, seen: list[str], separator: str) -> list[str]:
     return next(filter(None, csv.reader(replayed(), delimiter=separator, strict=True)), [])
 
 
-def _rows(lines: Lines, text: Iterator[str], separator: str) -> Iterator[list[str]]:
+def _rows(lines: Lines, text: Iterator[str], separator: str, has_header: bool) -> Iterator[list[str]]:
     reader = csv.reader(text, delimiter=separator, strict=True)
     try:
-        width = len(next(filter(None, reader)))
-        number = 0
+        first = next(filter(None, reader))
+        width, number = len(first), 0
+        if not has_header:
+            yield first
+            number = 1
         lines.begin(number)
         for row in reader:
             if row:
                 if len(row) != width:
+                    expected = f"{'header' if has_header else 'first line'} has {width}"
                     raise UserError(
-                        f"{lines.place}: {len(row)} cells where the header has {width}. Correct the line; a cell that holds the separator "
-                        "needs quotation marks around it."
+                        f"{lines.place}: {len(row)} cells where the {expected}. Correct the line; a cell that holds the separator needs "
+                        "quotation marks around it."
                     )
                 yield row
                 number += 1

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -65,16 +64,19 @@ class Molecules:
 
 
 def open_molecules(
-    path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input"
+    path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input", header: bool = True
 ) -> AbstractContextManager[Molecules]:
     """Open a table (CSV, TSV, Excel, Parquet), a list of SMILES or an SDF, gzip or not. None is standard input.
 
     The format "auto" is decided by the file's ending, or is CSV for standard input. In a table the first of the columns `smiles` that
-    exists holds the SMILES. A mistake in the file, at once or while records are read, raises UserError.
+    exists holds the SMILES; without a header columns have the names 0, 1, 2 and so on. A mistake in the file, at once or
+    while records are read, raises UserError.
     """
     chosen = form
     if form == "auto":
         chosen = "csv" if path is None else format_of(path)
+    if chosen in _SEPARATORS:
+        return _table(path, smiles, max_record_mb, option, _SEPARATORS[chosen], header)
     return _READERS[chosen](path, smiles, max_record_mb, option)
 
 
@@ -105,9 +107,11 @@ def _ending(path: Path) -> str:
 
 
 @contextmanager
-def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str, separator: str) -> Iterator[Molecules]:
+def _table(
+    path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str, separator: str, header: bool
+) -> Iterator[Molecules]:
     with open_text(path, option, max_record_mb) as text:
-        table = read_delimited(text.lines, separator, smiles)
+        table = read_delimited(text.lines, separator, smiles, header)
         table.say_separator(separator)
         smiles = list(dict.fromkeys(smiles))
         column, *others = [name for name in smiles if name in table.header] or smiles
@@ -192,9 +196,8 @@ def unused(name: str, taken: Sequence[str] | dict[str, None]) -> str:
     return candidate
 
 
+_SEPARATORS = {"csv": ",", "tsv": "\t"}  # of the formats that are tables
 _READERS: dict[str, Callable[[Path | None, Sequence[str], float, str], AbstractContextManager[Molecules]]] = {
-    "csv": partial(_table, separator=","),
-    "tsv": partial(_table, separator="\t"),
     "smi": _smi,
     "sdf": _sdf,
 }

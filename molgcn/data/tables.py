@@ -90,28 +90,28 @@ class Columns(dict[str, PackedStrings]):
 
 
 @contextmanager
-def _open(path: Path, wanted: Sequence[str]) -> Iterator[Delimited]:
+def _open(path: Path, wanted: Sequence[str], has_header: bool) -> Iterator[Delimited]:
     with open_text(path) as text:
-        yield read_delimited(text.lines, separator_of(path), wanted)
+        yield read_delimited(text.lines, separator_of(path), wanted, has_header)
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the header of a CSV file."""
-    with _open(path, ()) as table:
+def column_names(path: Path, has_header: bool = True) -> list[str]:
+    """Return the names of a CSV file's columns, 0, 1, 2 and so on where it has no header."""
+    with _open(path, (), has_header) as table:
         return table.header
 
 
-def check_columns(path: Path, **columns: Sequence[str]) -> None:
+def check_columns(path: Path, has_header: bool = True, **columns: Sequence[str]) -> None:
     """Check that a CSV file has the columns that keys of `dataset` name, as in `check_columns(path, targets=["y"])`."""
-    with _open(path, [name for names in columns.values() for name in names]) as table:
+    with _open(path, [name for names in columns.values() for name in names], has_header) as table:
         for key, names in columns.items():
             for name in names:
                 table.place(name, f"dataset.{key}")
 
 
-def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Columns:
+def read_columns(path: Path, columns: Sequence[str], key: str = "targets", has_header: bool = True) -> Columns:
     """Read the named columns as text. Blank lines are not rows. A message says that `dataset.<key>` named a column that is missing."""
-    with _open(path, columns) as table:
+    with _open(path, columns, has_header) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
         table.say_separator(separator_of(path))
         cells = PackedStrings.columns([row[place] for place in places] for row in table.rows)

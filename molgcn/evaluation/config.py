@@ -16,6 +16,7 @@ class EvaluationDataConfig:
 
     path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
+    header: bool = True
     smiles: SmilesColumns | None = None
     targets: ColumnNames | None = None
     descriptors_path: str | None = None

@@ -148,7 +148,8 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name in ("builtin", *BENCHMARK_SETS) else saved.name),
         path=given.path,
-        smiles=given.smiles or saved.smiles,
+        header=given.header,
+        smiles=given.smiles or (saved.smiles if given.header else "smiles"),
         targets=columns,
         labels=texts or None,
         bounded=saved.bounded,

@@ -64,8 +64,8 @@ def _splits(config: Config) -> Iterator[Member]:
     dataset = config.dataset
     axes: dict[str, int] = {}
     training = replace(config.training, refit=False)
-    if dataset.repeats > 1 and dataset.repeat is None:
-        axes["repeat"] = dataset.repeats
+    if dataset.num_repeats > 1 and dataset.repeat is None:
+        axes["repeat"] = dataset.num_repeats
     if dataset.split == "cv" and dataset.fold is None:
         axes["fold"] = dataset.folds or FOLDS
     for places in product(*map(range, axes.values())) if axes else ():
@@ -98,6 +98,10 @@ def _check(config: Config) -> None:
         raise UserError(
             f"dataset.repeats={dataset.repeats} draws the split anew each time, and the parts by {named} are always the same. Use "
             f"dataset.split={'|'.join(SEEDED)}, or train several models on this split with training.ensemble={dataset.repeats}."
+        )
+    if len(dataset.split_files) > 1 and dataset.split != "file":
+        raise UserError(
+            f"dataset.split_file={dataset.split_files} names several files, which go with dataset.split=file. Name one, or add it."
         )
     if dataset.split == "cv" and len(dataset.files) > 1:
         raise UserError(

@@ -28,6 +28,7 @@ class ScreeningConfig:
     molecule: str | None = None
     output: str | None = None
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
+    header: bool = True
     smiles: SmilesColumns | None = None
     descriptors: str | None = None
     atom_features: str | None = None

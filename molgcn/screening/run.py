@@ -191,9 +191,9 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
             "them as input=<file.csv>."
         )
     named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
-    columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
+    columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles" if config.header else "0"])]
     opened = (
-        open_molecules(config.source, config.format, columns, config.max_record_mb)
+        open_molecules(config.source, config.format, columns, config.max_record_mb, header=config.header)
         if config.molecule is None
         else one_molecule(config.molecule)
     )

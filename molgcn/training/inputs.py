@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
+from molgcn.data.saved_parts import save_parts
 from molgcn.data.splits.given import save_split
 from molgcn.files.json_file import write_json
 from molgcn.training.provenance import provenance
@@ -44,6 +45,8 @@ def _write(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) 
     save_trained_on(folder, data.part("train"))
     if fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
+        if config.dataset.save_parts:
+            save_parts(folder, config.dataset, data.dataset)
         if data.dataset.molecules.skipped:
             write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped, data.dataset.molecules.files)
         (folder / "metrics.csv").unlink(missing_ok=True)  # left by a run that was killed before its first checkpoint

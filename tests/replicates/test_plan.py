@@ -18,6 +18,9 @@ FILES = {"name": "csv", "path": "a.csv", "val_path": "b.csv", "test_path": "c.cs
         ({"split": "cv", "fold": 4}, []),
         ({"split": "scaffold", "repeats": 3}, ["repeat_0", "repeat_1", "repeat_2"]),
         ({"repeats": 3, "repeat": 0}, []),
+        ({"split": "file", "split_file": ["a.json", "b.json"]}, ["repeat_0", "repeat_1"]),
+        ({"split": "file", "split_file": ["a.json", "b.json"], "repeat": 1}, []),
+        ({"split": "file", "split_file": ["a.json"]}, []),
     ],
 )
 def test_splits(dataset, names, small_config):
@@ -54,6 +57,8 @@ def test_each_split_has_an_ensemble(small_config):
         ({"dataset": {"split": "cv", "folds": 1}}, "dataset.folds=1 is not valid: expected at least 2"),
         ({"dataset": {"split": "cv", "fold": 5}}, "dataset.fold=5 is not valid: expected a number from 0 to 4"),
         ({"dataset": {"repeats": 0}}, "dataset.repeats=0 is not valid"),
+        ({"dataset": {"split_file": ["a.json", "b.json"]}}, "several files, which go with dataset.split=file"),
+        ({"dataset": {"split": "file", "split_file": ["a.json", "b.json"], "repeat": 2}}, "expected a number from 0 to 1"),
         ({"dataset": {"repeats": 2, "repeat": 2}}, "dataset.repeat=2 is not valid: expected a number from 0 to 1"),
         ({"dataset": {"split": "cv", "cv_by": "scafold"}}, "Did you mean 'scaffold'"),
         ({"training": {"ensemble": 0}}, "training.ensemble=0 is not valid"),

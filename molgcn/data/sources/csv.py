@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from molgcn.data.featurize import Kind
 from molgcn.data.formats import Molecules, holds_records, open_molecules
 from molgcn.data.reaction_smiles import joined
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.default_targets import default_targets
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tables import Columns, check_columns, column_names, is_missing, read_columns
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError, counted, first_of, listed, nearest, shown
+from molgcn.errors import UserError, counted, first_of, nearest, shown
 
 _BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
 
@@ -36,11 +38,23 @@ def open_csv(config: DatasetConfig) -> Source:
     path = Path(config.path).expanduser()
     if holds_records(path):
         return open_records(path, config)
-    if config.targets is None:
-        others = [name for name in column_names(path) if name not in config.smiles_columns]
-        raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
-    units = tuple(config.given("units").get(name, "") for name in config.targets)
-    return open_table(path, config.smiles_columns, tuple(config.targets), units, config.features or "general", config)
+    targets = tuple(config.targets or _targets_of_table(path, config))
+    units = tuple(config.given("units").get(name, "") for name in targets)
+    return open_table(path, config.smiles_columns, targets, units, config.features or "general", config)
+
+
+def _targets_of_table(path: Path, config: DatasetConfig) -> list[str]:
+    check_columns(path, config.header, smiles=config.smiles_columns)
+    names = list(dict.fromkeys(column_names(path, config.header)))
+
+    def read() -> Columns:
+        return read_columns(path, names, has_header=config.header)
+
+    return default_targets(path, file_hash(path), names, config, read, partial(_numbers_of, given=config))
+
+
+def _numbers_of(columns: Columns, name: str, given: TargetConfig) -> np.ndarray:
+    return read_targets(columns, [name], given)[0][:, 0]
 
 
 def open_table(
@@ -50,7 +64,7 @@ def open_table(
     named = named_columns(targets, config)
 
     def read() -> RawMolecules:
-        columns = read_columns(path, list(dict.fromkeys([*smiles, *chain(*named.values())])))
+        columns = read_columns(path, list(dict.fromkeys([*smiles, *chain(*named.values())])), has_header=config.header)
         components = [columns[name] for name in smiles]
         if len(components) == 1:
             return molecules_of(components[0], columns, targets, config)
@@ -58,15 +72,17 @@ def open_table(
         return replace(molecules_of(rows, columns, targets, config), components=components)
 
     def column(name: str) -> Sequence[str]:
-        return read_columns(path, [name], key="split_column")[name]
+        return read_columns(path, [name], key="split_column", has_header=config.header)[name]
 
-    check_columns(path, smiles=smiles, **named)
+    check_columns(path, config.header, smiles=smiles, **named)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles[0] if len(smiles) == 1 else [*smiles]} | config.identity,
+        identity={"file": file_hash(path), "smiles": smiles[0] if len(smiles) == 1 else [*smiles]}
+        | ({} if config.header else {"header": False})
+        | config.identity,
         read=read,
         column=column,
     )
@@ -94,9 +110,8 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
     with _open(path) as molecules:
         kind, names = molecules.kind, molecules.columns[2 if molecules.kind == "sdf" else 1 :]  # without SMILES and an SDF's titles
     one, several = ("property", "properties") if kind == "sdf" else ("column", "columns")
-    if config.targets is None:
-        raise UserError(f"dataset=csv needs dataset.targets=[<name>,...]. {path} has the {several}: {listed(names) or 'none'}.")
-    targets = tuple(config.targets)
+    read_all = partial(_columns_of, path, names)
+    targets = tuple(config.targets or default_targets(path, file_hash(path), names, config, read_all, partial(_numbers_of, given=config)))
     named = named_columns(targets, config)
     for key, wanted in named.items():
         for name in wanted:
@@ -122,6 +137,10 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
         read=read,
         column=column,
     )
+
+
+def _columns_of(path: Path, names: Sequence[str]) -> Columns:
+    return _read(path, names)[1]
 
 
 def _open(path: Path) -> AbstractContextManager[Molecules]:

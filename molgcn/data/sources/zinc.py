@@ -75,7 +75,7 @@ def open_zinc(config: DatasetConfig) -> Source:
             files.indices.update({part: download(remote, folder) for part, remote in INDICES.items()})
         hashes = {part: recorded_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
     else:
-        files = _find(Path(config.path).expanduser(), config.split_file if config.split == "benchmark" else None)
+        files = _find(Path(config.path).expanduser(), config.split_files[0] if config.split == "benchmark" and config.split_files else None)
         hashes = {part: file_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
     stand_in = "all" in files.lists and config.subset == "12k"
     features = config.features or "zinc"

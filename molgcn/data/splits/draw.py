@@ -29,9 +29,15 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
         Sorted int64 positions in `molecules` for "train", "val" and "test". A split file may also name "calibration".
     """
     if config.split == "file":
-        if config.split_file is None:
+        if not config.split_files:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return rows_to_split(load_split(config.split_file), molecules, config.split_file, source.title)
+        if len(config.split_files) > 1 and config.repeat is None:
+            raise UserError(
+                "Several files in dataset.split_file= are a run of several trainings, `python train.py`. Elsewhere name one of them, as in "
+                "dataset.repeat=0."
+            )
+        file = config.split_files[config.repeat or 0]
+        return rows_to_split(load_split(file), molecules, file, source.title)
     if config.split == "column":
         return column_split(_whole_column(source, config), str(config.split_column), molecules.rows)
     if config.split == "benchmark":
