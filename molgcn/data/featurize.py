@@ -24,11 +24,11 @@ from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packed_arrays import ARRAYS, Gathered
 from molgcn.data.plain_molecule import count_hydrogens
 from molgcn.data.reactions import Reaction
-from molgcn.data.rows import Files, file_and_row
+from molgcn.data.rows import Files, named_row
 from molgcn.data.segments import segment_index
 from molgcn.data.standardize import Read, item_reader
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError, counted, first_of, row_of, shown
+from molgcn.errors import UserError, counted, first_of, shown
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "sdf"]
@@ -121,10 +121,8 @@ def featurize_items(
         position += len(part.kept) + len(part.failures)
     if failures and on_error == "raise":
         index, reason = failures[0]
-        row = index if rows is None else int(rows[index])
-        if files:
-            source, row = file_and_row(files, row)
-        raise UserError(_failure_message(source, row, items[index], reason, kind, first_of(len(failures), len(items))))
+        where = named_row(source or "the list of SMILES", files, index if rows is None else int(rows[index]), kind)
+        raise UserError(_failure_message(where, items[index], reason, first_of(len(failures), len(items))))
     if not sum(map(len, kept)):
         index, reason = failures[0]
         first = _first_line(items[index])
@@ -145,11 +143,10 @@ def _first_line(item: Any) -> str:
     return shown((as_text(item).splitlines() or [""])[0])
 
 
-def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind, others: str) -> str:
+def _failure_message(where: str, item: Any, reason: str, others: str) -> str:
     return (
-        f"{row_of(source or 'the list of SMILES', row, kind)}: '{_first_line(item)}' cannot be used: "
-        f"{reason}. {others} Correct it, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
-        "line), which counts and lists them."
+        f"{where}: '{_first_line(item)}' cannot be used: {reason}. {others} Correct it, or leave such rows out with "
+        "on_error=skip (dataset.on_error=skip on the command line), which counts and lists them."
     )
 
 

@@ -11,8 +11,8 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packing import encode_rows
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
-from molgcn.data.rows import SkippedRow
-from molgcn.errors import UserError, counted, row_of, shown
+from molgcn.data.rows import SkippedRow, named_row
+from molgcn.errors import UserError, counted, first_of, shown
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -41,10 +41,9 @@ def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, n
     found, reasons = with_own_features(molecules, atoms, bonds)
     for place, reason in reasons.items() if config.on_error == "raise" or found is None else ():
         keys = " and ".join(f"dataset.{of}_features_path={path}" for of, path in config.feature_files.items())
-        others = f" {counted(len(reasons) - 1, 'other row')} cannot be used either." if len(reasons) > 1 else ""
         raise UserError(
-            f"{row_of(title, int(molecules.rows[place]), kind)}: {reason}.{others} Correct {keys}, or leave such rows out with "
-            "dataset.on_error=skip, which counts and lists them."
+            f"{named_row(title, molecules.files, int(molecules.rows[place]), kind)}: {reason}. {first_of(len(reasons), len(molecules))} "
+            f"Correct {keys}, or leave such rows out with dataset.on_error=skip, which counts and lists them."
         )
     assert found is not None
     smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from molgcn.errors import row_of
+
 if TYPE_CHECKING:
     from molgcn.data.molecule_set import MoleculeSet
 
@@ -19,6 +21,11 @@ def file_and_row(files: Files, row: int) -> tuple[str, int]:
     """Return the file of a row, which is counted from 0 through all files, and the row's number in this file."""
     name, start = files[int(np.searchsorted([start for _, start in files], row, side="right")) - 1]
     return name, row - start
+
+
+def named_row(source: str, files: Files, row: int, kind: str = "smiles") -> str:
+    """Return how a message names a row of a source of one file or several; see :func:`molgcn.errors.row_of`."""
+    return row_of(*(file_and_row(files, row) if files else (source, row)), kind)
 
 
 class RowNames(Sequence[str]):

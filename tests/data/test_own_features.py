@@ -124,6 +124,24 @@ def test_several_molecules_in_a_row_have_theirs_one_after_another(tmp_path):
             assert numbers == [joined[row].GetBondBetweenAtoms(source, target).GetIdx(), *sorted((source, target))]
 
 
+def test_rows_of_several_files_are_counted_through_all_and_named_in_theirs(tmp_path):
+    given = config(tmp_path, SMILES[:6], val_path=str(tmp_path / "v.csv"))
+    (tmp_path / "v.csv").write_text("smiles,y\n" + "".join(f"{text},1.5\n" for text in SMILES[6:]))
+    check(load_molecules(given)[0], "general")
+    atoms, _ = own(graphs(SMILES, "general"))
+    np.savez(tmp_path / "atoms.npz", *atoms[:7], atoms[7][:-1], atoms[8][:-1], atoms[9])
+    with pytest.raises(UserError, match=r"^Row 1 of \S*v\.csv \(counted.*have 3 rows.*It is the first of 2 such rows of 10\."):
+        load_molecules(given)
+    given = replace(given, atom_features_path=None, bond_features_path=None, descriptors=["y2"])
+    for name in ("a", "v"):
+        rows = (tmp_path / f"{name}.csv").read_text().splitlines()
+        (tmp_path / f"{name}.csv").write_text(
+            "\n".join([f"{rows[0]},y2", *(f"{row},{'' if name == 'v' and place else 1}" for place, row in enumerate(rows[1:]))])
+        )
+    with pytest.raises(UserError, match=r"^Row 1 of \S*v\.csv \(counted.*'y2' is missing\. It is the first of 3 such rows of 10\."):
+        load_molecules(given)
+
+
 def test_files_and_keys_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match=r"matrices of 10 molecules, but .*a\.csv has 9 rows"):
         load_molecules(config(tmp_path, SMILES[:-1]))

@@ -10,8 +10,8 @@ import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.npz import column_names, read_arrays
-from molgcn.data.rows import SkippedRow
-from molgcn.errors import UserError, counted, row_of
+from molgcn.data.rows import SkippedRow, named_row
+from molgcn.errors import UserError, counted, first_of
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -43,8 +43,8 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
     reasons = unusable(raw.descriptors, names)
     for place, reason in reasons.items() if config.on_error == "raise" else ():
         raise UserError(
-            f"{row_of(title, int(raw.rows[place]), raw.kind)}: {reason}. Give a finite number, or leave such rows out "
-            "with dataset.on_error=skip, which counts and lists them."
+            f"{named_row(title, raw.files, int(raw.rows[place]), raw.kind)}: {reason}. {first_of(len(reasons), len(raw.items))} Give a "
+            "finite number, or leave such rows out with dataset.on_error=skip, which counts and lists them."
         )
     if len(reasons) == len(raw.items):
         raise UserError(f"No row of {title} has all descriptors: in the first, {next(iter(reasons.values()))}.")
