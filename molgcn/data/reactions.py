@@ -71,33 +71,40 @@ def read_reaction(text: Any) -> Reaction:
         if not getattr(sides, name):
             raise InvalidMoleculeError(f"it has no {name}: {_EXPECTED}")
     reactants, products = (_read(name, getattr(sides, name)) for name in _SIDES)
-    unmapped = [[atom.GetSymbol() for atom in side.GetAtoms() if not atom.GetAtomMapNum()] for side in (reactants, products)]
+    own, after = _taken_maps(reactants), _taken_maps(products)
+    before = own
     if sides.agents:
         reactants = _read("agents", f"{sides.reactants}.{sides.agents}")
-    becomes = _becomes(reactants, products)
-    if all(unmapped):
-        before, after = (f"{len(symbols)} of its {name} ({_few(symbols)})" for name, symbols in zip(_SIDES, unmapped, strict=True))
+        before = _taken_maps(reactants)
+    becomes = _becomes(reactants, products, before, after)
+    if not all(own) and not all(after):
         raise InvalidMoleculeError(
-            f"atoms of both sides have no atom map: {before} and {after}, so that the same atom may count twice; map all atoms of one side "
-            "at least"
+            f"atoms of both sides have no atom map: {_few(reactants, own)} of its reactants and {_few(products, after)} of its products, "
+            "so that the same atom may count twice; map all atoms of one side at least"
         )
-    for side in (reactants, products):
-        for atom in side.GetAtoms():
-            atom.SetAtomMapNum(0)
     return Reaction(reactants, products, becomes)
 
 
-def _becomes(reactants: Any, products: Any) -> np.ndarray:
-    """Return the product atom that each reactant atom becomes by their atom maps, int64 [R], -1 for none."""
-    before, after = _maps("reactants", reactants), _maps("products", products)
-    becomes = np.full(reactants.GetNumAtoms(), -1)
-    for number in sorted(before.keys() & after.keys()):
-        one, other = reactants.GetAtomWithIdx(before[number]).GetSymbol(), products.GetAtomWithIdx(after[number]).GetSymbol()
+def _taken_maps(mol: Any) -> list[int]:
+    """Return the atom map of each atom, 0 for none, and take the maps away."""
+    atoms = [mol.GetAtomWithIdx(index) for index in range(mol.GetNumAtoms())]
+    maps = [atom.GetAtomMapNum() for atom in atoms]
+    for atom in atoms:
+        atom.SetAtomMapNum(0)
+    return maps
+
+
+def _becomes(reactants: Any, products: Any, before: list[int], after: list[int]) -> np.ndarray:
+    """Return the product atom that each reactant atom becomes by the atom maps of both, int64 [R], -1 for none."""
+    places = [_places(name, maps) for name, maps in zip(_SIDES, (before, after), strict=True)]
+    becomes = np.full(len(before), -1)
+    for number in places[0].keys() & places[1].keys():
+        one, other = (mol.GetAtomWithIdx(place[number]).GetSymbol() for mol, place in zip((reactants, products), places, strict=True))
         if one != other:
             raise InvalidMoleculeError(
                 f"an atom map changes its element: {number} is {one} in its reactants and {other} in its products; correct the maps"
             )
-        becomes[before[number]] = after[number]
+        becomes[places[0][number]] = places[1][number]
     if (becomes < 0).all():
         raise InvalidMoleculeError(
             "no atom of its reactants has the atom map of an atom of its products, so that nothing says which atom becomes which; map "
@@ -113,20 +120,21 @@ def _read(name: str, smiles: str) -> Any:
         raise InvalidMoleculeError(f"its {name} cannot be read: {error}") from error
 
 
-def _maps(name: str, mol: Any) -> dict[int, int]:
-    """Return the atom of each atom map."""
+def _places(name: str, maps: list[int]) -> dict[int, int]:
+    """Return the atom that has each atom map."""
     found: dict[int, int] = {}
-    for atom in mol.GetAtoms():
-        number = atom.GetAtomMapNum()
+    for place, number in enumerate(maps):
         if number in found:
             raise InvalidMoleculeError(f"an atom map stands twice in its {name}: {number}; give each atom of a side a number of its own")
         if number:
-            found[number] = atom.GetIdx()
+            found[number] = place
     return found
 
 
-def _few(symbols: list[str]) -> str:
-    return ", ".join(symbols[:5]) + (", ..." if len(symbols) > 5 else "")
+def _few(mol: Any, maps: list[int]) -> str:
+    """Return how many atoms have no map, and the elements of the first ones."""
+    symbols = [mol.GetAtomWithIdx(place).GetSymbol() for place, number in enumerate(maps) if not number]
+    return f"{len(symbols)} ({', '.join(symbols[:5])}{', ...' if len(symbols) > 5 else ''})"
 
 
 def condensed(reaction: Reaction, read: Callable[[Any], MolBytes], balanced: bool) -> MolBytes:

@@ -129,7 +129,7 @@ MISTAKES = [
     ("[CH3:1][OH:2]>>CO", "no atom of its reactants has the atom map"),
     ("[CH3:1][OH:1]>>[CH3:1][OH:2]", "an atom map stands twice in its reactants: 1; give"),
     ("[CH3:1][OH:2]>>[CH3:2][OH:1]", "an atom map changes its element: 1 is C in its reactants and O in its products"),
-    ("[CH3:1]Cl>>[CH3:1]O", r"atoms of both sides have no atom map: 1 of its reactants \(Cl\) and 1 of its products \(O\)"),
+    ("[CH3:1]Cl>>[CH3:1]O", r"atoms of both sides have no atom map: 1 \(Cl\) of its reactants and 1 \(O\) of its products"),
 ]
 
 

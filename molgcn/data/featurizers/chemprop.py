@@ -1,8 +1,8 @@
 """features=chemprop: Chemprop's default features (version 2: MultiHotAtomFeaturizer.v2, 72, and MultiHotBondFeaturizer, 14).
 
 Unlike Chemprop, isotopes do not count: the mass is the element's mean mass, and hydrogens with an isotope are counted and not atoms. The
-first column of bonds, Chemprop's flag for a missing bond, is always 0. Chiral tags and the stereo of double bonds are RDKit's. They depend
-on the order of atoms, so that a molecule in another order may have other rows.
+first column of bonds, Chemprop's flag for a missing bond, is 0 except in reactions. Chiral tags and the stereo of double bonds are
+RDKit's. They depend on the order of atoms, so that a molecule in another order may have other rows.
 """
 
 from __future__ import annotations
