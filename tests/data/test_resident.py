@@ -1,6 +1,5 @@
 import ctypes
 import gc
-import subprocess
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,11 @@ import pytest
 import torch
 from architectures import by_turns
 from compiler import COMPILER, with_declared_headers
+from compiling import compiles
+from emulated_kernels import compiled
 from graphs import random_data
 from test_loader import poison
 
-from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.feed import CPUFeed
 from molgcn.data.layout import with_encodings
@@ -117,19 +117,9 @@ def emulated(tmp_path):
         pytest.skip("no C++ compiler")
 
     def build(macros):
-        library = tmp_path / "collate.so"
-        options = [
-            "-std=c++17",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            "-I",
-            str(resource("cuda")),
-            "-I",
-            str(with_declared_headers(tmp_path)),
-            *(f"-D{name}={value}" for name, value in macros.items()),
-        ]
-        subprocess.run([COMPILER, "-x", "c++", *options, str(Path(__file__).with_name("threads.h")), "-o", str(library)], check=True)
+        folders = [Path(__file__).parent, resource("cuda"), with_declared_headers(tmp_path)]
+        options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
+        library = compiled("collate.so", '#include "threads.h"', folders, options, [f"-I{folder}" for folder in folders])
         run = ctypes.CDLL(str(library)).run
         return lambda launch, parameters: run(ctypes.byref(parameters), launch.grid, THREADS)
 
@@ -205,7 +195,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
 )  # which the kernel does not handle
 def test_the_kernel_compiles(arch, kind, staged):
     molecules = random_set(**KINDS[kind])
-    assert nvrtc.compile_source(SOURCE, macros(DeviceMolecules(molecules, "cpu")) | {"STAGED": staged}, arch).startswith(b"\x7fELF")
+    assert compiles(SOURCE, macros(DeviceMolecules(molecules, "cpu")) | {"STAGED": staged}, arch)
 
 
 def test_a_staged_plan_is_the_plan(molecules):

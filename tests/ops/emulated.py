@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from compiler import COMPILER
+from compiling import compiles
 from emulated_kernels import EmulatedKernel
 from stack_cases import H100, Result, changed, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
-from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import HAS_CPU_EXTENSION, NetworkCall, message_network_cuda, message_network_reference
 from molgcn.ops.message_network import register_saved_size
 
@@ -104,7 +104,7 @@ class Compiler(Launcher):
         if source.startswith(self._only) and key not in self._compiled:
             self.sources.add(source)
             self._compiled.add(key)
-            assert compile_source(source, defines, self._arch).startswith(b"\x7fELF")
+            assert compiles(source, defines, self._arch)
         return self
 
     def launch(self, *args: object, **options: object) -> None:

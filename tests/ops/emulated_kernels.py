@@ -50,7 +50,7 @@ class EmulatedKernel:
         program, macros = PROGRAM.format(source=source, name=name), [f"-D{macro}={value}" for macro, value in sorted(defines.items())]
         options = ["-DMOLGCN_EMULATOR=1", *macros, "-shared", *(["-g", "-fsanitize=thread", "-nodefaultlibs"] if find_races else [])]
         places = [*([] if find_races else ["-include", str(_header())]), *(f"-I{folder}" for folder in folders)]
-        self._path = _compiled(f"{Path(source).stem}.so", program, folders, options, [*places, str(runtime)])
+        self._path = compiled(f"{Path(source).stem}.so", program, folders, options, [*places, str(runtime)])
         self._kernel = ctypes.CDLL(str(self._path)).run
 
     def run(self, parameters: ctypes.Structure, grid: int, block: int, shared: int, slice_of_warps: int, hopper: bool) -> None:
@@ -75,7 +75,7 @@ class EmulatedKernel:
 def _header() -> Path:
     """Return a header that includes emulator.h and lies beside its precompiled form, which compilers take where they can."""
     program = '#include "emulator.h"\n'
-    header = _compiled("emulator.h.gch", program, [HEADERS], [], [f"-I{HEADERS}"]).with_suffix("")
+    header = compiled("emulator.h.gch", program, [HEADERS], [], [f"-I{HEADERS}"]).with_suffix("")
     header.write_text(program)
     return header
 
@@ -84,12 +84,12 @@ def _header() -> Path:
 def _runtime(find_races: bool) -> Path:
     name, sources = ("races.so", ["emulator.cpp", "races.cpp"]) if find_races else ("emulator.so", ["emulator.cpp"])
     program = "\n".join(f'#include "{source}"' for source in sources)
-    return _compiled(
+    return compiled(
         name, program, [HEADERS], ["-O2", "-shared", f"-Wl,-soname,{name}", *(["-DRACES"] if find_races else [])], [f"-I{HEADERS}"]
     )
 
 
-def _compiled(name: str, program: str, folders: Sequence[Path], options: Sequence[str], places: Sequence[str]) -> Path:
+def compiled(name: str, program: str, folders: Sequence[Path], options: Sequence[str], places: Sequence[str]) -> Path:
     """Compile a program, or return what was kept: it is found by everything that affects it but where files are.
 
     Args:
@@ -100,8 +100,8 @@ def _compiled(name: str, program: str, folders: Sequence[Path], options: Sequenc
         places: More options, which name files.
     """
     options = [*OPTIONS, *options]
-    key = hashlib.sha256("\0".join([_version(), name, *options, program, *_included(program, folders)]).encode()).hexdigest()[:32]
-    path = _folder() / f"{key}-{name}"
+    key = hashlib.sha256("\0".join([_version(), name, *options, program, *included(program, folders)]).encode()).hexdigest()[:32]
+    path = kept_folder() / f"{key}-{name}"
     with _lock(path):
         if not path.exists():
             part, file = path.with_name(f"{key}.part"), Path(_scratch.name) / f"program{'.h' if name.endswith('.gch') else '.cpp'}"
@@ -119,7 +119,7 @@ def _version() -> str:
 
 
 @functools.cache
-def _folder() -> Path:
+def kept_folder() -> Path:
     """Return the folder of compiled files, after removing those that nobody used lately."""
     KEPT.mkdir(parents=True, exist_ok=True)
     for path in KEPT.iterdir():
@@ -135,7 +135,7 @@ def _lock(path: Path) -> FileLock:
     return FileLock(path.with_name(f"{path.name[:2]}.lock"))
 
 
-def _included(program: str, folders: Sequence[Path]) -> list[str]:
+def included(program: str, folders: Sequence[Path]) -> list[str]:
     """Return the texts of all files that a program includes, and of those that these include."""
     texts: dict[str, str] = {}
     todo = INCLUDE.findall(program)

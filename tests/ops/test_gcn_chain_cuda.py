@@ -1,12 +1,12 @@
 """All layers with batch statistics in one launch agree with the float64 oracle, under emulation with clusters."""
 
 import pytest
+from compiling import compiles
 from stack_cases import H100, RTX, changed, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops.gcn_chain_plan import chains
 
 OPTIONS = [
@@ -52,4 +52,4 @@ SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in (("sm_100", 172)
 def test_compiles(arch, hidden):
     macros = {"HIDDEN": hidden, "PRECISION": 0, "DROPOUT": 1, "SELF_LOOPS": 1, "POOL": 2, "MAX_LAYERS": 32, "TILES": 3, "CLUSTER": 8}
     for name in ("gcn_chain_forward.cu", "gcn_chain_backward.cu"):
-        assert compile_source(name, macros, arch).startswith(b"\x7fELF")
+        assert compiles(name, macros, arch)

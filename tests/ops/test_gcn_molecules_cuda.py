@@ -3,13 +3,13 @@
 import pytest
 import torch
 from architectures import by_turns
+from compiling import compiles
 from emulated import gpu_memory, run_emulated
 from gcn_molecules_cases import OPTIONS, SIZES, make
 from stack_cases import H100, RTX, changed, check_independence, converted, random_batch, random_inputs, worst
 from test_gcn_layers_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import message_network_cuda
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import blocks
@@ -158,4 +158,4 @@ def test_compiles(arch, hidden, norm):
     division = blocks(inputs, Gpu(132, H100))
     for direction in ("forward", "backward"):
         defines = layer_macros(inputs, division, direction == "backward")
-        assert compile_source(f"{division.kernel(direction)}.cu", defines, arch).startswith(b"\x7fELF")
+        assert compiles(f"{division.kernel(direction)}.cu", defines, arch)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from compiling import compiles
 from emulated import run_emulated
 from stack_cases import A100, H100, RTX, changed, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import blocks
 
@@ -93,4 +93,4 @@ def test_compiles(arch, dropout, needs_grad_x):
     division = blocks(inputs, Gpu(132, H100))
     for direction in ("forward", "backward"):
         defines = layer_macros(inputs, division, needs_grad_x and direction == "backward")
-        assert compile_source(f"{division.kernel(direction)}.cu", defines, arch).startswith(b"\x7fELF")
+        assert compiles(f"{division.kernel(direction)}.cu", defines, arch)

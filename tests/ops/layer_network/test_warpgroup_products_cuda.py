@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from compiling import compiles
 from emulated import gpu_memory
 from products_cases import call_of, launch_all, worst_backward, worst_forward
 from stack_cases import H100
 from weight_grads_cases import worst_weight
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_macros import prefetch_kernels
@@ -105,7 +105,7 @@ def test_every_size_of_tile_compiles(emulate, row_groups):
     call = call_of(300, 300, 40, num_layers=1, feed_forward=False)
     run = Pass(call, call.graph.x.new_empty(saved_numbers(call)), backward=False, signs_alone=False)
     macros = next(macros for _, macros in prefetch_kernels(run, HOPPER) if macros.get("WARPGROUPS"))
-    assert compile_source("product_rows.cu", {**macros, "ROW_GROUPS": row_groups}, "sm_90").startswith(b"\x7fELF")
+    assert compiles("product_rows.cu", {**macros, "ROW_GROUPS": row_groups}, "sm_90")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_every_size_of_tile_of_a_gradient_compiles(out_chunks, in_groups, slices
     tile = WarpgroupWeightTile(out_chunks, in_groups, slices)
     for precision in range(3):
         macros = {**tile.defines, "PRECISION": precision, "MAX_PRODUCTS": MAX_PRODUCTS}
-        assert compile_source(f"{tile.kernel}.cu", macros, "sm_90").startswith(b"\x7fELF")
+        assert compiles(f"{tile.kernel}.cu", macros, "sm_90")
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 740, 5_000, 95_000])
