@@ -6,7 +6,8 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,8 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:
         _check_options(override, [conf, *presets])
-    config = compose_config([one for override in chosen for one in _first_choice(override)], conf, config_name, presets)
-    known = sorted({*_keys(config), *groups})
+    choices = tuple(one for override in chosen for one in _first_choice(override))
+    known = sorted({*_keys_with(choices, conf, config_name, presets), *groups})
     for argument, override in zip(typed, overrides, strict=True):
         key = override.key_or_group
         if key == "hydra.verbose" and not _is_verbose(override.value()):
@@ -156,7 +157,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             continue
         group = key.split(".")[0]
         options = _options_of(group, [conf, *presets]) if group in groups else []
-        having = [option for option in options if key in _keys(compose_config([f"{group}={option}"], conf, config_name, presets))]
+        having = [option for option in options if key in {*_keys_with((f"{group}={option}",), conf, config_name, presets)}]
         hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else _nearest_key(key, known)
         raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
 
@@ -267,6 +268,16 @@ def search_path(folders: Sequence[Path]) -> list[str]:
 def misfit(error: HydraException) -> UserError:
     """Return Hydra's error about a configuration that it cannot compose as a UserError of one paragraph."""
     return UserError(f"The configuration does not fit together: {' '.join(str(error).split())}")
+
+
+def _keys_with(choices: tuple[str, ...], conf: Path, config_name: str, presets: Sequence[Path]) -> Iterable[str]:
+    """Return the keys of the configuration with some options of groups. Presets may change while a process runs, others are remembered."""
+    return _keys(compose_config(choices, conf, config_name, presets)) if presets else _own_keys_with(choices, conf, config_name)
+
+
+@cache
+def _own_keys_with(choices: tuple[str, ...], conf: Path, config_name: str) -> frozenset[str]:
+    return frozenset(_keys(compose_config(choices, conf, config_name)))
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
