@@ -22,14 +22,14 @@ BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dat
 
 
 def values(primary, overrides, hydra=False):
-    """Return the composed configuration as plain values. Each is composed once, since conf/ does not change."""
+    """Return the composed configuration of a primary file or an option as plain values. Each is composed once: conf/ does not change."""
     return deepcopy(_composed(primary, tuple(overrides), hydra))
 
 
 @cache
 def _composed(primary, overrides, hydra):
-    path = search_path([CONF]) if PRIMARIES[primary] != CONF else []
-    with initialize_config_dir(str(PRIMARIES[primary]), version_base="1.3"):
+    path = search_path([CONF]) if PRIMARIES.get(primary, CONF) != CONF else []
+    with initialize_config_dir(str(PRIMARIES.get(primary, CONF)), version_base="1.3"):
         config = compose(primary, overrides=[*overrides, *path], return_hydra_config=hydra)
     if hydra:
         return OmegaConf.to_container(config, resolve=False)

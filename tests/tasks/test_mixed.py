@@ -26,6 +26,8 @@ from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 NAMES = ("active", "logp", "kind", "tpsa")
 TASKS = {"active": "classification", "logp": "regression", "kind": "multiclass", "tpsa": "regression"}
 COLUMNS = [
