@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from reaction_rows import substitutions
 
 from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
@@ -28,6 +29,11 @@ pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
 ROOT = Path(__file__).parents[1]
 SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N", "C1CC1", "O", "C[C@H](N)C(=O)O", "CC(=O)O.O"]
 SOLVENTS = ["O", "CO", "CCO"]
+COLUMNS = {
+    "smiles": SMILES,
+    "solvent": [SOLVENTS[n % 3] for n in range(len(SMILES))],
+    "rxn": [reaction for reaction, *_ in substitutions(len(SMILES))],
+}
 GIVEN = np.array([[280.0 + 3 * row, 7.5 - row, 0.1 * row] for row in range(len(SMILES))])
 
 PAGE = (ROOT / "docs" / "prediction.md").read_text()
@@ -62,8 +68,8 @@ def test_arrays_are_the_batchs(features):
 
 def run_of(folder, dataset, model, training=None):
     with open(folder / "a.csv", "w", newline="") as file:
-        rows = [[smiles, SOLVENTS[n % 3], 10.0 ** (n % 5), "abc"[n % 3], *GIVEN[n, :2]] for n, smiles in enumerate(SMILES)]
-        csv.writer(file).writerows([["smiles", "solvent", "y", "kind", "temperature", "ph"], *rows * 3])
+        rows = [[*cells, 10.0 ** (n % 5), "abc"[n % 3], *GIVEN[n, :2]] for n, cells in enumerate(zip(*COLUMNS.values(), strict=True))]
+        csv.writer(file).writerows([[*COLUMNS, "y", "kind", "temperature", "ph"], *rows * 3])
     np.savez(folder / "x.npz", x=np.tile(GIVEN[:, 2:], (3, 1)))
     values = {
         "dataset": {"name": "csv", "path": str(folder / "a.csv"), "targets": ["y"], "batch_size": 8, "duplicates": "keep", **dataset},
@@ -85,6 +91,10 @@ CASES = {
         {"features": "ogb", "smiles": ["smiles", "solvent"], **DESCRIBED},
         {"name": "gated_gcn", "bonds": True, "shared_encoder": False},
     ),
+    "reactions": (
+        {"features": "general", "smiles": ["solvent", "rxn"], "reaction_mode": "reac_diff"},
+        {"name": "gine", "bonds": True, "shared_encoder": False},
+    ),
     "descriptors": (
         {"features": "chemprop", "stereo": False, **DESCRIBED},
         {"name": "dmpnn", "bonds": True, "norm": None, "residual": False},
@@ -103,8 +113,8 @@ def test_the_documented_example_predicts_without_torch(case, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     folder = run_of(tmp_path, *CASES[case])
     export(ExportConfig(str(folder), "model.onnx"))
-    several, described = "smiles" in CASES[case][0], "descriptors" in CASES[case][0]
-    smiles = [[one, SOLVENTS[n % 3]] for n, one in enumerate(SMILES)] if several else SMILES
+    columns, described = CASES[case][0].get("smiles"), "descriptors" in CASES[case][0]
+    smiles = [list(row) for row in zip(*map(COLUMNS.get, columns), strict=True)] if columns else SMILES
     code = EXAMPLE.replace('["CCO", "CC(=O)O"]', f"{smiles}, np.array({GIVEN.tolist()})" if described else str(smiles))
     code = WITHOUT + "import numpy as np\n" + code + PRINTED
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
