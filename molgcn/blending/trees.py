@@ -122,6 +122,20 @@ class Trees:
         found = self._booster.predict(features, num_threads=torch.get_num_threads())
         return np.stack([1 - found, found], axis=1) if self.num_classes == 2 else found
 
+    def contributions(self, features: np.ndarray, number: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each feature contributes to the predictions: their Shapley values (Lundberg et al., 2020), by LightGBM.
+
+        Args:
+            features: float32 [M, F].
+            number: the class, with more than two; its logit is explained, and otherwise the number or the logit of class 1.
+
+        Returns:
+            The contributions float64 [M, F], and the mean prediction float64 [M], which they are added to.
+        """
+        found = self._booster.predict(features, pred_contrib=True, num_threads=torch.get_num_threads())
+        found = found.reshape(len(features), -1, features.shape[1] + 1)[:, number]
+        return found[:, :-1], found[:, -1]
+
 
 def import_lightgbm() -> Any:
     """Return the package LightGBM.

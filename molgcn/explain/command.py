@@ -16,6 +16,7 @@ from molgcn.explain.names import DescriptorGroups, Names, small_share
 from molgcn.explain.network import ExplainedNetwork
 from molgcn.explain.output import ExplanationFolder, open_folder
 from molgcn.explain.page import PAGE_NAME
+from molgcn.explain.trees import BlendedTrees
 from molgcn.files.new_folder import new_folder
 from molgcn.screening.config import STREAM, checkpoint_paths
 from molgcn.screening.ensemble import Ensemble
@@ -44,15 +45,16 @@ def explain(config: ExplainConfig) -> Summary:
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    blended = ensemble.members[0].blend is not None
-    if blended:
-        log.warning("Boosted trees predict together with this network, and only the network's part is explained, by itself")
+    trees = BlendedTrees.of(ensemble.members[0], config.target or ensemble.names[0], config.class_number or 0)
     groups = DescriptorGroups.of(ensemble.members[0].descriptor_names, ensemble.descriptors, ensemble.components)
-    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups, blended)
+    share = 1.0 if trees is None else trees.share
+    if trees is not None:
+        groups = groups.with_trees(trees.names, ensemble.tree_generators, ensemble.components)
+    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups, share)
     with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
-            for chunk in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
+            for chunk in screening.follow(explain_records(compute, network, trees, ensemble, molecules.records, molecules.kind, config)):
                 output.write(chunk)
             summary = screening.summary()
     _say(summary, output, name, folder, config)

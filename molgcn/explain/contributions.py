@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE
 from molgcn.screening.ready import prepare_records
+
+if TYPE_CHECKING:
+    from molgcn.explain.trees import BlendedTrees
 
 _FINER = 1, 4, 16  # factors for the number of steps, tried in turn until contributions add up
 
@@ -124,17 +128,26 @@ def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
 
 
 def explain_records(
-    explain: Explain, network: ExplainedNetwork, ensemble: Ensemble, records: Iterable[Record], kind: Kind, config: ExplainConfig
+    explain: Explain,
+    network: ExplainedNetwork,
+    trees: BlendedTrees | None,
+    ensemble: Ensemble,
+    records: Iterable[Record],
+    kind: Kind,
+    config: ExplainConfig,
 ) -> Iterator[Explained]:
     """Compute the contributions of records of a format, a chunk of rows at a time, by a function from :func:`explainer`.
 
-    The ensemble is that of the network alone, for which records are featurised.
+    The ensemble is that of the network alone, for which records are featurised. `trees` predict together with the network, or are None.
     """
-    for ready in prepare_records(ensemble.inputs, records, kind, config.batch_size, config.num_workers):
+    generators = () if trees is None else ensemble.tree_generators
+    for ready in prepare_records(ensemble.inputs, records, kind, config.batch_size, config.num_workers, tree_generators=generators):
         errors, contributions = dict(ready.errors), {}
         if ready.molecules is not None:
-            for place, graph in zip(ready.kept.tolist(), network.graphs(ready.molecules), strict=True):
+            for number, (place, graph) in enumerate(zip(ready.kept.tolist(), network.graphs(ready.molecules), strict=True)):
                 found = explain(graph)
+                if trees is not None:
+                    found = trees.added_to(found, ready.molecules[[number]])
                 if np.isfinite([found.prediction, found.baseline, found.error]).all():
                     contributions[place] = found
                 else:

@@ -35,13 +35,18 @@ class DescriptorGroups:
 
         `wanted` says where they come from. Generators compute descriptors of each of the components of a row.
         """
-        sizes = {"columns": len(wanted.columns), "file": wanted.num_of_file}
-        for component in components or [""]:
-            for generator in wanted.generators:
-                sizes[".".join(filter(None, (component, generator)))] = len(generated_names([generator]))
+        sizes = {"columns": len(wanted.columns), "file": wanted.num_of_file, **_generated(wanted.generators, components)}
         ends = np.cumsum([*sizes.values()]).tolist()
         places = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
         return cls(tuple(names), {names[place.start] if sizes[name] == 1 else name: place for name, place in places.items() if sizes[name]})
+
+    def with_trees(self, names: Sequence[str], generators: Sequence[str], components: Sequence[str]) -> DescriptorGroups:
+        """Return the groups with those of the descriptors that only trees take, behind the others."""
+        places, start = dict(self.places), len(self.names)
+        for group, size in _generated(generators, components).items():
+            places[f"{group} of trees" if group in self.places else group] = slice(start, start + size)
+            start += size
+        return DescriptorGroups((*self.names, *names), places)
 
     def count(self, group: str) -> int:
         """Return the number of descriptors in a group, 0 where there is no such group."""
@@ -66,6 +71,12 @@ class DescriptorGroups:
         return largest
 
 
+def _generated(generators: Sequence[str], components: Sequence[str]) -> dict[str, int]:
+    """Return the number of descriptors that each generator computes of each component of a row, by name."""
+    counts = {generator: len(generated_names([generator])) for generator in generators}
+    return {".".join(filter(None, (one, generator))): count for one in components or [""] for generator, count in counts.items()}
+
+
 def _short(name: str, group: str) -> str:
     """Return the name of a descriptor without that of its group, as in SlogP_VSA3, or with its generator where only a number is left."""
     short = name.removeprefix(f"{group}_")
@@ -83,8 +94,8 @@ class Names:
         standardize: the standard form of molecules.
         checkpoint: the checkpoint with the weights.
         components: the columns of the molecules of a row; empty where a row is one molecule.
-        descriptors: the descriptors that the network takes.
-        blended: whether boosted trees predict together with the network, which are not explained.
+        descriptors: the descriptors that the network takes, and those of the trees that predict together with it.
+        share: the network's share of the prediction, 1 without trees.
     """
 
     explained: str
@@ -94,7 +105,7 @@ class Names:
     checkpoint: str
     components: Sequence[str]
     descriptors: DescriptorGroups
-    blended: bool = False
+    share: float = 1.0
 
 
 def name_column(columns: Sequence[str]) -> int | None:
@@ -116,8 +127,8 @@ def small_share(shares: Mapping[str, float]) -> str:
     listed = ", ".join(f"{name} {_percent(share)}" for name, share in sorted(others.items(), key=lambda item: -item[1]))
     return (
         f"Atoms and bonds make up {_percent(shares[GRAPH])} of what moves these predictions from their baseline, and descriptors the rest "
-        f"({listed}): pictures show the smaller part, bars all of it. Training without descriptors (dataset.descriptor_generators=null) "
-        "gives a network that pictures explain"
+        f"({listed}): pictures show the smaller part, bars all of it. Training without trees and descriptors (training.blend=none "
+        "dataset.descriptor_generators=null) gives a network that pictures explain"
     )
 
 

@@ -74,7 +74,8 @@ class ExplanationFolder:
             self._parts.write([[*before, *cells, *between, format(value, _FORM)] for cells, value in part_rows(sides, parts)])
             drawn.append((item, on_drawn_atoms(parts, 1 + max(int(side.atoms.max()) for side in sides))))
         before = [str(row), text, *([""] if components else []), "descriptor", "", ""]
-        self._parts.write([[*before, name, format(value, _FORM)] for name, value in zip(names, found.descriptors.tolist(), strict=True)])
+        contributing = zip(names, found.descriptors.tolist(), strict=True)
+        self._parts.write([[*before, name, format(value, _FORM)] for name, value in contributing if value != 0 or self._names.share == 1])
         self.gallery.add(chunk, place, drawn, found)
 
 

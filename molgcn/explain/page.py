@@ -98,7 +98,7 @@ class Gallery:
             config=self._config,
             explained=self._names.explained,
             checkpoint=self._names.checkpoint,
-            blended=self._names.blended,
+            share=self._names.share,
             described=bool(self._names.descriptors.names),
             scale=scale,
             longest=max((abs(bar.value) for some in bars for bar in some), default=0.0) or 1.0,
