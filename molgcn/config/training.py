@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from molgcn.data.column_names import ByColumn
 from molgcn.errors import require, shown
@@ -33,6 +34,8 @@ class TrainingConfig:
     refit: bool = False
     blend: Literal["none", "trees", "auto"] = "none"
     freeze: Literal["encoder"] | int | None = None
+    freeze_head: int = 0
+    unfreeze: dict[int, Literal["head", "all"] | int] | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
     bootstrap: int = 1000
@@ -60,7 +63,46 @@ class TrainingConfig:
         require(self.ensemble >= 1, "training.ensemble", self.ensemble, "models to train, at least 1")
         some = self.freeze in (None, "encoder") or self.freeze >= 1  # type: ignore[operator]
         require(some, "training.freeze", self.freeze, "encoder, or a number of layers of at least 1")
+        require(self.freeze_head >= 0, "training.freeze_head", self.freeze_head, "a number of layers of at least 0")
+        only = self.freeze_head == 0 or self.freeze == "encoder"
+        require(only, "training.freeze_head", self.freeze_head, "0 without training.freeze=encoder, behind which the head stands")
+        self._check_unfreeze()
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
         require(self.bootstrap >= 0, "training.bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")
         alpha = self.calibration_alpha
         require(0 < alpha < 1, "training.calibration_alpha", alpha, "a number between 0 and 1")
+
+    @property
+    def stages(self) -> dict[int, Frozen]:
+        """What does not learn, by the number of epochs after which this holds, in order; what `freeze` says holds from 0 on."""
+        later = {"head": Frozen("encoder", 0), "all": Frozen(None, 0)}
+        stages = {0: Frozen(self.freeze, self.freeze_head)}
+        for epochs, learns in sorted((self.unfreeze or {}).items()):
+            stages[epochs] = later.get(learns) or Frozen(learns, 0)  # type: ignore[arg-type]  # a number is no key
+        return stages
+
+    def _check_unfreeze(self) -> None:
+        sizes = [frozen.size for frozen in self.stages.values()]
+        for epochs, learns in (self.unfreeze or {}).items():
+            positive = epochs >= 1 and (isinstance(learns, str) or learns >= 1)
+            require(positive, "training.unfreeze", {epochs: learns}, "epochs and layers of at least 1, as in {10: head, 30: all}")
+        more = all(later < before for before, later in pairwise(sizes))
+        said = "stages of which each lets more learn than training.freeze and the stage before, as in {10: head, 30: all}"
+        require(more, "training.unfreeze", self.unfreeze, said)
+
+
+class Frozen(NamedTuple):
+    """What of a network does not learn.
+
+    Attributes:
+        freeze: "encoder", all but the head; a number of layers, the first ones with the embeddings before them; or None, nothing.
+        head: the number of the head's first layers that do not learn either.
+    """
+
+    freeze: Literal["encoder"] | int | None
+    head: int = 0
+
+    @property
+    def size(self) -> tuple[float, int]:
+        """A key that orders by how much is frozen."""
+        return (math.inf if self.freeze == "encoder" else self.freeze or 0, self.head)

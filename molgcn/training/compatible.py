@@ -57,7 +57,8 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     for section in ("optimizer", "scheduler"):
         for key, value in asdict(getattr(config, section)).items():
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
-    yield "training.freeze", config.training.freeze, "its optimiser has the weights that learn"
+    for key in ("freeze", "freeze_head", "unfreeze"):
+        yield f"training.{key}", getattr(config.training, key), "its optimiser has the weights that learn"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
     losses = ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "task_weights")
     for key in (*losses, "monitor"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -18,9 +19,10 @@ from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.errors import UserError, counted
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
-from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
+from molgcn.training.freezing import enter_stage, hold_statistics, learning_parameters, stage_at
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 from molgcn.training.predictor import MoleculePredictor
@@ -28,6 +30,8 @@ from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
 from molgcn.training.training_loss import MeanGradients, TrainingLoss, check_loss, mean_of_terms
+
+log = logging.getLogger(__name__)
 
 
 class MoleculeModule(MoleculePredictor, LightningModule):
@@ -40,7 +44,8 @@ class MoleculeModule(MoleculePredictor, LightningModule):
     def __init__(self, config: Config, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self.automatic_optimization = False
-        freeze_parts(self.model, config.training.freeze)
+        self.frozen = stage_at(config.training, 0)
+        enter_stage(self.model, self.frozen, self.frozen)
         self.loss = self.task.loss(config.training, fused=self.model.backend.name == "fused")
         self.test_results: dict[str, float] = {}
         self.monitor = Monitor.of(config.training.monitor, self.task)
@@ -67,8 +72,21 @@ class MoleculeModule(MoleculePredictor, LightningModule):
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; the batch norms of frozen layers stay in evaluation mode."""
         super().train(mode)
-        hold_statistics(self.model, self.config.training.freeze)
+        hold_statistics(self.model, self.frozen)
         return self
+
+    def _enter_stage(self) -> None:
+        """Let those weights learn that `training.unfreeze` says for the current epoch."""
+        frozen = stage_at(self.config.training, self.current_epoch)
+        if frozen == self.frozen:
+            return
+        enter_stage(self.model, self.frozen, frozen)
+        self.frozen, self.steps = frozen, ChosenSteps()
+        if self.trainer.is_global_zero:
+            learns = f"all but the first {counted(frozen.freeze, 'layer')} learn" if isinstance(frozen.freeze, int) else "all weights learn"
+            if frozen.freeze == "encoder":
+                learns = "the whole head learns"
+            log.info("From epoch %d on %s", self.current_epoch + 1, learns)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times per step."""
@@ -86,13 +104,22 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def on_train_start(self) -> None:
         """Forget CUDA graphs and all else that belongs to one fit; the first batch makes them anew."""
+        if self.config.training.unfreeze and self.trainer.world_size > 1:
+            raise UserError(
+                "training.unfreeze does not go with several devices, which agree at the start on the weights that learn. Use "
+                "trainer.devices=1."
+            )
         several = self.config.training.accumulate_batches > 1 or self.trainer.world_size > 1
         self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(several)
+        self._enter_stage()
 
-    on_fit_end = on_train_start
+    def on_fit_end(self) -> None:
+        """Forget what belongs to the fit."""
+        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(several=False)
 
     def on_train_epoch_start(self) -> None:
-        """Choose anew how steps are taken where layers were replaced since the last epoch."""
+        """Choose anew how steps are taken where another stage begins or layers were replaced since the last epoch."""
+        self._enter_stage()
         self.steps.look_for_replaced_layers(self.model)
 
     def __getstate__(self) -> dict[str, Any]:

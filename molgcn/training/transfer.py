@@ -42,6 +42,11 @@ def start_from(module: MoleculeModule, path: Path) -> None:
     average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
     weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
     why_fresh = _why_fresh(module, checkpoint["molgcn"], path, weights)
+    if why_fresh is not None and module.config.training.freeze_head:
+        raise UserError(
+            f"training.freeze_head={module.config.training.freeze_head} would keep untrained weights, since the head starts anew: "
+            f"{why_fresh}. Leave it out, or take the head of {path} with ckpt_head=checkpoint."
+        )
     check_same_network(module, checkpoint, path, but=() if why_fresh is None else tuple(f"model.{key}" for key in HEAD))
     if why_fresh is not None:
         fresh = {key: value for key, value in module.model.state_dict().items() if key.startswith(HEAD)}

@@ -1,8 +1,12 @@
 """Frozen weights stay as they are, bit for bit, and the head has a learning rate of its own."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
-from run_cases import assert_same_run
+from lightning import Callback
+from run_cases import assert_same_run, train_and_copy
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -85,6 +89,92 @@ def test_backends_train_what_is_left_alike(first, small_config, tmp_path, caplog
         torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5, msg=key)
 
 
+STAGED = {"freeze": "encoder", "freeze_head": 1, "unfreeze": {1: "head", 2: 2, 3: "all"}}
+DEEP = {**GCN, "head_layers": 1}
+
+
+class Keeps(Callback):
+    """Keeps the weights after each epoch, those of the network and of its moving average."""
+
+    def on_train_start(self, trainer, pl_module):
+        self.weights = [{key: value.clone() for key, value in pl_module.state_dict().items()}]
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.weights.append({key: value.clone() for key, value in pl_module.state_dict().items()})
+
+
+@pytest.fixture(scope="module")
+def staged(small_config, tmp_path_factory):
+    """Return a function that makes the configuration of a staged training, which starts from one of the same network."""
+    start = tmp_path_factory.mktemp("start")
+    train(small_config(dataset=FEATURES, model=DEEP, trainer={"max_epochs": 1}), start)
+
+    def make(epochs=4, training=STAGED, backend="auto", **changes):
+        options = {"scheduler": {"name": "constant"}, "optimizer": {"lr": 0.01, "head_lr": 0.005}, "ckpt_path": str(start), **changes}
+        return small_config(
+            dataset=FEATURES, model=DEEP, backend={"name": backend}, training=training, trainer={"max_epochs": epochs}, **options
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("training", [{}, {"ema_decay": 0.9, "gradient_clip_norm": 0.1}], ids=["", "averaged"])
+@pytest.mark.parametrize("backend", ["auto", pytest.param("pyg", marks=pytest.mark.slow)])
+def test_what_learns_in_each_stage(staged, tmp_path, caplog, training, backend):
+    caplog.set_level("INFO", "molgcn")
+    keeps = Keeps()
+    train(staged(training={**STAGED, **training}, backend=backend), tmp_path, [keeps])
+
+    def first(key):
+        return key.startswith("head.0.") or is_frozen(key, "encoder")
+
+    frozen = [first, lambda key: is_frozen(key, "encoder"), lambda key: is_frozen(key, 2), lambda key: False]
+    for stage, (before, after) in enumerate(pairwise(keeps.weights)):
+        for prefix in ("model.", *(["ema.module."] if training else [])):
+            for key in (key.removeprefix(prefix) for key in after if key.startswith(prefix)):
+                same = torch.equal(before[prefix + key], after[prefix + key])
+                assert same or not frozen[stage](key), (stage, key)
+                assert not same or frozen[stage](key) or not key.endswith("weight"), (stage, key)
+    for line in (
+        "From epoch 2 on the whole head learns",
+        "From epoch 3 on all but the first 2 layers learn",
+        "From epoch 4 on all weights",
+    ):
+        assert line in caplog.text
+
+
+def test_a_staged_run_is_resumed_bit_for_bit(staged, tmp_path):
+    """From a moment within an epoch of each stage."""
+    config = staged(training={**STAGED, "checkpoint_seconds": 0})
+    _, copies = train_and_copy(config, tmp_path / "whole")
+    for copy in copies[len(copies) // 8 :: len(copies) // 4]:
+        train(replace(config, resume=str(copy)), copy)
+        assert_same_run(tmp_path / "whole", copy)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"unfreeze": {5: "all"}}, r"training\.unfreeze=.*lets more learn than training\.freeze"),
+        ({"freeze": 2, "unfreeze": {5: "head"}}, "lets more learn"),
+        ({"freeze": "encoder", "unfreeze": {5: 1, 9: 2}}, "lets more learn"),
+        ({"freeze": "encoder", "unfreeze": {0: "all"}}, "epochs and layers of at least 1"),
+        ({"freeze": "encoder", "unfreeze": {5: "tail"}}, r"training\.unfreeze=.*not valid"),
+        ({"freeze": 2, "freeze_head": 1}, r"training\.freeze_head=1 is not valid.*training\.freeze=encoder"),
+    ],
+)
+def test_stages_that_mean_nothing(small_config, training, message):
+    with pytest.raises(UserError, match=message):
+        small_config(training=training)
+
+
+def test_a_head_that_cannot_be_frozen(staged, tmp_path):
+    with pytest.raises(UserError, match=r"training\.freeze_head=2 leaves nothing to learn: the head has 2 layers"):
+        train(staged(training={"freeze": "encoder", "freeze_head": 2}), tmp_path / "all")
+    with pytest.raises(UserError, match=r"training\.freeze_head=1 would keep untrained weights.*ckpt_head=checkpoint"):
+        train(staged(ckpt_head="fresh"), tmp_path / "fresh")
+
+
 @pytest.mark.parametrize(("freeze", "head_lr"), [pytest.param("encoder", None, marks=pytest.mark.slow), (1, 0.003)])
 def test_a_resumed_run_is_the_same(first, small_config, tmp_path, freeze, head_lr):
     def config(epochs, freeze=freeze, **changes):
@@ -157,8 +247,6 @@ def test_values_that_mean_nothing(small_config, value):
 
 def test_modes_set_by_hand_leave_frozen_norms_as_they_are(first):
     """Users' own training loops set modes like this."""
-    from dataclasses import replace
-
     from molgcn.training.restore import load_module
 
     loaded = load_module(first("gcn"))

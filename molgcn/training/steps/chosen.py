@@ -87,6 +87,8 @@ def _choose(module: MoleculeModule, batch: Any) -> TrainingStep | None:
 
 def _why_not_captured(module: MoleculeModule, optimizer: Optimizer, batch: Any) -> str | None:
     """Return why this run's steps cannot be captured, in words; None where they can."""
+    if module.config.training.unfreeze:
+        return "training.unfreeze changes the weights that learn"
     if (reason := captured.why_not(module.model)) is not None:
         return reason
     if getattr(batch, "padded", None) is None:
