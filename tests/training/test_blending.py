@@ -163,14 +163,17 @@ def test_several_trainings(path, tmp_path, changes):
     assert len(rows_of(tmp_path / "p.csv")) == 200
 
 
-def test_other_commands_say_what_they_are_about(run, path, tmp_path, caplog):
+def test_other_commands(run, path, tmp_path):
+    """`explain` explains network and trees together, also where a row is several molecules; `export` takes the network alone."""
     _, _, folder = run
     fingerprint(FingerprintConfig(ckpt=str(folder), input=str(path), output=str(tmp_path / "f.npy"), device="cpu"))
     table = tmp_path / "two.csv"
     table.write_text("\n".join(path.read_text().splitlines()[:3]) + "\n")
     explain(ExplainConfig(ckpt=str(folder), input=str(table), target="logp", output=str(tmp_path / "x"), method="masking", device="cpu"))
-    assert "only the network's part is explained" in caplog.text
-    assert "explains the network's part alone" in (tmp_path / "x" / "index.html").read_text()
+    predict(PredictConfig(ckpt=str(folder), input=str(table), output=str(tmp_path / "p.csv"), device="cpu"))
+    for explained, predicted in zip(rows_of(tmp_path / "x" / "molecules.csv"), rows_of(tmp_path / "p.csv"), strict=True):
+        assert float(explained["logp predicted"]) == pytest.approx(float(predicted["logp predicted"]), rel=1e-3)
+        assert abs(float(explained["completeness error"])) < 1e-5
     with pytest.raises(UserError, match=r"boosted trees \(training\.blend=trees\), which \.onnx files do not hold.*network_only=true"):
         export(ExportConfig(ckpt=str(folder), output=str(tmp_path / "model.onnx")))
     assert export(ExportConfig(ckpt=str(folder), output=str(tmp_path / "model.pt2"), network_only=True)) < 1e-5
