@@ -95,7 +95,8 @@ def _say(module: MoleculeModule, folder: Path, whole: bool) -> None:
         return
     options = {"hidden_channels": model.hidden_channels, "num_layers": model.num_layers, "activation": model.activation}
     more = {name: "true" for name in ("undirected", "message_bias") if getattr(model, name)}
-    keys = " ".join(f"model.{name}={value}" for name, value in {**options, **more}.items())
+    files = [f"dataset.{of}_features_path=<file>" for of, names in module.own_features.items() if names]
+    keys = " ".join([*(f"model.{name}={value}" for name, value in {**options, **more}.items()), *files])
     log.info(
         "%s holds Chemprop's message passing. Train from it with: python train.py dataset=csv dataset.path=<file> dataset.targets=[y] "
         "recipe=plain dataset.features=chemprop model=dmpnn %s %s",

@@ -14,6 +14,7 @@ from molgcn.config.training import TrainingConfig
 from molgcn.conversion.chemprop_file import ChempropFile, Record
 from molgcn.data.config import DatasetConfig
 from molgcn.data.featurizers import get_featurizer
+from molgcn.data.own_features import PREFIXES
 from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.tasks.registry import build_task
 from molgcn.training.module import MoleculeModule
@@ -51,7 +52,7 @@ def convert_model(file: ChempropFile, targets: Sequence[str] | None = None) -> M
     if any(key.startswith(("message_passing.blocks.", "message_passings.", "predictors.")) for key in weights):
         raise file.refused("it is a model of several molecules per row, or of atoms and bonds. Only those of one molecule per row can.")
     part = {name: _mapping(file, name) for name in ("message_passing", "agg", "predictor")}
-    model, encoder = _encoder(file, part["message_passing"], "message_passing.")
+    model, encoder, own = _encoder(file, part["message_passing"], "message_passing.")
     pool = _named(file, part["agg"], _POOLS, "aggregation")
     if pool == "attention":
         encoder |= {"gate.weight": weights["agg.W.weight"], "gate.bias": weights["agg.W.bias"]}
@@ -87,13 +88,15 @@ def convert_model(file: ChempropFile, targets: Sequence[str] | None = None) -> M
             task,
             names,
             TrainingConfig(loss=loss, baseline="simple" if known else "none"),
+            {"descriptors": descriptors} | {f"{of}_features": count for of, count in own.items()},
         ),
-        in_channels=get_featurizer(FEATURES).num_features,
+        in_channels=get_featurizer(FEATURES).num_features + own["atom"],
         task=build_task(task, names, [""] * len(names), classes),
         statistics=statistics,
         features=FEATURES,
-        edge_channels=get_featurizer(FEATURES).num_bond_features,
+        edge_channels=get_featurizer(FEATURES).num_bond_features + own["bond"],
         descriptor_names=[f"x_d_{place}" for place in range(descriptors)],
+        **_own_names(own),
     )
     module.model.load_state_dict({key: value.float() for key, value in {**encoder, **head}.items()})
     if part["predictor"].get("dropout"):
@@ -107,27 +110,40 @@ def convert_messages(file: ChempropFile) -> MoleculeModule:
     Raises:
         UserError: If it has a part that molgcn does not have.
     """
-    model, encoder = _encoder(file, file.parameters, "")
+    model, encoder, own = _encoder(file, file.parameters, "")
     module = MoleculeModule(
-        _config({**model, "pool": "mean"}, "regression", None, TrainingConfig()),
-        in_channels=get_featurizer(FEATURES).num_features,
+        _config({**model, "pool": "mean"}, "regression", None, TrainingConfig(), {f"{of}_features": count for of, count in own.items()}),
+        in_channels=get_featurizer(FEATURES).num_features + own["atom"],
         task=build_task("regression", ["none"], [""], 0),
         statistics={name: torch.ones(1) for name in ("target_mean", "target_std")},
         features=FEATURES,
-        edge_channels=get_featurizer(FEATURES).num_bond_features,
+        edge_channels=get_featurizer(FEATURES).num_bond_features + own["bond"],
+        **_own_names(own),
     )
     module.model.load_state_dict({key: value.float() for key, value in encoder.items()}, strict=False)
     return module
 
 
-def _config(model: Mapping[str, Any], task: Any, targets: list[str] | None, training: TrainingConfig) -> Config:
-    dataset = DatasetConfig(name="csv", targets=targets, features=FEATURES, group_duplicates=False)
+def _own_names(own: Mapping[str, int]) -> dict[str, Any]:
+    return {f"{of}_feature_names": [f"{PREFIXES[of]}_{place}" for place in range(count)] for of, count in own.items()}
+
+
+def _config(model: Mapping[str, Any], task: Any, targets: list[str] | None, training: TrainingConfig, given: Mapping[str, int]) -> Config:
+    """Return the configuration of a run with a network, which takes so many columns of files.
+
+    Chemprop does not say which files they were; keys that name them say that the network was trained with such a file.
+    """
+    files: dict[str, Any] = {f"{name}_path": f"{name}.npz" for name, count in given.items() if count}
+    dataset = DatasetConfig(name="csv", targets=targets, features=FEATURES, group_duplicates=False, **files)
     plain: dict[str, Any] = {"name": "dmpnn", "residual": False, "norm": None, "bonds": True, "init": None}
     return Config(dataset=dataset, task=task, model=ModelConfig(**plain, **model), training=training)
 
 
-def _encoder(file: ChempropFile, given: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the options of the network and the weights of its layers, which are message passing's."""
+def _encoder(file: ChempropFile, given: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, int]]:
+    """Return the options of the network, the weights of its layers, which are message passing's, and its numbers of own features.
+
+    Own features, Chemprop's extra ones of atoms and bonds, are the last columns. Their scale is among the weights.
+    """
     weights = {key.removeprefix(prefix): value for key, value in file.weights.items() if key.startswith(prefix)}
     kind = given.get("cls")
     name = kind.__name__ if isinstance(kind, type) else "BondMessagePassing"
@@ -139,12 +155,20 @@ def _encoder(file: ChempropFile, given: Mapping[str, Any], prefix: str) -> tuple
     bonds, featurizer = into_first - atoms, get_featurizer(FEATURES)
     if name != "BondMessagePassing" or bonds == 0:
         raise file.refused(f"its message passing is {name}, and only that on bonds (BondMessagePassing) has a counterpart.")
-    if (atoms, bonds) != (featurizer.num_features, featurizer.num_bond_features):
-        kind = f"Chemprop's {_FEATURIZERS[atoms]} features" if atoms in _FEATURIZERS else "other features, or further ones"
+    own = {"atom": atoms - featurizer.num_features, "bond": bonds - featurizer.num_bond_features}
+    if atoms in _FEATURIZERS or min(own.values()) < 0:
+        kind = f"Chemprop's {_FEATURIZERS[atoms]} features" if atoms in _FEATURIZERS else "other features"
         raise file.refused(
             f"it was trained on {kind}, {atoms} of an atom and {bonds} of a bond. Only Chemprop's default features (V2, "
-            f"{featurizer.num_features} and {featurizer.num_bond_features}) have a counterpart, dataset.features={FEATURES}."
+            f"{featurizer.num_features} and {featurizer.num_bond_features}) have a counterpart, dataset.features={FEATURES}, "
+            "and extra ones behind them."
         )
+    scales: dict[str, Tensor] = {}
+    for of, name, columns in (("atom", "V_transform", atoms), ("bond", "E_transform", bonds)):
+        if own[of]:
+            mean, std = _scaler(file, f"{prefix}graph_transform.{name}.", columns)
+            scales |= {f"{of}_scale.mean": mean, f"{of}_scale.std": std}
+    weights = {key: value for key, value in weights.items() if not key.startswith("graph_transform.")}
     if more := sorted(weights.keys() - wanted - {"W_i.bias", "W_h.bias"}):
         raise file.refused(f"its message passing has {prefix}{more[0]}, as with descriptors of atoms, which molgcn does not have.")
     options = {
@@ -155,7 +179,7 @@ def _encoder(file: ChempropFile, given: Mapping[str, Any], prefix: str) -> tuple
         "undirected": bool(given.get("undirected", False)),
         "message_bias": "W_h.bias" in weights,
     }
-    return options, {f"convs.0.{key}": value for key, value in weights.items()}
+    return options, {f"convs.0.{key}": value for key, value in weights.items()} | scales, own
 
 
 def _activation(file: ChempropFile, given: Mapping[str, Any]) -> str:

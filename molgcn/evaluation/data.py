@@ -18,6 +18,7 @@ from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
 from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.files.json_file import read_json
+from molgcn.training.predictor import MoleculePredictor
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,22 @@ def differ_in_split(trainings: Sequence[Path]) -> bool:
     """Return whether runs have different training, validation and test parts."""
     files = [training / "splits.json" for training in trainings]
     return len({file.read_bytes() for file in files if file.is_file()}) > 1
+
+
+def check_fits(molecules: PackedMolecules, module: MoleculePredictor) -> None:
+    """Raise UserError where a file gives molecules another number of descriptors or own features than the model takes."""
+    own = module.own_features
+    counts = {
+        "descriptors_path": (len(molecules.descriptor_names), len(module.descriptor_names)),
+        "atom_features_path": (len(molecules.atom_feature_names), len(own["atom"])),
+        "bond_features_path": (len(molecules.bond_feature_names), len(own["bond"])),
+    }
+    for key, (there, wanted) in counts.items():
+        if there != wanted:
+            raise UserError(
+                f"With dataset.{key} the molecules have {there} {_FILES[key]}, and the model was trained with {wanted}. Give a "
+                "file with the columns of the training."
+            )
 
 
 def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:

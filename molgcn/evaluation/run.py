@@ -27,7 +27,7 @@ from molgcn.data.rows import RowNames
 from molgcn.data.target_reports import report_labels
 from molgcn.errors import UserError, counted
 from molgcn.evaluation.config import EvaluateConfig
-from molgcn.evaluation.data import EvaluationData, chosen_parts, differ_in_split, other_data, own_data, training_part
+from molgcn.evaluation.data import EvaluationData, check_fits, chosen_parts, differ_in_split, other_data, own_data, training_part
 from molgcn.evaluation.measure import measure_parts, predict_part
 from molgcn.files.json_file import write_json
 from molgcn.metrics.comparison import without_nan
@@ -88,6 +88,7 @@ def run(config: EvaluateConfig) -> Evaluation:
     task = models.ensemble.task
     own = config.dataset.path is None and config.dataset.name in (None, models.dataset.name)
     data = _load_data(config, models, own)
+    check_fits(data.molecules, models.ensemble.members[0])
     parts = chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
     wanted, training_molecules = _baseline(config, models)

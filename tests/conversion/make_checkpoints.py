@@ -20,7 +20,7 @@ from chemprop import nn
 from chemprop.data import BatchMolGraph
 from chemprop.featurizers import MultiHotAtomFeaturizer, SimpleMoleculeMolGraphFeaturizer
 from chemprop.models import MPNN, load_model, save_model
-from chemprop.nn.transforms import ScaleTransform, UnscaleTransform
+from chemprop.nn.transforms import GraphTransform, ScaleTransform, UnscaleTransform
 from rdkit import Chem
 
 FOLDER = Path(__file__).parent / "chemprop"
@@ -44,6 +44,9 @@ def network(*, messages=None, agg=None, head=None, predictor=nn.RegressionFFN, t
     return model
 
 
+SCALED = GraphTransform(
+    ScaleTransform(np.array([4.0, -1.0]), np.array([2.5, 0.5]), pad=72), ScaleTransform(np.array([1.5]), np.array([0.25]), pad=14)
+)
 CASES = {
     "plain": lambda: network(),
     "mean_depth_tanh": lambda: network(
@@ -63,6 +66,8 @@ CASES = {
     "mve": lambda: network(predictor=nn.MveFFN, targets=2),
     "evidential": lambda: network(predictor=nn.EvidentialFFN, targets=2),
     "descriptors_batch_norm": lambda: network(descriptors=3, batch_norm=True),
+    "own_features": lambda: network(messages={"d_v": 72 + 2, "d_e": 14 + 1, "graph_transform": SCALED}, head={"n_layers": 2}),
+    "own_atom_features": lambda: network(messages={"d_v": 72 + 2}),
     "linear_head": lambda: network(head={"n_layers": 0}, agg=nn.NormAggregation(norm=10.0)),
 }
 REFUSED = {
@@ -76,9 +81,23 @@ REFUSED = {
 }
 
 
+def own_features(of: str) -> list[list[list[float]]]:
+    """Return features of the atoms or bonds of SMILES, a matrix for each: 2 of an atom, 1 of a bond."""
+    mols = map(Chem.MolFromSmiles, SMILES)
+    if of == "atom":
+        return [[[atom.GetIdx() % 5 + 0.5, -atom.GetTotalNumHs()] for atom in mol.GetAtoms()] for mol in mols]
+    return [[[bond.GetBondTypeAsDouble() + bond.GetIdx() % 3] for bond in mol.GetBonds()] for mol in mols]
+
+
 def predictions(model: MPNN, descriptors: int) -> list[list[float]]:
     """Return Chemprop's predictions of SMILES, one row for each; standard deviations and intervals as Chemprop's command computes them."""
-    graphs = BatchMolGraph([SimpleMoleculeMolGraphFeaturizer()(Chem.MolFromSmiles(smiles)) for smiles in SMILES])
+    atoms, bonds = model.message_passing.W_o.in_features - WIDTH - 72, model.message_passing.W_i.in_features
+    bonds -= 72 + atoms + 14
+    featurize = SimpleMoleculeMolGraphFeaturizer(extra_atom_fdim=atoms, extra_bond_fdim=bonds)
+    own = [[np.array(rows, float).reshape(-1, width) for rows in own_features(of)] for of, width in (("atom", 2), ("bond", 1))]
+    mols = [Chem.MolFromSmiles(smiles) for smiles in SMILES]
+    given = [(one if atoms else None, two if bonds else None) for one, two in zip(*own, strict=True)]
+    graphs = BatchMolGraph([featurize(mol, *extra) for mol, extra in zip(mols, given, strict=True)])
     given = torch.tensor(values(descriptors)) if descriptors else None
     with torch.no_grad():
         found = model.eval()(graphs, X_d=given)
@@ -125,7 +144,8 @@ def main() -> None:
     plain = {key: value for key, value in messages.hparams.items() if key not in ("cls", "V_d_transform", "graph_transform", "activation")}
     foundation = {"hyper_parameters": {**plain, "activation": "relu"}, "state_dict": messages.state_dict()}  # as CheMeleon's
     torch.save(foundation, FOLDER / "message_passing.pt")
-    rows = {"smiles": SMILES, "descriptors": values(3), "predictions": expected}
+    own = {f"{of}_features": own_features(of) for of in ("atom", "bond")}
+    rows = {"smiles": SMILES, "descriptors": values(3), **own, "predictions": expected}
     (FOLDER / "predictions.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 

@@ -14,6 +14,8 @@ from molgcn.config.run import Config
 from molgcn.conversion.chemprop_file import read_chemprop
 from molgcn.convert import ConvertConfig, convert
 from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.files.yaml_file import read_yaml
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
@@ -30,7 +32,9 @@ def converted(name, folder, **keys):
 def test_a_run_predicts_what_chemprop_predicts(name, tmp_path):
     model = molgcn.load(converted(f"{name}.pt", tmp_path))
     descriptors = np.array(KNOWN["descriptors"]) if name.startswith("descriptors") else None
-    found = model.predict(KNOWN["smiles"], descriptors=descriptors)
+    atoms = [np.array(one) for one in KNOWN["atom_features"]] if name.startswith("own") else None
+    bonds = [np.array(one) for one in KNOWN["bond_features"]] if name == "own_features" else None
+    found = model.predict(KNOWN["smiles"], descriptors=descriptors, atom_features=atoms, bond_features=bonds)
     np.testing.assert_allclose(found.values, KNOWN["predictions"][name], rtol=1e-5, atol=1e-5)
     assert found.names[0] == ("size" if name == "trained" else "logp")
 
@@ -133,6 +137,26 @@ def test_names_and_folders_are_checked(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "run")
     with pytest.raises(UserError, match="exists and is not empty"):
         converted("plain.pt", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["own_features", "descriptors_batch_norm"])
+def test_what_came_from_files_is_asked_for_in_evaluation_too(name, tmp_path, empty_figures):
+    folder = converted(f"{name}.pt", tmp_path)
+    rows = [f"{smiles},{value[0]}" for smiles, value in zip(KNOWN["smiles"], KNOWN["predictions"][name], strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,logp", *rows]))
+    files = {}
+    if name == "own_features":
+        for of, width in (("atom", 2), ("bond", 1)):
+            files[f"{of}_features_path"] = str(tmp_path / f"{of}.npz")
+            np.savez(tmp_path / f"{of}.npz", *(np.array(one, float).reshape(-1, width) for one in KNOWN[f"{of}_features"]))
+    else:
+        files["descriptors_path"] = str(tmp_path / "x.npz")
+        np.savez(tmp_path / "x.npz", x=np.array(KNOWN["descriptors"]))
+    dataset = EvaluationDataConfig(path=str(tmp_path / "x.csv"), **files)
+    found = evaluate(EvaluateConfig(ckpt=str(folder), device="cpu", baseline="none", bootstrap=0, dataset=dataset))
+    assert found.metrics["all/mae/logp"] < 1e-4
+    with pytest.raises(UserError, match=rf"Give the file for these molecules with dataset\.{next(iter(files))}="):
+        evaluate(EvaluateConfig(ckpt=str(folder), device="cpu", dataset=EvaluationDataConfig(path=str(tmp_path / "x.csv"))))
 
 
 def test_message_passing_alone_is_trained_from(tmp_path, small_config, caplog):

@@ -181,6 +181,13 @@ def test_evaluate_on_its_own_data_and_on_another_file(run, folder, given, tmp_pa
     other = EvaluationDataConfig(path=str(folder / "other.csv"), **files)
     everything = evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=other, output=str(tmp_path / "other")))
     assert np.isfinite(everything.metrics["all/mae/y"])
+    (folder / "methanes.csv").write_text("smiles,y\n" + "CC(C)C,1\n" * 3)
+    np.savez(folder / "three.npz", *[np.ones((4, 2))] * 3)
+    np.savez(folder / "wide.npz", *[np.ones((3, 2))] * 3)
+    wide = {"path": "methanes.csv", "atom_features_path": "three.npz", "bond_features_path": "wide.npz"}
+    wide = EvaluationDataConfig(**{key: str(folder / name) for key, name in wide.items()})
+    with pytest.raises(UserError, match=r"With dataset\.bond_features_path the molecules have 2 own .* trained with 1\."):
+        evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=wide, output=str(tmp_path / "wide")))
     without = replace(other, bond_features_path=None)
     with pytest.raises(UserError, match=r"takes own features of bonds of a \.npz file.*dataset\.bond_features_path="):
         evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=without, output=str(tmp_path / "x")))
