@@ -53,8 +53,8 @@ class PackedMolecules(MoleculeSet):
             smiles: M SMILES.
             targets: float [M, T], NaN where missing.
             features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
-                "general" (any organic molecule, heavy atoms only). "general:1" is an older version, and "general:no_stereo" leaves
-                stereochemistry out. Isotopes are not told apart.
+                "general" (any organic molecule, heavy atoms only). "general:1" is an older version, "general:no_stereo" leaves
+                stereochemistry out, and "general:explicit_hydrogens" makes hydrogens atoms. Isotopes are not told apart.
             on_error: "raise" stops at the first SMILES that cannot be used, "skip" leaves it out and lists it in `skipped`.
             num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
             metadata: `target_names` and `target_units` of :meth:`from_arrays`.

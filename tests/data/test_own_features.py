@@ -52,7 +52,7 @@ def check(molecules, features):
             assert numbers == [bond.GetIdx(), *sorted((source, target))]
 
 
-@pytest.mark.parametrize("features", [*FEATURIZERS, "general:1"])
+@pytest.mark.parametrize("features", [*FEATURIZERS, "general:1", "general:explicit_hydrogens"])
 def test_every_featuriser_has_them_at_their_atoms_and_bonds(tmp_path, features):
     molecules, *_ = load_molecules(config(tmp_path, features=features))
     plain, *_ = load_molecules(config(tmp_path, features=features, atom_features_path=None, bond_features_path=None))
