@@ -11,6 +11,7 @@ from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, options, 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from molgcn.calibrate import CalibrateConfig
 from molgcn.compare import CompareConfig
 from molgcn.config.layer_settings import LayerSettings
 from molgcn.config.overrides import compose_config
@@ -36,6 +37,7 @@ DATACLASSES = {
     "fingerprint": FingerprintConfig,
     "explain": ExplainConfig,
     "evaluate": EvaluateConfig,
+    "calibrate": CalibrateConfig,
     "export": ExportConfig,
     "convert": ConvertConfig,
     "compare": CompareConfig,
@@ -220,6 +222,7 @@ def keys_of(path):
         ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
         ("molgcn.explain.__main__", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
+        ("molgcn.calibrate", ["python -m molgcn.calibrate ckpt=", "known: raise", "calibration_alpha: 0.1"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.convert", ["python -m molgcn.convert chemprop=", "message passing alone", "targets: null"]),
         ("molgcn.compare", ["python -m molgcn.compare runs/a runs/b", "interval over molecules", "metric: null"]),

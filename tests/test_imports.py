@@ -39,7 +39,7 @@ LAYERS = [
     "search",
     "cli",
     "evaluation conversion",
-    "evaluate export onnx_inputs predict convert compare",
+    "evaluate calibrate export onnx_inputs predict convert compare",
     "explain fingerprint model",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

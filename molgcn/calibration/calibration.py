@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from molgcn.calibration.conformal import Conformal, Sets, score_of
 from molgcn.calibration.curves import Isotonic, Platt, ZScaling
-from molgcn.calibration.methods import can_learn
+from molgcn.calibration.methods import can_learn, suits
 from molgcn.calibration.outputs import Classes, Numbers, Output, outputs_of
 from molgcn.errors import counted
 from molgcn.tasks.base import Task
 
-Part = Literal["calibration", "val"]
+Part = Literal["calibration", "val", "file"]
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,35 @@ class Calibration:
 
     Attributes:
         part: the part that it was fitted on. "calibration" is set aside from training for it. "val" has chosen the weights, so that the
-            model errs less there than elsewhere, and every coverage is approximate.
+            model errs less there than elsewhere, and every coverage is approximate. "file" is another file than that of training.
         alpha: the share of molecules whose true value an interval or set may miss.
         targets: the calibration of each target.
+        file: the name of the file, or "".
     """
 
     part: Part
     alpha: float
     targets: list[TargetCalibration]
+    file: str = ""
+
+    @classmethod
+    def fit(
+        cls,
+        task: Task,
+        predictions: np.ndarray,
+        targets: np.ndarray,
+        methods: Sequence[str],
+        alpha: float,
+        sets: Sets,
+        part: Part,
+        file: str = "",
+    ) -> Calibration:
+        """Fit to each target the methods that suit it, on predictions [n, P] and true values [n, T]; see :meth:`TargetCalibration.fit`."""
+        columns = zip(outputs_of(task, predictions), targets.T, strict=True)
+        fitted = [
+            TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, sets) for output, true in columns
+        ]
+        return cls(part, alpha, fitted, file)
 
     @property
     def approximate(self) -> bool:
@@ -111,7 +132,7 @@ class Calibration:
         number = ("" if len(counts) == 1 else f"{counts[0]:,} to ") + counted(counts[-1], what)
         if self.approximate:
             return f"calibrated on {number}, which chose the weights: approximate"
-        return f"calibrated on {number} that training did not see"
+        return f"calibrated on {number} " + (f"of {self.file}" if self.part == "file" else "that training did not see")
 
     def to_values(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers, as a checkpoint takes them."""

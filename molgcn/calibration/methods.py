@@ -17,8 +17,8 @@ METHODS = ("zscaling", "isotonic", "platt", "conformal")
 _OF_CLASSES = ("isotonic", "platt")
 
 
-def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
-    """Return the methods that `training.calibration` names.
+def chosen_methods(wanted: str | Sequence[str], task: Task, key: str = "training.calibration") -> tuple[str, ...]:
+    """Return the methods that `training.calibration`, or another key, names.
 
     "auto" means every method that suits the task, except isotonic, since platt calibrates probabilities.
 
@@ -35,11 +35,11 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
     for name in names:
         if name not in suitable:
             raise UserError(
-                f"training.calibration={name} suits no target of task={task.name} with this loss. Expected "
+                f"{key}={name} suits no target of task={task.name} with this loss. Expected "
                 f"one of {', '.join(suitable)}. zscaling is for losses with standard deviations, isotonic and platt are for classes."
             )
     if set(_OF_CLASSES) <= set(names):
-        raise UserError("training.calibration names isotonic and platt, which both calibrate the same probabilities. Name one of them.")
+        raise UserError(f"{key} names isotonic and platt, which both calibrate the same probabilities. Name one of them.")
     return names
 
 
@@ -55,8 +55,17 @@ def can_learn(output: Output, true: np.ndarray) -> bool:
     return len(np.unique(true[~np.isnan(true)])) > isinstance(output, Classes)
 
 
-def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha: float, part: str) -> None:
+def check_labels(
+    methods: Sequence[str],
+    task: Task,
+    targets: np.ndarray,
+    alpha: float,
+    where: str,
+    advice: str = "Use a larger part (dataset.calibration_fraction) or another dataset.split_seed.",
+) -> None:
     """Warn of targets [n, T] that stay uncalibrated for want of labels, and of those with too few for conformal prediction.
+
+    `where` names the molecules in messages, such as "the calibration part", and `advice` says how to get more of them.
 
     Raises:
         UserError: when no target can be calibrated.
@@ -68,15 +77,14 @@ def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha:
         said = ", ".join(has[:5]) + (f" and {len(has) - 5} more" if len(has) > 5 else "")
         if len(without) == len(columns):
             raise UserError(
-                f"The {part} part has no labels from which training.calibration={','.join(methods)} can learn: {said} there. Use a larger "
-                "part (dataset.calibration_fraction) or another dataset.split_seed."
+                f"{where[0].upper()}{where[1:]} has no labels from which calibration={','.join(methods)} can learn: {said} there. {advice}"
             )
-        log.warning("Targets of which the %s part has no two classes or no values stay uncalibrated: %s there", part, said)
+        log.warning("Targets of which %s has no two classes or no values stay uncalibrated: %s there", where, said)
     few = [shown(name) for name, known in columns.items() if name not in without and rank(len(known), alpha) > len(known)]
     if few and "conformal" in methods:
         log.warning(
-            "The %s part has too few labels of %s for intervals or sets that miss only %g: they will be infinite or hold every class",
-            *(part, ", ".join(few[:5]), alpha),
+            "%s has too few labels of %s for intervals or sets that miss only %g: they will be infinite or hold every class",
+            *(f"{where[0].upper()}{where[1:]}", ", ".join(few[:5]), alpha),
         )
 
 

@@ -11,10 +11,9 @@ from molgcn.errors import require
 
 
 @dataclass(frozen=True)
-class EvaluationDataConfig:
-    """The section `dataset` of conf/evaluate.yaml, which says what to evaluate on. None means the run's own choice."""
+class LabelledDataConfig:
+    """The section `dataset` of commands that read molecules with true values. None means the run's own choice."""
 
-    path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     header: bool = True
     smiles: SmilesColumns | None = None
@@ -22,11 +21,18 @@ class EvaluationDataConfig:
     descriptors_path: str | None = None
     atom_features_path: str | None = None
     bond_features_path: str | None = None
-    split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024
     num_workers: int | None = None
     cache_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationDataConfig(LabelledDataConfig):
+    """The section `dataset` of conf/evaluate.yaml, which says what to evaluate on."""
+
+    path: str | None = None
+    split_file: str | None = None
 
 
 @dataclass(frozen=True)

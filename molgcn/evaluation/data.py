@@ -16,7 +16,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
-from molgcn.evaluation.config import EvaluationDataConfig
+from molgcn.evaluation.config import EvaluationDataConfig, LabelledDataConfig
 from molgcn.files.json_file import read_json
 from molgcn.training.predictor import MoleculePredictor
 
@@ -137,8 +137,15 @@ def check_fits(molecules: PackedMolecules, module: MoleculePredictor) -> None:
             )
 
 
-def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
-    """Return the molecules of `dataset.path`, as one part "all" unless a split file names parts.
+def other_data(
+    path: str | None,
+    given: LabelledDataConfig,
+    saved: DatasetConfig,
+    names: Sequence[str],
+    units: Sequence[str],
+    split_file: str | None = None,
+) -> EvaluationData:
+    """Return the molecules of a file, as one part "all" unless a split file names parts.
 
     What is not given is as in the data set that the model was trained on. The model has T targets with these names and units.
 
@@ -164,7 +171,7 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name in ("builtin", *BENCHMARK_SETS) else saved.name),
-        path=given.path,
+        path=path,
         header=given.header,
         smiles=given.smiles or (saved.smiles if given.header else "smiles"),
         targets=columns,
@@ -189,6 +196,6 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
                 "whose values are in the model's unit with dataset.name=csv."
             )
     parts = {"all": np.arange(len(molecules))}
-    if given.split_file is not None:
-        parts = rows_to_split(load_split(given.split_file), molecules, given.split_file, source.title)
+    if split_file is not None:
+        parts = rows_to_split(load_split(split_file), molecules, split_file, source.title)
     return EvaluationData(molecules, parts, source.title, data_hash)

@@ -155,7 +155,8 @@ def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> Evaluation
         UserError: For their own data where the models have different splits, since each molecule is then in the training part of some.
     """
     if not own:
-        return other_data(config.dataset, models.dataset, models.ensemble.task.names, models.ensemble.task.units)
+        task, given = models.ensemble.task, config.dataset
+        return other_data(given.path, given, models.dataset, task.names, task.units, given.split_file)
     if config.dataset.split_file is None and differ_in_split(models.trainings):
         one = as_typed("ckpt", models.trainings[0])
         raise UserError(

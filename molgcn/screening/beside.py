@@ -22,8 +22,8 @@ def say_calibration(ensemble: Ensemble) -> None:
     elif any(member.calibration is not None for member in ensemble.members):
         log.warning(
             "Each checkpoint's calibration is of the predictions of that model alone, and not of a mean: the columns that it adds are left "
-            "out. Predict without dropout and with one checkpoint for them, or with all models of a run of training.ensemble that was "
-            "calibrated"
+            "out. Predict without dropout and with one checkpoint for them, or with all models of a run whose mean was calibrated, by "
+            "training.ensemble or molgcn.calibrate"
         )
 
 

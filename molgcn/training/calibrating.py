@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from molgcn.calibration.assessment import assess
-from molgcn.calibration.calibration import Calibration, Part, TargetCalibration
-from molgcn.calibration.methods import check_labels, chosen_methods, suits
-from molgcn.calibration.outputs import outputs_of
+from molgcn.calibration.calibration import Calibration, Part
+from molgcn.calibration.methods import check_labels, chosen_methods
 from molgcn.config.training import TrainingConfig
 from molgcn.data.label_columns import measured
 from molgcn.data.load import LoadedDataset
@@ -40,7 +39,7 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
         return
     part = _part(config, data.splits)
     targets = measured(data.part(part)).targets
-    check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
+    check_labels(methods, task, targets, config.calibration_alpha, f"the {IN_WORDS[part]} part")
 
 
 def calibrated(models: Models, config: TrainingConfig) -> Models:
@@ -50,12 +49,8 @@ def calibrated(models: Models, config: TrainingConfig) -> Models:
         return models
     part, alpha = _part(config, models.data[0].splits), config.calibration_alpha
     predicted = models.predicted(part)
-    columns = zip(outputs_of(models.task, predicted.values), predicted.targets.T, strict=True)
-    fitted = [
-        TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, config.conformal_sets)
-        for output, true in columns
-    ]
-    return replace(models, calibration=Calibration(part, alpha, fitted))
+    fitted = Calibration.fit(models.task, predicted.values, predicted.targets, methods, alpha, config.conformal_sets, part)
+    return replace(models, calibration=fitted)
 
 
 def store_calibration(calibration: Calibration, module: MoleculeModule, checkpoints: Sequence[Path]) -> None:

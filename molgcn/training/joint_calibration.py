@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,15 +30,21 @@ def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibrati
     Raises:
         UserError: If the file is damaged.
     """
-    runs = {None if folder is None else folder.parent for folder in map(run_folder, checkpoints)}
-    run = runs.pop()
-    if runs or run is None or not (run / FILE).is_file():
+    run = common_folder(checkpoints)
+    if run is None or not (run / FILE).is_file():
         return None
     saved = read_json(run / FILE)
     try:
         return Calibration.of_values(saved["calibration"], task) if saved["checkpoints"] == _digests(checkpoints) else None
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{run / FILE} cannot be used: {error}. Restore it, or delete it to predict without calibration.") from error
+
+
+def common_folder(checkpoints: Sequence[Path]) -> Path | None:
+    """Return the deepest folder that holds the folders of the checkpoints' trainings; None where one lies outside any."""
+    folders = [run_folder(checkpoint) for checkpoint in checkpoints]
+    found = [folder for folder in folders if folder is not None]
+    return Path(os.path.commonpath(found)) if len(found) == len(folders) else None
 
 
 def _digests(checkpoints: Sequence[Path]) -> list[str]:

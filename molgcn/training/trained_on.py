@@ -22,7 +22,13 @@ def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
 
 
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
-    """Count the molecules of each part that any of the runs in `folders` trained on, where equal to a network is the same.
+    """Count the molecules of each part that any of the runs in `folders` trained on; see :func:`were_trained_on`."""
+    known = were_trained_on(folders, molecules)
+    return None if known is None else {part: int(known[indices].sum()) for part, indices in parts.items()}
+
+
+def were_trained_on(folders: Sequence[Path], molecules: PackedMolecules) -> np.ndarray | None:
+    """Return whether any of the runs in `folders` trained on each molecule, bool [M], where equal to a network is the same.
 
     None is returned where a run did not save its hashes.
     """
@@ -30,8 +36,7 @@ def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts:
     if not paths or not all(path.is_file() for path in paths):
         return None
     assert molecules.exact_hashes is not None
-    trained_on = np.concatenate([_load(path) for path in paths])
-    return {part: int(np.isin(molecules.exact_hashes[indices], trained_on).sum()) for part, indices in parts.items()}
+    return np.isin(molecules.exact_hashes, np.concatenate([_load(path) for path in paths]))
 
 
 def _load(path: Path) -> np.ndarray:

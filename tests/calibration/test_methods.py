@@ -52,7 +52,7 @@ def test_a_method_of_another_task_is_refused(task, wanted, message):
 )
 def test_too_few_labels_for_intervals_are_warned_of(methods, alpha, few, caplog):
     targets = np.array([[0, 1], [1, math.nan], [0, 0], [1, math.nan]])
-    check_labels(methods, CLASSES, targets, alpha, "calibration")
+    check_labels(methods, CLASSES, targets, alpha, "the calibration part")
     assert [record.getMessage().partition(" for intervals")[0] for record in caplog.records] == (
         [f"The calibration part has too few labels of {few}"] if few else []
     )
@@ -64,8 +64,8 @@ def test_too_few_labels_for_intervals_are_warned_of(methods, alpha, few, caplog)
 )
 def test_targets_without_labels_stay_uncalibrated(task, labels, said, caplog):
     targets = np.array([[0, labels], [1, math.nan], [0, labels], [1, math.nan]])
-    check_labels(["platt", "conformal"], task, targets, 0.25, "calibration")
+    check_labels(["platt", "conformal"], task, targets, 0.25, "the calibration part")
     assert [said in record.getMessage() for record in caplog.records] == [True]
     targets[:, 0] = targets[:, 1]
     with pytest.raises(UserError, match=rf"The validation part has no labels from which .*: 'a' has .*{said}"):
-        check_labels(["conformal"], task, targets, 0.1, "validation")
+        check_labels(["conformal"], task, targets, 0.1, "the validation part")

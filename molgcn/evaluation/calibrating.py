@@ -1,0 +1,120 @@
+"""Calibrate a trained model, or several that predict together, on a file of molecules with true values."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from molgcn.calibration.calibration import Calibration
+from molgcn.calibration.conformal import rank
+from molgcn.calibration.methods import check_labels, chosen_methods
+from molgcn.config.overrides import as_typed
+from molgcn.data.applicability import contents_of, warn_of_extrapolation
+from molgcn.data.label_columns import measured
+from molgcn.data.load import write_skipped
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.rows import RowNames
+from molgcn.errors import UserError, counted, shown
+from molgcn.evaluation.data import check_fits, other_data
+from molgcn.evaluation.measure import predict_part
+from molgcn.screening.ensemble import Ensemble
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
+from molgcn.training.inference import combined
+from molgcn.training.joint_calibration import FILE, common_folder, save_joint_calibration
+from molgcn.training.restore import find_checkpoints, run_folder
+from molgcn.training.trained_on import were_trained_on
+
+if TYPE_CHECKING:
+    from molgcn.calibrate import CalibrateConfig
+
+log = logging.getLogger(__name__)
+
+
+def run(config: CalibrateConfig) -> Calibration:
+    """Calibrate what a configuration names; see :func:`molgcn.calibrate.calibrate`."""
+    if config.input is None:
+        raise UserError("No molecules are named. Give input=<file.csv>, which has the true values of the model's targets.")
+    checkpoints = find_checkpoints(config.ckpt, models=config.models)
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    task, methods = ensemble.task, chosen_methods(config.calibration, ensemble.task, "calibration")
+    saved = ensemble.members[0].config.dataset
+    data = other_data(config.input, config.dataset, replace(saved, features=ensemble.features), task.names, task.units)
+    check_fits(data.molecules, ensemble.members[0])
+    molecules = _unknown(data.molecules, checkpoints, config)
+    task.check(molecules.targets, RowNames.of(molecules))
+    targets, name = measured(molecules).targets, Path(config.input).name
+    check_labels(methods, task, targets, config.calibration_alpha, name, "Give a file with true values of them.")
+    _check_enough(task.names, targets, config)
+    warn_of_extrapolation(data.title, contents_of(molecules), ensemble.trained_on)
+
+    predicted, _ = combined(task, predict_part(ensemble, molecules, config.dataset.batch_size))
+    alpha, sets = config.calibration_alpha, config.conformal_sets
+    calibration = Calibration.fit(task, predicted, targets, methods, alpha, sets, "file", name)
+    _store(calibration, ensemble, checkpoints)
+    if data.molecules.skipped:
+        folder = run_folder(checkpoints[0]) or checkpoints[0].parent
+        write_skipped(folder / "calibration_skipped.csv", data.molecules.skipped, data.molecules.files)
+    return calibration
+
+
+def _check_enough(names: Sequence[str], targets: np.ndarray, config: CalibrateConfig) -> None:
+    """Raise UserError where no target [n, T] has the labels that a conformal threshold needs, which are few for any other method too."""
+    least = next(count for count in itertools.count(1) if rank(count, config.calibration_alpha) <= count)
+    most = int((~np.isnan(targets)).sum(axis=0).max())
+    if most < least:
+        raise UserError(
+            f"{config.input} has {counted(most, 'molecule')} with a value of {', '.join(map(shown, names))}, and "
+            f"calibration_alpha={config.calibration_alpha:g} needs at least {least}. Give a larger file, or a larger calibration_alpha."
+        )
+
+
+def _unknown(molecules: PackedMolecules, checkpoints: Sequence[Path], config: CalibrateConfig) -> PackedMolecules:
+    """Return the molecules that no model was trained on.
+
+    Raises:
+        UserError: when there are others and they are not to be left out, or there are no others.
+    """
+    trained_on = were_trained_on([folder for file in checkpoints if (folder := run_folder(file))], molecules)
+    if trained_on is None:
+        log.warning("Whether the model was trained on some of these molecules is not known: there is no training_hashes.npy of its run")
+        return molecules
+    if not trained_on.any():
+        return molecules
+    known, rows = int(trained_on.sum()), RowNames.of(molecules)
+    first = rows[int(np.flatnonzero(trained_on)[0])]
+    said = f"The model was trained on {known:,} of the {counted(len(molecules), 'molecule')} of {config.input}"
+    if config.known == "raise" or trained_on.all():
+        advice = "Give a file of other molecules" + ("" if trained_on.all() else ", or leave these out with known=skip")
+        raise UserError(
+            f"{said}, the first in row {first}. Errors there are smaller than on new molecules, and so would intervals be. {advice}."
+        )
+    log.warning("%s, which are left out", said)
+    return molecules[np.flatnonzero(~trained_on)]
+
+
+def _store(calibration: Calibration, ensemble: Ensemble, checkpoints: Sequence[Path]) -> None:
+    """Store the calibration of one model in its checkpoint, and that of the mean of several in their run's folder."""
+    before = ensemble.calibration
+    if len(checkpoints) == 1:
+        where = checkpoints[0]
+        checkpoint = load_checkpoint(where)
+        checkpoint["molgcn"]["calibration"] = calibration.to_values()
+        write(checkpoint, where)
+    else:
+        folder = common_folder(checkpoints)
+        assert folder is not None  # find_checkpoints takes one path, and several checkpoints are those of a run
+        where = folder / FILE
+        save_joint_calibration(folder, calibration, checkpoints)
+    if before is not None:
+        log.warning("The earlier calibration is replaced: the model was %s", before.described)
+    named = where if len(checkpoints) == 1 else where.parent
+    fitted = [name for name, target in zip(ensemble.names, calibration.targets, strict=True) if target.fitted]
+    log.info("The uncertainties of %s are %s, in %s", ", ".join(fitted), calibration.described, where)
+    log.info("predict and evaluate use it with %s", as_typed("ckpt", named))
