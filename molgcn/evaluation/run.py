@@ -236,8 +236,9 @@ def _print(folder: Path, models: _Models, data: EvaluationData, subject: Subject
     task, calibration = models.ensemble.task, models.ensemble.calibration
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    counts = ", ".join(f"{part} {counted(count, 'molecule')}" for part, count in subject.sizes.items())
-    line(f"{models.checkpoint.name} on {data.title}: {counts}")
+    *others, (last, count) = subject.sizes.items()
+    counts = [*(f"{part} {size:,}" for part, size in others), f"{last} {counted(count, 'molecule')}"]
+    line(f"{models.checkpoint.name} on {data.title}: {', '.join(counts)}")
     parts = [*(part for part in subject.sizes if part != subject.part), subject.part]
     monitor = models.ensemble.members[0].config.training.monitor
     console.print(results_table(task, "", subject.metrics, parts, subject.comparison, monitor))
