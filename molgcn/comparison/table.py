@@ -38,12 +38,13 @@ def results_table(
 def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str], monitor: str = "") -> list[tuple[str, str]]:
     """Return the part and the metric of each column: the first metric of every part, and the other metrics of the last part.
 
-    The first is the one that was monitored, "val/<metric>", or the task's own. The task's targets have the same metrics. One that is
-    missing in `values`, "<part>/<metric>/<target>", has no column.
+    The first is the one that was monitored, "val/<metric>", or the task's own; the others are those that were chosen, or the task's own.
+    The task's targets have the same metrics. One that is missing in `values`, "<part>/<metric>/<target>", has no column.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
-    monitored = next((metric for metric in task.metrics if metric in monitor.split("/")[1:2]), task.metrics[0])
-    columns = [*((part, monitored) for part in parts), *((parts[-1], metric) for metric in (task.metrics[0], *task.in_table[1:]))]
+    monitored = next((metric for metric in task.metrics if metric in monitor.split("/")[1:2]), task.first_metric)
+    others = task.chosen or (task.metrics[0], *task.in_table[1:])
+    columns = [*((part, monitored) for part in parts), *((parts[-1], metric) for metric in others)]
     return [column for column in dict.fromkeys(columns) if column in measured]
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from molgcn.data.column_names import ByColumn
+from molgcn.data.column_names import ColumnNames as Metrics
 from molgcn.errors import require, shown
 
 CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
@@ -26,6 +27,7 @@ class TrainingConfig:
     focal_gamma: float = 2.0
     class_weights: Literal["balanced"] | None = None
     task_weights: ByColumn[float] | None = None
+    metrics: Metrics | None = None
     monitor: str = "val/loss"
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1
@@ -58,6 +60,8 @@ class TrainingConfig:
         clip = self.gradient_clip_norm
         require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
         require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
+        twice = self.metrics is None or len(set(self.metrics)) == len(self.metrics) > 0
+        require(twice, "training.metrics", self.metrics, "names of metrics, each once, as in [rmse,r2], or null for those of the task")
         ema = self.ema_decay
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
         require(self.ensemble >= 1, "training.ensemble", self.ensemble, "models to train, at least 1")

@@ -68,7 +68,7 @@ def compare_runs(folders: Sequence[Path], metric: str | None, resamples: int, se
     task = runs[0].task
     if metric is not None and metric not in task.all_metrics:
         raise UserError(f"metric={metric} is not a metric of task={task.name}.{nearest(metric, task.all_metrics)}")
-    wanted = [part.metrics[0] for part in task.parts] if metric is None else [metric]
+    wanted = [part.first_metric for part in task.parts] if metric is None else [metric]
     together = [pooled(run) for run in runs]
 
     def of_run(place: int, weights: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -162,13 +162,15 @@ def _as_number(text: str) -> float | str:
 
 
 def _tests(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a result's test errors, such as "test MAE gap [eV]", by the keys of the metric that its task names first."""
+    """Return the headers of a result's test errors, such as "test MAE gap [eV]", by the keys of the first metric."""
     units = dict(zip(result["names"], result["units"], strict=True))
     keys = [key.split("/", 2) for key in result["metrics"] if key.startswith("test/")]
+    named = [metric for metric in result.get("chosen", ()) if any(metric == one for _, one, _ in keys)]
+    first = [*named, *(metric for _, metric, _ in keys)][:1]
     return {
         "/".join(("test", metric, name)): f"test {metric.upper()} {name}" + (f" [{units[name]}]" if units.get(name) else "")
         for _, metric, name in keys
-        if metric == keys[0][1]
+        if metric in first
     }
 
 

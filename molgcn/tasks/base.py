@@ -39,10 +39,11 @@ class Task(ABC):
         units: the units of the targets ("" = none).
         num_classes: C, the number of classes of each target; 0 where targets are numbers.
         target_weights: the weight of each target in the loss; empty where all weigh 1.
+        chosen: the metrics that `training.metrics` names, which every validation computes and tables show; empty for the task's own.
         name: the name of the task in `task=` and in checkpoints.
         losses: the losses that `training.loss` may name; `auto` is the first.
         metrics: the names of the metrics; the first is shown where there is room for only one.
-        logged: the metrics that every validation computes.
+        logged: the metrics that every validation computes where none are chosen.
         rising: the metrics of which more is better.
         unordered: the metrics of which neither more nor less is better, so that a run cannot be chosen by them.
         in_units: the metrics that are in the target's unit.
@@ -55,6 +56,7 @@ class Task(ABC):
     units: Sequence[str]
     num_classes: int = 0
     target_weights: Sequence[float] = ()
+    chosen: Sequence[str] = ()
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
@@ -248,7 +250,20 @@ class Task(ABC):
 
     def logged_with(self, metric: str | None) -> tuple[str, ...]:
         """Return the metrics that every validation computes where this one is monitored; None stands for the loss."""
-        return tuple(one for one in self.all_metrics if one == metric or any(one in part.logged for part in self.parts))
+        return tuple(one for one in self.all_metrics if one == metric or any(one in (part.chosen or part.logged) for part in self.parts))
+
+    def showing(self, metrics: Sequence[str]) -> Task:
+        """Return the task whose validations and tables have these metrics, some of `all_metrics`, in place of its own.
+
+        A part with none of them keeps its own.
+        """
+        alone = len(self.parts) == 1
+        return self.with_parts(lambda part: replace(part, chosen=tuple(one for one in metrics if alone or one in part.metrics)))
+
+    @property
+    def first_metric(self) -> str:
+        """The metric that is shown where there is room for only one."""
+        return (self.chosen or self.metrics)[0]
 
     @property
     def num_outputs(self) -> int:
@@ -277,5 +292,5 @@ class Task(ABC):
             part: the part of the set: "train", "val" or "test".
             wanted: the metrics, some of `metrics`; None stands for those that every validation computes.
         """
-        chosen = self.logged if wanted is None else wanted
+        chosen = (self.chosen or self.logged) if wanted is None else wanted
         return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]

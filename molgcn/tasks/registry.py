@@ -46,12 +46,17 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
 
 
 def learned_with(task: Task, options: TrainingConfig) -> Task:
-    """Return the task with the targets' weights and with the outputs that the loss needs, such as standard deviations.
+    """Return the task with the targets' weights, the chosen metrics and the outputs that the loss needs, such as standard deviations.
 
     Raises:
-        UserError: If the loss predicts standard deviations of transformed targets, or a weight is given for an unknown target.
+        UserError: If the loss predicts standard deviations of transformed targets, a weight is given for an unknown target, or a metric is
+            chosen that the task does not have.
     """
-    return _weighed(task, options.task_weights or {}).with_parts(partial(_uncertain, options=options))
+    task = _weighed(task, options.task_weights or {}).with_parts(partial(_uncertain, options=options))
+    for metric in options.metrics or ():
+        if metric not in task.all_metrics:
+            raise UserError(f"training.metrics names {shown(metric)}, no metric of task={task.name}.{nearest(metric, task.all_metrics)}")
+    return task.showing(options.metrics or ())
 
 
 def learns_transformed(loss: str) -> bool:

@@ -63,6 +63,7 @@ def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     losses = ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "task_weights")
     for key in (*losses, "monitor"):
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
+    yield "training.metrics", config.training.metrics, "metrics.csv has a column for each of them"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
     yield "training.ensemble", config.training.ensemble, "it is a run of this many models"

@@ -51,6 +51,7 @@ def measure_run(
         monitor=module.monitor.key,
         maximize=module.monitor.maximize,
         best_value=checkpoint.best_value,
+        chosen=tuple(module.config.training.metrics or ()),
     )
 
 

@@ -31,7 +31,7 @@ class EpochLine(Callback):
         parts = [f"epoch {trainer.current_epoch + 1}"]
         if "val/loss" in values:
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
-            targets = [(part.metrics[0], *target) for part in pl_module.task.parts for target in zip(part.names, part.units, strict=True)]
+            targets = [(part.first_metric, *target) for part in pl_module.task.parts for target in zip(part.names, part.units, strict=True)]
             for metric, name, unit in targets[:4]:
                 value = error_text(float(values[f"val/{metric}/{name}"]))
                 parts.append(f"val {metric_title(metric)} {shown(name)} {value} {unit}".rstrip())

@@ -38,6 +38,7 @@ class RunResult:
         maximize: whether more of that value is better.
         best_value: that value in the best epoch; None if there was no validation.
         calibrated: what the uncertainties were calibrated on; "" where they were not.
+        chosen: the metrics that `training.metrics` names; empty for those of the task.
         comparison: baselines, intervals and thresholds of the test metrics.
     """
 
@@ -55,12 +56,13 @@ class RunResult:
     maximize: bool = False
     best_value: float | None = None
     calibrated: str = ""
+    chosen: tuple[str, ...] = ()
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
     def learned(self) -> Task:
         """The task with its targets, which `task`, `tasks`, `names` and `units` describe."""
-        return build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
+        return build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks)).showing(self.chosen)
 
     def save(self, overrides: list[str]) -> None:
         """Write `result.json` into the run's folder, with the overrides of the command line."""

@@ -76,7 +76,7 @@ def _why_fresh(module: MoleculeModule, saved: Mapping[str, Any], path: Path, wei
             return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
     config = config_of(saved, path)
     task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
-    if learned_with(task, config.training) != module.task:
+    if learned_with(task, config.training).showing(()) != module.task.showing(()):
         return "training.loss, or a target's task or transform, is another"
     mine, its = (
         {key: tuple(value.shape) for key, value in one.items() if key.startswith(HEAD)} for one in (module.model.state_dict(), weights)
