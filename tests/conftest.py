@@ -30,8 +30,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # How long an example takes depends on what else the machine does. CI (which sets CI) tries the same examples each time, so that what it
 # says is about the change; elsewhere each run tries others.
-settings.register_profile("molgcn", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("molgcn")
+for name, examples in (("fast", 50), ("all", 200)):
+    settings.register_profile(name, deadline=None, derandomize="CI" in os.environ, max_examples=examples)
 
 
 NO_GPU = "There is no CUDA GPU, so the tests that need one were not collected; --gpu collects and skips them."
@@ -40,6 +40,11 @@ _left_out = pytest.StashKey[bool]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="collect the tests that need a CUDA GPU also where there is none")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try more examples of each property where slow tests run too."""
+    settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "all")
 
 
 def _leaves_out(config: pytest.Config) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Fields = Sequence[tuple[str, str]]
 
@@ -89,5 +90,5 @@ def fill(parameters: ctypes.Structure, values: Mapping[str, Tensor | float]) -> 
         AttributeError: If a name is not a field.
     """
     for name, value in values.items():
-        setattr(parameters, name, value.data_ptr() if isinstance(value, Tensor) else value)
+        setattr(parameters, name, value.data_ptr() if hasattr(value, "data_ptr") else value)
     return parameters

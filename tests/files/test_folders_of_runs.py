@@ -80,6 +80,7 @@ def use(folder: Path, small_config: Any) -> None:
     export(ExportConfig(run, str(folder / "model.pt2")))
 
 
+@pytest.mark.usefixtures("one_thread", "empty_figures")
 @pytest.mark.parametrize("command", [train_several, search_once, use], ids=lambda one: one.__name__)
 def test_files_take_their_place_as_a_whole(command, renamed, tmp_path, small_config, trained_run):
     folder = tmp_path / "run"
