@@ -156,7 +156,9 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
         group = key.split(".")[0]
-        options = _options_of(group, [conf, *presets]) if group in groups else []
+        files = [path for folder in [conf, *presets] for path in (folder / group).glob("*.yaml")] if group in groups else []
+        said = any(key.rsplit(".", 1)[-1] in path.read_text("utf-8", "replace") for path in files)  # composing each option takes seconds
+        options = _options_of(group, [conf, *presets]) if said else []
         having = [option for option in options if key in {*_keys_with((f"{group}={option}",), conf, config_name, presets)}]
         hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else _nearest_key(key, known)
         raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
