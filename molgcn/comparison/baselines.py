@@ -9,7 +9,7 @@ from torch import Tensor
 
 from molgcn.comparison.forest import forest_predictions
 from molgcn.comparison.means import with_means
-from molgcn.data.label_columns import measured
+from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import FOREST, MEAN, PRIOR
 from molgcn.tasks.base import Task
@@ -20,7 +20,7 @@ from molgcn.tasks.regression import Regression
 def baselines_of(
     wanted: str, task: Task, statistics: Sequence[Tensor], part: str, asked: PackedMolecules, known: PackedMolecules | None, seed: int
 ) -> dict[str, dict[str, float]]:
-    """Measure the baselines that `training.baseline` names ("none", "simple" or "rf") on the molecules of a part, with exact targets.
+    """Measure the baselines that `training.baseline` names ("none", "simple" or "rf") on the molecules of a part.
 
     The simple ones need the task's statistics of the training part, the forest its molecules, `known`.
 
@@ -29,19 +29,19 @@ def baselines_of(
     """
     found: dict[str, dict[str, float]] = {}
     if wanted != "none":
-        found |= simple_baseline(task, statistics, part, asked.targets)
+        found |= simple_baseline(task, statistics, part, metric_labels(asked))
     if wanted == "rf" and known is not None:
         found |= forest_baseline(task, part, measured(known), asked, seed)
     return found
 
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """Measure the prediction of the training part's mean, or of its shares of the classes, for all targets [M, T] of a part."""
+    """Measure the prediction of the training part's mean, or of its shares of the classes, for all targets [M, T] of a part, or labels."""
     task = plain(task)
     measured = measured_as(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
     found: dict[str, dict[str, float]] = {}
     for one in task.parts:
-        own = {key: value for key, value in measured.items() if key.split("/")[1] in one.metrics}
+        own = {key: value for key, value in measured.items() if key.split("/")[1] in one.known_metrics}
         found.setdefault(PRIOR if one.num_classes else MEAN, {}).update(own)
     return found
 
@@ -53,14 +53,17 @@ def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: Packed
     for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets):
         found = forest_predictions(known.smiles or [], targets, asked.smiles or [], one.num_classes, seed)
         columns.append(one.joined(found) if isinstance(one, ClassTask) else found)
-    return {FOREST: measured_as(task, part, task.together(columns), asked.targets)}
+    return {FOREST: measured_as(task, part, task.together(columns), metric_labels(asked))}
 
 
 def plain(task: Task) -> Task:
     """Return the task with values and probabilities as its only predictions, without uncertainties."""
 
     def without(part: Task) -> Task:
-        return Regression(part.names, part.units, transforms=part.transforms) if isinstance(part, Regression) else part
+        if not isinstance(part, Regression):
+            return part
+        chosen = tuple(metric for metric in part.chosen if metric in part.extra)
+        return Regression(part.names, part.units, chosen=chosen, transforms=part.transforms)
 
     return task.with_parts(without)
 

@@ -31,7 +31,7 @@ def compare(
         metrics: the metrics of every part, by "<part>/<metric>/<target>".
         part: the part that gets intervals.
         predictions: [M, P], the predictions for the molecules of that part.
-        targets: [M, T], the true values of that part, NaN = missing.
+        targets: [M, T], the true values of that part, NaN = missing, or its labels with bounds.
         resamples: the number of bootstrap resamples; 0 for no intervals.
         seed: random seed of the resamples.
         baselines: the metrics of each baseline by its name; see :mod:`molgcn.comparison.baselines`.

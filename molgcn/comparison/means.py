@@ -17,7 +17,7 @@ def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.nd
     """
     each: dict[str, np.ndarray] = {}
     for metric in dict.fromkeys(key.partition("/")[0] for key in values):
-        holders = [part for part in task.parts if metric in part.metrics]
+        holders = [part for part in task.parts if metric in part.known_metrics]
         if len(holders) != 1 or len(holders[0].names) == 1 or (metric in holders[0].in_units and len(set(holders[0].units)) > 1):
             continue
         each[metric] = np.stack([values[f"{metric}/{name}"] for name in holders[0].names])

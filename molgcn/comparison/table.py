@@ -42,7 +42,7 @@ def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str],
     The task's targets have the same metrics. One that is missing in `values`, "<part>/<metric>/<target>", has no column.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
-    monitored = next((metric for metric in task.metrics if metric in monitor.split("/")[1:2]), task.first_metric)
+    monitored = next((metric for metric in task.known_metrics if metric in monitor.split("/")[1:2]), task.first_metric)
     others = task.chosen or (task.metrics[0], *task.in_table[1:])
     columns = [*((part, monitored) for part in parts), *((parts[-1], metric) for metric in others)]
     return [column for column in dict.fromkeys(columns) if column in measured]

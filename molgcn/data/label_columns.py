@@ -52,9 +52,19 @@ def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor
     """Return the labels of the targets at `places`, by operators that a CUDA graph can capture."""
     import torch  # imported here, since worker processes that read molecules do not need it
 
-    wide = labels.shape[1] > num_targets
-    columns = [*places, *(num_targets + place for place in places), -1] if wide else places
-    return torch.stack([labels[:, column] for column in columns], dim=1)
+    return torch.stack([labels[:, column] for column in columns_of(labels.shape[1], num_targets, places)], dim=1)
+
+
+def columns_of(width: int, num_targets: int, places: Sequence[int]) -> list[int]:
+    """Return the columns of the targets at `places` in a matrix of labels [B, width], with those of their bounds and the weight."""
+    return [*places, *(num_targets + place for place in places), -1] if width > num_targets else [*places]
+
+
+def metric_labels(molecules: MoleculeSet) -> np.ndarray:
+    """Return the labels by which predictions are measured, float [M, T], or [M, 2 T + 1] of a set with bounds, with equal weights."""
+    if molecules.bounds is None:
+        return molecules.targets
+    return np.concatenate([molecules.targets, molecules.bounds, np.ones((len(molecules), 1))], axis=1, dtype=np.float64)
 
 
 def with_labels(molecules: _Set, bounds: np.ndarray | None, weights: np.ndarray | None) -> _Set:

@@ -10,7 +10,7 @@ import numpy as np
 from molgcn.calibration.assessment import assess
 from molgcn.calibration.columns import prediction_columns
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.label_columns import measured
+from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.packed import PackedMolecules
 from molgcn.evaluation.data import EvaluationData
 from molgcn.screening.ensemble import Ensemble
@@ -42,7 +42,7 @@ def measure_parts(
         passes = predict_part(ensemble, molecules, batch_size)
         predictions[name], deviation = combined(task, passes)
         targets = measured(molecules).targets
-        found = task.measure(predictions[name], targets)
+        found = task.measure(predictions[name], metric_labels(molecules))
         if name != "train":  # errors are smaller there, so that uncertainties would look too large
             found = {**found, **assess(task, ensemble.calibration, predictions[name], targets)}
         metrics |= {f"{name}/{key}": value for key, value in found.items()}

@@ -20,7 +20,7 @@ from molgcn.comparison.table import results_table
 from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed
 from molgcn.data.config import DatasetConfig
-from molgcn.data.label_columns import measured
+from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.load import write_skipped
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import RowNames
@@ -99,23 +99,24 @@ def run(config: EvaluateConfig) -> Evaluation:
 
     folder = _output_folder(config, own, models.run or models.checkpoint.parent)
     metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder, config.members)
-    molecules = measured(data.molecules[parts[detailed]])
+    shown_part = data.molecules[parts[detailed]]
+    molecules = measured(shown_part)
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
 
     module = models.ensemble.members[0]
     seed = module.config.seed
-    baselines = baselines_of(wanted, task, module.statistics, detailed, molecules, training_molecules, seed)
+    baselines = baselines_of(wanted, task, module.statistics, detailed, shown_part, training_molecules, seed)
     if any(member.blend is not None for member in models.ensemble.members):
 
         def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
             some = data.molecules[parts[part]]
-            return combined(task, predict_part(models.ensemble, some, config.dataset.batch_size, of))[0], measured(some).targets
+            return combined(task, predict_part(models.ensemble, some, config.dataset.batch_size, of))[0], metric_labels(some)
 
         baselines |= measured_alone(task, [part for part in parts if part != "train"], predicted)
     thresholds = {} if models.run is None else saved_thresholds(models.run)
-    comparison = compare(task, metrics, detailed, predictions, molecules.targets, config.bootstrap, seed, baselines, thresholds)
+    comparison = compare(task, metrics, detailed, predictions, metric_labels(shown_part), config.bootstrap, seed, baselines, thresholds)
     subject = assemble_subject(
         module,
         name=models.name,

@@ -12,6 +12,7 @@ from molgcn.metrics.ties import ranks
 
 METRICS = ("mae", "rmse", "r2", "pearson", "spearman", "mape")
 LOGGED = ("mae", "rmse", "r2")  # the metrics that cost no more than the loss
+BOUNDED = {"bounded_mae": "mae", "bounded_rmse": "rmse", "bounded_r2": "r2"}  # with bounds as true values
 RISING = frozenset({"r2", "pearson", "spearman"})
 IN_UNITS = frozenset({"mae", "rmse"})
 _FLAT = 1e-12  # a sum of squared deviations below this share of the sum that it is subtracted from is rounding
@@ -44,6 +45,34 @@ def regression_metrics(
     """
     values = Values(as_float64(predictions), as_float64(targets), weights)
     return {metric: getattr(values, metric)().cpu().numpy() for metric in METRICS if metric in wanted}
+
+
+def bounded_metrics(
+    predictions: Tensor | np.ndarray, targets: Tensor, bounds: Tensor | None, wanted: Collection[str], weights: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Compute the metrics of `BOUNDED` for all known targets, bounds among them. A prediction on the right side of a bound has no error.
+
+    Source: Chemprop's bounded metrics.
+
+    Args:
+        predictions: [M, T], in the targets' units.
+        targets: [M, T], NaN where missing.
+        bounds: [M, T], -1 where the true value is below its target, 1 where it is above, else 0. None where there are no bounds.
+        wanted: the metrics to compute.
+        weights: as in :func:`regression_metrics`.
+
+    Returns:
+        float64 [R, T] by metric.
+    """
+    plain = {metric: BOUNDED[metric] for metric in wanted if metric in BOUNDED}
+    if not plain:
+        return {}
+    predicted, true = as_float64(predictions), as_float64(targets)
+    if bounds is not None:
+        below, above = (bounds < 0) & (predicted < true), (bounds > 0) & (predicted > true)
+        predicted = torch.where(below | above, true, predicted)
+    found = regression_metrics(predicted, true, plain.values(), weights)
+    return {metric: found[of] for metric, of in plain.items()}
 
 
 class Values:

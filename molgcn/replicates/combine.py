@@ -134,7 +134,7 @@ def _of_ensemble(summary: Summary, models: Models, config: Config) -> Summary:
     metrics: dict[str, float] = {}
     for part in summary.parts:
         predicted = models.predicted(part)
-        metrics |= {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.targets).items()}
+        metrics |= {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.labels).items()}
         if part != "train":  # uncertainties do not describe the errors there, which are smaller than elsewhere
             metrics |= measured_uncertainties(models, part)
     described = "" if models.calibration is None else models.calibration.described
@@ -151,7 +151,7 @@ def _write_report(summary: Summary, models: Models, config: Config) -> None:
     if summary.deviations:
         predicted = models.predicted(part)
         parts = {part: predicted.molecules}
-        metrics = {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.targets).items()}
+        metrics = {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.labels).items()}
         comparison = compare_models(models, part, metrics, config, one_split=False)
         explained = (
             "Each training on its own parts, their mean and their standard deviation (n - 1). The rest of this page is about what the "

@@ -42,6 +42,7 @@ class Task(ABC):
         chosen: the metrics that `training.metrics` names, which every validation computes and tables show; empty for the task's own.
         name: the name of the task in `task=` and in checkpoints.
         losses: the losses that `training.loss` may name; `auto` is the first.
+        extra: further metrics, which are computed only where `training.metrics` names them.
         metrics: the names of the metrics; the first is shown where there is room for only one.
         logged: the metrics that every validation computes where none are chosen.
         rising: the metrics of which more is better.
@@ -60,6 +61,7 @@ class Task(ABC):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
+    extra: ClassVar[tuple[str, ...]] = ()
     logged: ClassVar[tuple[str, ...]]
     rising: ClassVar[frozenset[str]]
     in_units: ClassVar[frozenset[str]] = frozenset()
@@ -178,7 +180,7 @@ class Task(ABC):
 
         Args:
             predictions: [M, P], from :meth:`decode`.
-            targets: [M, T], NaN where missing.
+            targets: [M, T], NaN where missing, or labels [M, 2 T + 1] with bounds (:func:`molgcn.data.label_columns.metric_labels`).
             wanted: the metrics to compute, some of `metrics`.
             weights: [R, M], how often each resample has each molecule, or None for a single one that has each once.
 
@@ -245,8 +247,13 @@ class Task(ABC):
 
     @property
     def all_metrics(self) -> tuple[str, ...]:
-        """The metrics of every part."""
-        return tuple(dict.fromkeys(metric for part in self.parts for metric in part.metrics))
+        """The metrics of every part, those that are computed only on demand where they were chosen."""
+        return tuple(dict.fromkeys(metric for part in self.parts for metric in part.known_metrics))
+
+    @property
+    def known_metrics(self) -> tuple[str, ...]:
+        """The metrics of a part, with the chosen ones of `extra`."""
+        return (*self.metrics, *(metric for metric in self.chosen if metric in self.extra))
 
     def logged_with(self, metric: str | None) -> tuple[str, ...]:
         """Return the metrics that every validation computes where this one is monitored; None stands for the loss."""
@@ -258,7 +265,9 @@ class Task(ABC):
         A part with none of them keeps its own.
         """
         alone = len(self.parts) == 1
-        return self.with_parts(lambda part: replace(part, chosen=tuple(one for one in metrics if alone or one in part.metrics)))
+        return self.with_parts(
+            lambda part: replace(part, chosen=tuple(one for one in metrics if alone or one in (*part.metrics, *part.extra)))
+        )
 
     @property
     def first_metric(self) -> str:
@@ -293,4 +302,4 @@ class Task(ABC):
             wanted: the metrics, some of `metrics`; None stands for those that every validation computes.
         """
         chosen = (self.chosen or self.logged) if wanted is None else wanted
-        return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
+        return [f"{part}/{metric}/{name}" for metric in self.known_metrics if metric in chosen for name in self.names]

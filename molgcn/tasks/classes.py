@@ -117,6 +117,7 @@ class ClassTask(Task):
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target; see :func:`molgcn.metrics.classes.weighted_class_metrics`."""
         given, true = (values.cpu().numpy() if isinstance(values, Tensor) else values for values in (predictions, targets))
+        true = true[:, : len(self.names)]  # without bounds, which other tasks beside this one may have
         columns = zip(self.names, true.T, self.by_target(given), strict=True)
         found = {name: weighted_class_metrics(labels, probabilities, wanted, weights) for name, labels, probabilities in columns}
         return {f"{metric}/{name}": values for name, of_target in found.items() for metric, values in of_target.items()}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.config.training import TrainingConfig
-from molgcn.data.label_columns import labels_of
+from molgcn.data.label_columns import columns_of, labels_of
 from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
 from molgcn.tasks.base import Array, Task
@@ -213,6 +213,7 @@ class Mixed(Task):
         return [list(islice(rest, len(part.statistics_shapes()))) for part in self.parts]
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
-        """Return each part with its columns of predictions and of targets."""
+        """Return each part with its columns of predictions and of targets, or of labels with bounds."""
+        width, total = targets.shape[1], len(self.names)
         places = zip(self.parts, self.prediction_places, self.target_places, strict=True)
-        return [(part, predictions[:, columns], targets[:, own]) for part, columns, own in places]
+        return [(part, predictions[:, columns], targets[:, columns_of(width, total, own)]) for part, columns, own in places]

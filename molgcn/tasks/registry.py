@@ -53,9 +53,10 @@ def learned_with(task: Task, options: TrainingConfig) -> Task:
             chosen that the task does not have.
     """
     task = _weighed(task, options.task_weights or {}).with_parts(partial(_uncertain, options=options))
+    known = [*task.all_metrics, *(metric for part in task.parts for metric in part.extra)]
     for metric in options.metrics or ():
-        if metric not in task.all_metrics:
-            raise UserError(f"training.metrics names {shown(metric)}, no metric of task={task.name}.{nearest(metric, task.all_metrics)}")
+        if metric not in known:
+            raise UserError(f"training.metrics names {shown(metric)}, no metric of task={task.name}.{nearest(metric, known)}")
     return task.showing(options.metrics or ())
 
 

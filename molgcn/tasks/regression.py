@@ -16,7 +16,7 @@ from molgcn.data.digits import FLOAT32_DIGITS, significant_digits
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
-from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
+from molgcn.metrics.regression import BOUNDED, IN_UNITS, LOGGED, METRICS, RISING, as_float64, bounded_metrics, regression_metrics
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Array, Task
 from molgcn.tasks.losses import Loss, MaskedLoss
@@ -43,8 +43,9 @@ class Regression(Task):
     name = "regression"
     losses = ("l1", "mse", "huber", "mve", "evidential", "quantile")
     metrics: ClassVar[tuple[str, ...]] = METRICS
+    extra: ClassVar[tuple[str, ...]] = tuple(BOUNDED)
     logged: ClassVar[tuple[str, ...]] = LOGGED
-    rising, in_units = RISING, IN_UNITS
+    rising, in_units = (kinds | {metric for metric, of in BOUNDED.items() if of in kinds} for kinds in (RISING, IN_UNITS))
     in_table = ("mae", "rmse", "r2", "nll", "coverage")
     has_units = True
     hidden_head_layers = 2
@@ -174,8 +175,10 @@ class Regression(Task):
     def values(
         self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
-        """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
-        found = self._measured(predictions, targets, wanted, weights)
+        """Compute metrics of every target; see :mod:`molgcn.metrics.regression`."""
+        labels = split_labels(as_float64(targets), len(self.names))
+        found = self._measured(predictions, labels.exact, wanted, weights)
+        found |= bounded_metrics(self.points(predictions), labels.targets, labels.bounds, wanted, weights)
         return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
 
     def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -85,7 +85,7 @@ def with_blend(result: RunResult, models: Models) -> RunResult:
     if not models.blended:
         return result
     found = {part: models.predicted(part) for part in models.data[0].parts}
-    measures = {part: models.task.measure(one.values, one.targets) for part, one in found.items()}
+    measures = {part: models.task.measure(one.values, one.labels) for part, one in found.items()}
     return replace(result, metrics={f"{part}/{key}": value for part, own in measures.items() for key, value in own.items()})
 
 
@@ -94,7 +94,7 @@ def blended_parts(models: Models, parts: Sequence[str]) -> dict[str, dict[str, f
 
     def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
         found = models.only(of).predicted(part)
-        return found.values, found.targets
+        return found.values, found.labels
 
     return measured_alone(models.task, parts, predicted)
 
@@ -107,7 +107,7 @@ def measured_alone(
     Args:
         task: what is predicted.
         parts: the parts to measure on.
-        predicted: a function that returns the predictions [M, P] of one of them on a part, and the part's exact targets [M, T].
+        predicted: a function that returns the predictions [M, P] of one of them on a part, and the part's labels.
 
     Returns:
         By the names of network and trees, their metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".

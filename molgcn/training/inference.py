@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.data.label_columns import measured
+from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
@@ -97,6 +97,11 @@ class PartPredictions:
     def targets(self) -> np.ndarray:
         """The true values [M, T], NaN where there is none or only a bound."""
         return measured(self.molecules).targets
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The true values with their bounds; see :func:`molgcn.data.label_columns.metric_labels`."""
+        return metric_labels(self.molecules)
 
 
 @dataclass(frozen=True)

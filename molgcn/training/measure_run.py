@@ -14,7 +14,6 @@ from molgcn.comparison.compare import compare
 from molgcn.comparison.thresholds import chosen_thresholds
 from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
-from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.training.blending import blended_parts
 from molgcn.training.calibrating import measured_uncertainties
@@ -74,12 +73,11 @@ def compare_models(models: Models, part: str, metrics: Mapping[str, float], conf
     baselines, thresholds = {}, {}
     if one_split:
         known = data.part("train") if wanted == "rf" else None
-        asked = measured(predicted.molecules)
-        baselines = baselines_of(wanted, task, models.modules[0].statistics, part, asked, known, config.seed)
+        baselines = baselines_of(wanted, task, models.modules[0].statistics, part, predicted.molecules, known, config.seed)
         if len(data.splits.get("val", ())):
             validation = models.predicted("val")
             thresholds = chosen_thresholds(task, validation.values, validation.targets)
     if models.blended:
         validated = any(len(one.splits.get("val", ())) for one in models.data)
         baselines |= blended_parts(models, [part, *(["val"] if validated and part == "test" else [])])
-    return compare(task, metrics, part, predicted.values, predicted.targets, config.training.bootstrap, config.seed, baselines, thresholds)
+    return compare(task, metrics, part, predicted.values, predicted.labels, config.training.bootstrap, config.seed, baselines, thresholds)

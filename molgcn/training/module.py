@@ -17,7 +17,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
-from molgcn.data.label_columns import split_labels
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import UserError, counted
 from molgcn.training.checkpoint_format import describe
@@ -265,7 +264,7 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         """Compute the task's metrics from the outputs and targets of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
         predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
-        return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact, wanted)
+        return self.task.measure(predictions, labels, wanted)
 
 
 def _targets(batch: Any) -> Tensor:

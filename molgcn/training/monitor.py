@@ -40,7 +40,7 @@ class Monitor:
             return cls(key, "min", (key,), task.logged_with(None))
         metrics = [metric for metric in task.all_metrics if all(metric not in part.unordered for part in task.parts)]
         for metric in metrics:
-            holders = [part for part in task.parts if metric in part.metrics]
+            holders = [part for part in task.parts if metric in part.known_metrics]
             each = {f"val/{metric}/{name}" for part in holders for name in part.names}
             if key in each or key == f"val/{metric}":
                 mode: Literal["min", "max"] = "max" if metric in holders[0].rising else "min"

@@ -13,7 +13,7 @@ from scipy.stats import ConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import mean_absolute_error, mean_absolute_percentage_error, r2_score, root_mean_squared_error
 
 from molgcn.metrics import errors_of
-from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
+from molgcn.metrics.regression import BOUNDED, IN_UNITS, LOGGED, METRICS, RISING, bounded_metrics, regression_metrics
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 EIGHTHS = st.integers(-80, 80).map(lambda number: number / 8)  # so that equal values are common
@@ -47,6 +47,28 @@ def test_equal_to_exact_arithmetic(center, spread, outlier, skill):
         known = ~np.isnan(true[:, i])
         for key, value in zip(("mae", "rmse", "r2"), exact(predicted[known, i], true[known, i]), strict=True):
             assert errors[key][i] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), key
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bounded_metrics_are_those_of_predictions_moved_to_their_bounds(seed):
+    """Chemprop's definition, cell by cell: a prediction beyond a bound, on its right side, counts as the bound."""
+    rng = np.random.default_rng(seed)
+    true, predicted = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    true[rng.random((60, 2)) < 0.3] = np.nan
+    bounds = rng.integers(-1, 2, (60, 2)).astype(float)
+    moved = predicted.copy()
+    for row, column in np.ndindex(60, 2):
+        right = predicted[row, column] < true[row, column] if bounds[row, column] < 0 else predicted[row, column] > true[row, column]
+        if bounds[row, column] and right:
+            moved[row, column] = true[row, column]
+    found = bounded_metrics(predicted, torch.from_numpy(true), torch.from_numpy(bounds), [*BOUNDED, "mae"])
+    assert list(found) == ["bounded_mae", "bounded_rmse", "bounded_r2"]
+    for column in range(2):
+        known = ~np.isnan(true[:, column])
+        for metric, value in zip(found, exact(moved[known, column], true[known, column]), strict=True):
+            assert found[metric][0, column] == pytest.approx(value, rel=1e-9)
+    plain = bounded_metrics(predicted, torch.from_numpy(true), None, ["bounded_rmse"])["bounded_rmse"]
+    np.testing.assert_array_equal(plain, regression_metrics(predicted, true, ["rmse"])["rmse"])
 
 
 def test_undefined_is_nan():
