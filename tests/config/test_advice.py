@@ -80,3 +80,22 @@ def test_columns_of_any_name_in_a_preset(table, cli, tmp_path):
     code, _, errors = cli(*table, "--config-dir=mine", "experiment=mine", "hydra.run.dir=run")
     assert code == 0, errors
     assert read_json(tmp_path / "run" / "result.json")["names"] == [WORDS]
+
+
+@pytest.mark.parametrize(
+    ("lines", "advised"),
+    [
+        ([f"{'C' * n}O,{n}" for n in range(1, 40)], "dataset.header=false"),
+        (["smiles,y", *(f"{'C' * n}O,{'<' * (n == 5)}{n}" for n in range(1, 40))], "dataset.bounded=true"),
+        (["smiles,y", "C1CC,3", *(f"{'C' * n}O,{n}" for n in range(1, 40))], "dataset.on_error=skip"),
+    ],
+)
+def test_a_key_that_a_message_names_mends_the_mistake(lines, advised, cli, tmp_path):
+    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
+    command = [*FAST, "dataset=csv", "dataset.path=x.csv"]
+    code, _, errors = cli(*command, *([] if advised == "dataset.header=false" else ["dataset.targets=[y]"]))
+    assert code == 2
+    named = re.findall(r"dataset\.\w+=\w+", errors.split("Error: ")[1])
+    assert advised in named
+    code, _, errors = cli(*command, advised, *([] if advised == "dataset.header=false" else ["dataset.targets=[y]"]))
+    assert code == 0, errors

@@ -27,7 +27,7 @@ def default_targets(
 ) -> list[str]:
     """Return the columns of numbers or labelled classes that no key of `dataset` names, and say once which were taken and which were not.
 
-    A column that only numbers the rows is not taken.
+    A column that only numbers the rows is taken where there is no other.
 
     Args:
         path: the file.
@@ -49,17 +49,21 @@ def default_targets(
 
 
 def _choose(path: Path, candidates: Sequence[str], columns: Columns, numbers: Callable[[Columns, str], np.ndarray]) -> list[str]:
-    taken, left_out = [], []
+    taken: list[str] = []
+    left_out: list[str] = []
+    numbering: list[str] = []
     for name in candidates:
         try:
             values = numbers(columns, name)
         except UserError:
             left_out.append(name)
             continue
-        if len(values) > 1 and (np.diff(values) == 1).all():
-            left_out.append(f"{name} (numbers the rows)")
-        else:
-            taken.append(name)
+        numbers_rows = len(values) > 1 and (np.diff(values) == 1).all()
+        (numbering if numbers_rows else taken).append(name)
+    if taken:
+        left_out = [*(f"{name} (numbers the rows)" for name in numbering), *left_out]
+    else:
+        taken = numbering
     if not taken:
         raise UserError(
             f"dataset=csv needs dataset.targets=[<column>,...], since no other column of {path} holds only numbers. It has the columns: "

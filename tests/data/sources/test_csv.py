@@ -106,7 +106,7 @@ def test_every_value_comes_back_in_its_record(tmp_path_factory, rows):
 @pytest.mark.parametrize(
     ("change", "options", "match"),
     [
-        ({}, {"targets": None}, r"needs dataset.targets.*no other column of .*a\.sdf holds only numbers"),
+        ({"y": "high"}, {"targets": None}, r"needs dataset.targets.*no other column of .*a\.sdf holds only numbers"),
         ({}, {"targets": ["Y"]}, r"no property 'Y' \(dataset.targets\). Did you mean 'y'"),
         ({}, {"descriptors": ["ph"]}, r"no property 'ph' \(dataset.descriptors\)"),
         ({}, {"split": "column", "split_column": "fold"}, r"no property 'fold' \(dataset.split_column\)"),

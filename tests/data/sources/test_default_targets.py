@@ -52,6 +52,11 @@ def test_properties_of_an_sdf(tmp_path):
     assert open_source(DatasetConfig(name="csv", path=str(tmp_path / "x.sdf"))).target_names == ("y",)
 
 
+def test_numbers_of_rows_are_taken_where_nothing_else_is(tmp_path):
+    (tmp_path / "x.csv").write_text("smiles,n\nC,1\nCC,2\n")
+    assert open_source(DatasetConfig(name="csv", path=str(tmp_path / "x.csv"))).target_names == ("n",)
+
+
 def test_no_column_of_numbers(tmp_path):
     (tmp_path / "x.csv").write_text("smiles,name\nC,a\nCC,b\n")
     with pytest.raises(UserError, match=r"needs dataset\.targets.*It has the columns: name\."):
