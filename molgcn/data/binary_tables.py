@@ -18,15 +18,17 @@ log = logging.getLogger(__name__)
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # as pandas stores row labels in Parquet
 
 
-def csv_text(begin: bytes, file: BinaryIO, name: str) -> IO[bytes] | None:
+def csv_text(begin: bytes, file: BinaryIO, name: str, has_header: bool) -> IO[bytes] | None:
     """Return a table as a temporary file of CSV text in UTF-8, or None where the file is neither a workbook nor Parquet.
 
-    Of a workbook it is the first sheet, with the values that Excel computed. Blank rows and columns without a name are left out.
+    Of a workbook it is the first sheet, with the values that Excel computed. Blank rows and columns without a name are left out. Without a
+    header all columns are kept, and the names that a Parquet file has are not a row.
 
     Args:
         begin: the first bytes of the file, by which the format is known.
         file: the file, at its beginning.
         name: name of the file, for messages.
+        has_header: whether the first row of a workbook has the columns' names.
 
     Raises:
         UserError: when the file is damaged, or the package that reads it is not installed.
@@ -38,7 +40,7 @@ def csv_text(begin: bytes, file: BinaryIO, name: str) -> IO[bytes] | None:
     try:
         source = file if file.seekable() else io.BytesIO(file.read())
         lines = io.TextIOWrapper(text, encoding="utf-8", newline="", write_through=True)
-        csv.writer(lines).writerows(reader(source, name))
+        csv.writer(lines).writerows(reader(source, name, has_header))
         lines.detach()
     except ImportError as error:
         text.close()
@@ -55,7 +57,7 @@ def csv_text(begin: bytes, file: BinaryIO, name: str) -> IO[bytes] | None:
     return text
 
 
-def _workbook(file: BinaryIO, name: str) -> Iterator[Sequence[str]]:
+def _workbook(file: BinaryIO, name: str, has_header: bool) -> Iterator[Sequence[str]]:
     import zipfile
 
     import openpyxl
@@ -70,21 +72,24 @@ def _workbook(file: BinaryIO, name: str) -> Iterator[Sequence[str]]:
     if len(book.sheetnames) > 1:
         log.info("%s: of its sheets (%s) the first is read", name, ", ".join(book.sheetnames))
     sheet.reset_dimensions()  # some programs write wrong ones
-    rows = (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
-    header = next(rows, ())
+
+    def rows() -> Iterator[Sequence[Any]]:
+        return (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
+
+    header = next(rows(), ()) if has_header else range(max(map(len, rows()), default=0))
     places = [place for place, cell in enumerate(header) if cell is not None]
-    yield [_cell(header[place]) for place in places]
-    for row in rows:
+    for row in rows():
         yield [_cell(row[place]) if place < len(row) else "" for place in places]
 
 
-def _parquet(file: BinaryIO, name: str) -> Iterator[Sequence[str]]:
+def _parquet(file: BinaryIO, name: str, has_header: bool) -> Iterator[Sequence[str]]:
     import pyarrow
     import pyarrow.parquet
 
     table = pyarrow.parquet.ParquetFile(file)
     names = [column for column in table.schema_arrow.names if not _UNNAMED_INDEX.fullmatch(column)]
-    yield names
+    if has_header:
+        yield names
     for batch in table.iter_batches(columns=names):
         columns = (column.cast(pyarrow.string()) if column.type == pyarrow.float32() else column for column in batch.columns)
         yield from zip(*([_cell(cell) for cell in column.to_pylist()] for column in columns), strict=True)
@@ -96,4 +101,4 @@ def _cell(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
-_READERS: dict[bytes, Callable[[BinaryIO, str], Iterable[Sequence[str]]]] = {b"PK\x03\x04": _workbook, b"PAR1": _parquet}
+_READERS: dict[bytes, Callable[[BinaryIO, str, bool], Iterable[Sequence[str]]]] = {b"PK\x03\x04": _workbook, b"PAR1": _parquet}

@@ -110,7 +110,7 @@ def _ending(path: Path) -> str:
 def _table(
     path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str, separator: str, header: bool
 ) -> Iterator[Molecules]:
-    with open_text(path, option, max_record_mb) as text:
+    with open_text(path, option, max_record_mb, has_header=header) as text:
         table = read_delimited(text.lines, separator, smiles, header)
         table.say_separator(separator)
         smiles = list(dict.fromkeys(smiles))

@@ -91,7 +91,7 @@ class Columns(dict[str, PackedStrings]):
 
 @contextmanager
 def _open(path: Path, wanted: Sequence[str], has_header: bool) -> Iterator[Delimited]:
-    with open_text(path) as text:
+    with open_text(path, has_header=has_header) as text:
         yield read_delimited(text.lines, separator_of(path), wanted, has_header)
 
 

@@ -117,11 +117,17 @@ class Text:
 
 
 @contextmanager
-def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
+def open_text(
+    path: Path | None,
+    option: str = "dataset.path",
+    max_record_mb: float = RECORD_MB,
+    name: str | None = None,
+    has_header: bool = True,
+) -> Iterator[Text]:
     """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
-    An Excel workbook or Parquet file is read as the CSV that it stands for. Messages name the key that named the file
-    (`option`). A record, of one line or several, may have `max_record_mb` million characters.
+    An Excel workbook or Parquet file is read as the CSV that it stands for, with or without a header. Messages name the key that named
+    the file (`option`). A record, of one line or several, may have `max_record_mb` million characters.
     """
     name = name or source_name(path)
     if path is None and sys.stdin is None:
@@ -141,7 +147,7 @@ def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: fl
                 raise UserError(f"{name} is {what}.")
         if path is not None and path.name.lower().removesuffix(".gz").endswith(_OTHER_ENDINGS):
             raise UserError(f"{name} is of a kind that is not read. Read are {READ}, also with .gz. Convert it to one of them.")
-        table = csv_text(begin, raw, name)
+        table = csv_text(begin, raw, name, has_header)
         with table or nullcontext(raw) as source:
             size = os.fstat(source.fileno()).st_size if (path or table) is not None and source.seekable() else None
             binary = gzip.GzipFile(fileobj=source) if begin[:2] == _GZIP else source

@@ -46,6 +46,24 @@ def test_prediction_and_training_read_the_same_cells(name, tmp_path):
     assert [*zip(columns["smiles"], columns["y (uM)"], strict=True)] == [(cells[0], cells[1]) for cells in CELLS]
 
 
+@pytest.mark.parametrize("name", ["x.xlsx", "x.parquet"])
+def test_tables_without_a_header_keep_the_places_of_all_columns(name, tmp_path):
+    rows = [["C", None, 1.5], ["CC", 2.5, None], ["O", 3.5, 0.1]]
+    if name == "x.xlsx":
+        book = pytest.importorskip("openpyxl").Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(tmp_path / name)
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table(dict(zip("abc", zip(*rows, strict=True), strict=True))), tmp_path / name)
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    with open_molecules(tmp_path / name, "auto", ["0"], header=False) as molecules:
+        assert molecules.columns == ["0", "1", "2"]
+        assert [record.cells for record in molecules.records] == cells
+    assert [*read_columns(tmp_path / name, ["2"], has_header=False)["2"]] == ["1.5", "", "0.1"]
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_table_from_standard_input(name, tmp_path, monkeypatch):
     WRITERS[name](tmp_path / name)
