@@ -179,7 +179,7 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,z\nC,1,tall\n", {}, "'tall' is not a number"),
         ("smiles,y,z\nC,1,\nCC,2,\n", {}, "all 2 values of column 'z' are missing"),
         ("smiles,y,z\nC,1,2\n", {}, r"1 molecule cannot be split.* leave validation or test out by a 0, as in \[0\.9,0\.1,0\]"),
-        ("smiles,y,z\nC,1,2\n", {"targets": None}, "has the columns: y, z"),
+        ("smiles,y,z\nC,a,b\n", {"targets": None}, "has the columns: y, z"),
         ("smiles,y,z\n(,1,2\n", {"on_error": "skip"}, "None of the 1 molecule "),
         ("smiles,y,z\nC,1,2\n", {"split": "column"}, "split_column is not set"),
         ("smiles,y,z\nC,1,2\n", {"split": "column", "split_column": "fold"}, r"no column 'fold' \(dataset.split_column\)"),
