@@ -139,7 +139,7 @@ def test_is_a_batch_sampler():
         ({"tile_nodes": 0}, "tile_nodes=0: expected 1 to 128"),
         ({"tile_nodes": 129}, "tile_nodes=129: expected 1 to 128"),
         ({"count": 3, "world_size": 4}, "3 molecules cannot be shared by 4"),
-        ({"count": 7, "drop_last": True}, "no full batch of 8"),
+        ({"count": 7, "drop_last": True}, "7 molecules cannot fill a batch of 8"),
     ],
 )
 def test_bad_options(options, match):
