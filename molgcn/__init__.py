@@ -5,12 +5,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from molgcn.estimators import Classifier as Classifier
+    from molgcn.estimators import Regressor as Regressor
     from molgcn.model import load as load
     from molgcn.training.own_loop.capture import capture as capture
 
-__all__ = ["capture", "load"]
+__all__ = ["Classifier", "Regressor", "capture", "load"]
 
-_HOMES = {"capture": "molgcn.training.own_loop.capture", "load": "molgcn.model"}
+_HOMES = {
+    "Classifier": "molgcn.estimators",
+    "Regressor": "molgcn.estimators",
+    "capture": "molgcn.training.own_loop.capture",
+    "load": "molgcn.model",
+}
 
 # PyTorch's OpenMP reads this when it is loaded. By default its threads spin for milliseconds at every barrier, which takes time from
 # other busy threads. With this setting they sleep after some 70 us. docs/decisions/cpu_operator.md has the figures.
