@@ -130,11 +130,20 @@ def test_the_command_says_what_it_did(run, given, cli):
     ],
     ids=["few", "no labels", "method", "alpha"],
 )
-def test_what_cannot_be_calibrated(run, given, rows, columns, options, said):
+def test_what_cannot_be_calibrated(run, given, rows, columns, options, said, caplog):
     path = given(rows, columns or ("smiles", "logp", "tpsa"))
     with pytest.raises(UserError, match=said):
         calibrate(config(run, path, **options))
     assert Ensemble.load([run]).calibration is None
+    assert not [text for text in caplog.messages if "too few" in text]
+
+
+def test_a_target_with_few_labels_is_named_with_the_file(run, given, caplog):
+    path = given()
+    table = pd.read_csv(path)
+    table.assign(tpsa=table["tpsa"].where(table.index < 5)).to_csv(path, index=False)
+    calibrate(config(run, path))
+    assert [text for text in caplog.messages if text.startswith("The file new.csv has too few labels of tpsa for intervals")]
 
 
 def test_a_file_without_values_is_refused(run, given):

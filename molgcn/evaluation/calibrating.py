@@ -50,8 +50,8 @@ def run(config: CalibrateConfig) -> Calibration:
     molecules = _unknown(data.molecules, checkpoints, config)
     task.check(molecules.targets, RowNames.of(molecules))
     targets, name = measured(molecules).targets, Path(config.input).name
-    check_labels(methods, task, targets, config.calibration_alpha, name, "Give a file with true values of them.")
     _check_enough(task.names, targets, config)
+    check_labels(methods, task, targets, config.calibration_alpha, f"the file {name}", "Give a file with true values of them.")
     warn_of_extrapolation(data.title, contents_of(molecules), ensemble.trained_on)
 
     predicted, _ = combined(task, predict_part(ensemble, molecules, config.dataset.batch_size))
