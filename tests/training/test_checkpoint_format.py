@@ -88,4 +88,4 @@ def test_an_older_version_of_the_featuriser_is_named_and_kept(saved, tmp_path):
 
 
 def test_what_it_was_trained_on(saved):
-    assert saved["molgcn"]["trained_on"] == {"elements": [1, 6, 7, 8, 9], "heavy_atoms": [4, 9], "mixtures": False}
+    assert saved["molgcn"]["trained_on"] == {"elements": [1, 6, 7, 8, 9], "heavy_atoms": [4, 9], "mixtures": False, "mixture_share": 0.0}
