@@ -10,7 +10,7 @@ from typing import Any
 from molgcn.data.plain_molecule import count_hydrogens, drop_brackets, without_isotopes, without_labels
 
 Reader = Callable[[Any], Any]
-READING = 3
+READING = 4
 """Version of what molecules are read as, which goes up when graphs or descriptors change, so that cached sets are rebuilt."""
 _LONGEST = 1_000_000  # characters, for which RDKit takes 300 MB; no molecule may have that many atoms
 _NO_ATOMS = "the molecule has no atoms"

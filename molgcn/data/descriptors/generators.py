@@ -73,9 +73,11 @@ def _compute_avalon_counts(mol: Any) -> np.ndarray:
 
 
 def _compute_erg(mol: Any) -> np.ndarray:
+    from rdkit.Chem import Mol
     from rdkit.Chem.rdReducedGraphs import GetErGFingerprint
 
-    return GetErGFingerprint(mol)
+    # RDKit reads a distance matrix that the molecule has cached as one of the reduced graph, which has other atoms. This copy has none.
+    return GetErGFingerprint(Mol(mol, True))
 
 
 def _compute_maccs(mol: Any) -> np.ndarray:

@@ -35,6 +35,18 @@ def test_fingerprints_of_counts_are_rdkits():
     assert morgan.max() > 1 and avalon.max() > 1 and erg.max() > 1
 
 
+@pytest.mark.parametrize("name", GENERATORS)
+def test_what_was_computed_before_does_not_count(name):
+    """RDKit keeps what it has computed on a molecule. Bicycles, and rings with ketones, have reduced graphs of other sizes."""
+    compute, smiles = GENERATORS[name].compute, [*SMILES, "CCCCC1(CC)C(=O)NC(=O)NC1=O", "CC12CCC(CC1)C(C)(C)O2", "c1ccc2ccccc2c1"]
+    for text in smiles:
+        used = Chem.MolFromSmiles(text)
+        Chem.GetDistanceMatrix(used)
+        for other in GENERATORS.values():
+            other.compute(used)
+        np.testing.assert_array_equal(compute(used), compute(Chem.MolFromSmiles(text)))
+
+
 @pytest.mark.parametrize("features", ["qm9", "general", "zinc"])
 def test_they_are_the_smiles_s_whatever_the_features(features):
     """Descriptors are the same from SMILES and mol blocks and in worker processes, whatever the graph contains."""
