@@ -72,7 +72,8 @@ def test_a_row_for_each_bond(emulate, network):
 @pytest.mark.slow
 @pytest.mark.parametrize(("network", "hidden"), [("gine", 1), ("feed-forward, layer", 1), ("sage", 60), ("feed-forward, layer", 31)])
 def test_widths(emulate, network, hidden):
-    check(random_call(options_of(network, hidden, in_channels=5), sizes=[5, 9, 1, 30], training=CASES[network]))
+    # With seed 0 terms of gine's one column cancel, so that float32 in PyTorch itself misses the bound.
+    check(random_call(options_of(network, hidden, in_channels=5), sizes=[5, 9, 1, 30], training=CASES[network], seed=1))
 
 
 @pytest.mark.slow
