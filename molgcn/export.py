@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +22,7 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
+from molgcn.process.quiet import quiet
 from molgcn.screening.inputs import ModelInputs
 from molgcn.screening.output import as_mistake
 
@@ -88,7 +87,7 @@ def export(config: ExportConfig) -> float:
     with as_mistake(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with whole(output) as temporary:
-            with _quiet():
+            with quiet("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxscript.optimizer"):
                 run = _WRITERS[output.suffix](network, metadata(module), temporary)
             difference = largest_difference(run, module)
             if not difference <= BOUND:
@@ -225,22 +224,6 @@ def _write_onnx(network: ExportedNetwork, about: dict[str, str], path: Path) -> 
 
 
 _WRITERS: dict[str, Callable[[ExportedNetwork, dict[str, str], Path], Run]] = {".onnx": _write_onnx, ".pt2": _write_pt2}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the warnings and log messages of torch's exporters."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxscript.optimizer")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 if __name__ == "__main__":

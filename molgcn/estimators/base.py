@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self
@@ -20,12 +21,19 @@ from molgcn.calibration.outputs import Output, outputs_of
 from molgcn.errors import UserError
 from molgcn.estimators.configuration import config_of
 from molgcn.estimators.inputs import as_smiles
-from molgcn.estimators.quiet import quiet
 from molgcn.estimators.run_files import read_run, write_run
 from molgcn.model import Model, load
+from molgcn.process.quiet import quiet
 from molgcn.replicates.run import train_all
 
 _loaded: WeakKeyDictionary[MoleculeEstimator, Model] = WeakKeyDictionary()  # the models of fitted estimators, which pickle as files
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Print nothing, and log and warn of nothing, but let errors through."""
+    with quiet("molgcn", "lightning", "lightning.pytorch", "lightning.fabric"), redirect_stdout(io.StringIO()):
+        yield
 
 
 class MoleculeEstimator(BaseEstimator):
@@ -100,7 +108,7 @@ class MoleculeEstimator(BaseEstimator):
             data, folder = temporary / "molecules.csv", temporary / "run"
             table.to_csv(data, index=False)
             if not self.verbose:
-                stack.enter_context(quiet())
+                stack.enter_context(_silent())
             stack.enter_context(isolate_rng())  # training seeds the generators of the whole process
             try:
                 train_all(config_of(self, data, len({*smiles}), [*targets], options), folder)
@@ -116,9 +124,9 @@ class MoleculeEstimator(BaseEstimator):
         check_is_fitted(self, "run_")
         smiles = as_smiles(X)
         if self not in _loaded:
-            with TemporaryDirectory(prefix="molgcn-") as folder, quiet(), isolate_rng():
+            with TemporaryDirectory(prefix="molgcn-") as folder, _silent(), isolate_rng():
                 write_run(self.run_, Path(folder))
                 _loaded[self] = load(folder, device=self.device)
         model = _loaded[self]
-        with nullcontext() if self.verbose else quiet():
+        with nullcontext() if self.verbose else _silent():
             return outputs_of(model.ensemble.task, model.predict(smiles).values)
