@@ -11,7 +11,7 @@ namespace molgcn {
 // The instructions of molgcn/ops/layer_network/instructions.py, which documents them. -1 stands for none.
 enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
-    pool_grad, norm_sums, dropout_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
+    pool_grad, norm_sums, activation_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
 };
 
 enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
@@ -19,7 +19,7 @@ enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
 struct Instruction {
     Op op;
     int out, source, grad, bonds, result, add, mask;  // buffers
-    int memory, dropped, weight, bias, norm, kind, table, relu, site;
+    int memory, dropped, weight, bias, norm, kind, table, activation, site;
 };
 
 struct Segment {

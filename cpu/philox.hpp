@@ -36,7 +36,7 @@ public:
                 }
             }
             for (int c = first; c < channels && c < first + 4 * width; c++) {
-                row[c] = words[c % 4][(c - first) / 4] >= threshold_ ? row[c] * kept_scale : T(0);
+                row[c] *= words[c % 4][(c - first) / 4] >= threshold_ ? kept_scale : T(0);  // NaN stays NaN, as in torch
             }
         }
     }

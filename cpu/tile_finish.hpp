@@ -1,4 +1,4 @@
-// Norm, relu and dropout of one tile's rows, the scaling of rows to length 1, and the gradients of these.
+// Norm, activation and dropout of one tile's rows, the scaling of rows to length 1, and the gradients of these.
 #pragma once
 
 #include "gather.hpp"
@@ -69,33 +69,48 @@ private:
     bool layer_;
 };
 
-// Computes out = dropout(relu(norm(x))) + a.
-template <typename T>
-void finish_rows(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
-    const RowNorm<T> norm(t, step);
-    const bool has_relu = step.relu;
+// Writes to `out` what `use` makes of each vector of the norm of `source`.
+template <typename T, typename Use>
+inline void norm_rows(const RowNorm<T>& norm, const TileRows<T>& source, const TileRows<T>& out, Use use) {
     RowMoments<T> moments[norm.block];
     for (int first = 0, last; first < source.count; first = last) {
         last = norm.take(source, first, moments);
         for (int i = first; i < last; i++) {
             const RowMoments<T> row = moments[i - first];
-            for (int c = 0; c < out.stride; c += lanes<T>) {
-                const Vec<T> v = norm.output(row, source[i], c);
-                store(out[i] + c, has_relu ? relu<T>(v) : v);
-            }
+            for (int c = 0; c < out.stride; c += lanes<T>) store(out[i] + c, use(norm.output(row, source[i], c)));
         }
     }
-    if (step.site >= 0) drop(t, step.site, out);
-    for (ptrdiff_t at = 0; add && at < out.count * out.stride; at += lanes<T>) store(out.data + at, load(out.data + at) + load(add.data + at));
 }
 
-// Writes the gradient of dropout's input.
+// Replaces each vector of `rows`, at `at` in their memory, by use(at, vector).
+template <typename T, typename Use>
+inline void change(const TileRows<T>& rows, Use use) {
+    for (ptrdiff_t at = 0; at < rows.count * rows.stride; at += lanes<T>) store(rows.data + at, use(at, load(rows.data + at)));
+}
+
+// Computes out = dropout(act(norm(x))) + a.
 template <typename T>
-void dropout_gradient(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> grad = t.rows(step.grad), out = t.rows(step.out);
-    std::memcpy(out.data, grad.data, out.count * out.stride * sizeof(T));
-    drop(t, step.site, out);
+void finish_rows(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
+    const RowNorm<T> norm(t, step);
+    const bool has_relu = step.activation == of_relu;
+    norm_rows(norm, source, out, [=](Vec<T> v) { return has_relu ? relu<T>(v) : v; });
+    if (step.activation > of_relu) change(out, [=](ptrdiff_t, Vec<T> v) { return activated<T>(step.activation, v); });
+    if (step.site >= 0) drop(t, step.site, out);
+    if (add) change(out, [=](ptrdiff_t at, Vec<T> v) { return v + load(add.data + at); });
+}
+
+// Writes the gradient of an activation's input from that of the output of dropout, or of dropout's input where no activation is given.
+template <typename T>
+void activation_gradient(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad), out = t.rows(step.out);
+    if (!source) {
+        std::memcpy(out.data, grad.data, out.count * out.stride * sizeof(T));
+        return drop(t, step.site, out);
+    }
+    norm_rows(RowNorm<T>(t, step), source, out, [=](Vec<T> v) { return v; });
+    change(out, [=](ptrdiff_t at, Vec<T> v) { return slope<T>(step.activation, v) * load(grad.data + at); });
+    if (step.site >= 0) drop(t, step.site, out);
 }
 
 // Returns the gradient of the norm's output, at one vector.
@@ -111,7 +126,7 @@ void add_norm_sums(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad);
     T *gamma = t.sums.parameter(t.partial, options.weight), *beta = t.sums.parameter(t.partial, options.bias);
     const RowNorm<T> norm(t, step);
-    const bool has_relu = step.relu;
+    const bool has_relu = step.activation == of_relu;
     RowMoments<T> moments[norm.block];
     for (int first = 0, last; first < source.count; first = last) {
         last = norm.take(source, first, moments);
@@ -135,7 +150,7 @@ void finish_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad), out = t.rows(step.out);
     const RowNorm<T> norm(t, step);
     const Norm<T> of = *norm;
-    const bool has_relu = step.relu, of_batch = norm.some() && t.run.moments != nullptr;
+    const bool has_relu = step.activation == of_relu, of_batch = norm.some() && t.run.moments != nullptr;
     const int width = source.width;
     RowMoments<T> moments[norm.block];
     for (int first = 0, last; first < source.count; first = last) {

@@ -1,6 +1,7 @@
 // Matrix products on one tile, and the gradients of their source, matrix and bias.
 #pragma once
 
+#include "activation.hpp"
 #include "philox.hpp"
 #include "tile_rows.hpp"
 
@@ -23,7 +24,7 @@ void linear_rows(const TileStep<T>& t, const Instruction& step) {
     T* to = out.data;
     const T *bias = t.parameters.vector(step.bias), *more = add.data;
     const ptrdiff_t stride = out.stride;
-    if (step.relu) {
+    if (step.activation == of_relu) {
         weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, relu<T>(v + load(bias + column))); });
     } else if (add) {
         weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) {

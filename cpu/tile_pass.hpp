@@ -88,7 +88,7 @@ private:
             case Op::moments: return deviations.add(t.rows(step.source).data, ones_.data(), t.tile.num_rows);
             case Op::pool_grad: return pool_gradient(t, step);
             case Op::norm_sums: return add_norm_sums(t, step);
-            case Op::dropout_grad: return dropout_gradient(t, step);
+            case Op::activation_grad: return activation_gradient(t, step);
             case Op::finish_grad: return finish_gradient(t, step);
             case Op::input_grad: return input_gradient(t, step);
             case Op::product: return add_product(t, step);

@@ -3,7 +3,7 @@
 // A launch that writes rows leaves a part for each of its blocks: the moments of its rows' columns, or in backward two sums of each column.
 // The next launch merges the parts, every block the columns that it needs and all in the same order.
 #pragma once
-#include "real.cuh"
+#include "epilogue.cuh"
 #include "layer_end_structs.h"  // molgcn/ops/layer_network/layer_ends_cuda.py
 
 // Numbers of a part: means and squared distances, or the two sums, and how many rows it has.
@@ -40,18 +40,6 @@ struct NormSums {
     static __device__ __forceinline__ NormSums of(const Sum (&sums)[3], real) { return {static_cast<real>(sums[0]), static_cast<real>(sums[1])}; }
     __device__ __forceinline__ bool is_empty() const { return false; }
     __device__ __forceinline__ real origin() const { return 0; }
-};
-
-// A column of a norm as an affine map. Forward and backward compute the same bits, so that they agree on what relu keeps.
-struct Column {
-    real mean, deviation, factor, bias;  // deviation: 1 / deviation; factor: times weight
-
-    __device__ __forceinline__ real operator()(real x) const { return multiply_add(x - mean, factor, bias); }
-    __device__ __forceinline__ real normal(real x) const { return (x - mean) * deviation; }
-    // Returns the gradient of the input with the batch's statistics, from that of the output and the means of the sums in `NormSums`.
-    __device__ __forceinline__ real through_statistics(real x, real g, real mean_g, real mean_gx) const {
-        return factor * (g - mean_g - normal(x) * mean_gx);
-    }
 };
 
 // The columns of a norm that a block needs, in shared memory.

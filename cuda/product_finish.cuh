@@ -1,17 +1,19 @@
-// What product_rows.cu does with the result of a product: bias, relu, dropout, an addition, a mask, and the signs that backward reads.
+// What product_rows.cu does with the result of a product: bias, activation, dropout, an addition, a mask, and the signs that backward reads.
 //
-// Macros: RELU, DROPOUT, ADD, MASK, KEPT, SIGNS, those of the product before the last, FIRST_DROPOUT and WARPGROUPS, as product_rows.cu
+// Macros: ACTIVATION, DROPOUT, ADD, MASK, KEPT, SIGNS, those of the product before the last, FIRST_DROPOUT and WARPGROUPS, as product_rows.cu
 // explains them.
 #pragma once
 
 struct AfterMiddle {
     static constexpr int columns = MIDDLE;
-    static constexpr bool relu = MIDDLE_RELU, dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
+    static constexpr int activation = MIDDLE_RELU;
+    static constexpr bool dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
     static constexpr bool signs = MIDDLE_SIGNS;
 };
 struct AfterLast {
     static constexpr int columns = OUT;
-    static constexpr bool relu = RELU, dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
+    static constexpr int activation = ACTIVATION;
+    static constexpr bool dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
 };
 
 constexpr bool adds_what_follows = follows && !SUMS;
@@ -45,7 +47,7 @@ __device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int
     const uint32 kept = FIRST_DROPOUT ? drawn(p, row, column / 4, p.first_site) : 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        if (FIRST_DROPOUT) at(x, e) = kept >> e & 1 ? at(x, e) * p.dropout_scale : 0.0f;
+        if (FIRST_DROPOUT) at(x, e) = dropped(kept >> e & 1, at(x, e), p.dropout_scale);
         if (!(bits(e % 2 == 0 ? words.x : words.y) >> (lane + 4 * (e / 2)) & 1)) at(x, e) = 0.0f;
     }
     return x;
@@ -132,8 +134,8 @@ __device__ __forceinline__ void finish(
                 if (After::kept && there) two(it.kept + place.offset(m, i)) = make_float2(v[0], v[1]);
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    if (After::relu) v[j] = relu(v[j]);
-                    if (After::dropout) v[j] = kept(i, j) || v[j] != v[j] ? v[j] * p.dropout_scale : 0.0f;
+                    v[j] = activated(After::activation, v[j]);
+                    if (After::dropout) v[j] = dropped(kept(i, j), v[j], p.dropout_scale);
                 }
                 if (After::signs)
 #pragma unroll

@@ -1,7 +1,7 @@
 // The part that a block of product_rows.cu leaves for the norm that comes next (layer_end.cuh): the moments of the result's columns, or the
 // sums that the norm's gradients need.
 //
-// Macros: MOMENTS, SUMS (which of the two), NEXT_RELU, NEXT_DROPOUT (what follows the norm).
+// Macros: MOMENTS, SUMS (which of the two), NEXT_ACTIVATION, NEXT_DROPOUT (what follows the norm).
 #pragma once
 #include "sums.cuh"
 
@@ -124,8 +124,8 @@ struct Part {
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         float g = product.sum[c][m][2 * j + i];
-                        if (NEXT_RELU) g = columns[c][j](j == 0 ? x.x : x.y) > 0.0f ? g : 0.0f;
-                        if (NEXT_DROPOUT) g = kept(i, j) ? g * p.dropout_scale : 0.0f;
+                        g = through_activation(NEXT_ACTIVATION, columns[c][j](j == 0 ? x.x : x.y), g);
+                        if (NEXT_DROPOUT) g = dropped(kept(i, j), g, p.dropout_scale);
                         tile[j].add(g, columns[c][j].normal(j == 0 ? x.x : x.y));
                     }
                 }

@@ -6,7 +6,7 @@
 // and so they do even if one of the two rows is much larger.
 //
 // Macros: ARRAYS (1 or 2); BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM,
-// BEFORE_RELU, BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh);
+// BEFORE_ACTIVATION, BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh);
 // WARPGROUPS, SUMS and ADD, as product_rows.cu explains them.
 #pragma once
 #include "halves.cuh"
@@ -64,12 +64,12 @@ __device__ __forceinline__ float4 through_end(const Parameters& p, const Columns
         const float source = BEFORE == BEFORE_GRAD ? at(second, e) : at(x, e);
         float y = BEFORE_NORM ? it(source) : source, g = at(x, e);
         if (BEFORE == BEFORE_GRAD) {
-            if (BEFORE_RELU) g = y > 0.0f ? g : 0.0f;
-            if (BEFORE_DROPOUT) g = kept >> e & 1 ? g * p.dropout_scale : 0.0f;
+            g = through_activation(BEFORE_ACTIVATION, y, g);
+            if (BEFORE_DROPOUT) g = dropped(kept >> e & 1, g, p.dropout_scale);
             at(out, e) = BEFORE_NORM ? it.through_statistics(source, g, of[4].e[e], of[5].e[e]) : g;
         } else {
-            if (BEFORE_RELU) y = relu(y);
-            if (BEFORE_DROPOUT) y = kept >> e & 1 ? y * p.dropout_scale : 0.0f;
+            y = activated(BEFORE_ACTIVATION, y);
+            if (BEFORE_DROPOUT) y = dropped(kept >> e & 1, y, p.dropout_scale);
             at(out, e) = BEFORE_ADD ? y + at(second, e) : y;
         }
     }

@@ -1,4 +1,4 @@
-// The end of a layer: o = dropout(relu(norm(x))) + a. Also the moments of rows that a norm reads.
+// The end of a layer: o = dropout(act(norm(x))) + a. Also the moments of rows that a norm reads.
 //
 // Macro: LEAVES (the moments of o for the next norm are left).
 #include "rows_parts.cuh"

@@ -1,4 +1,4 @@
-// Gradients of the end of a layer: through dropout, relu and norm. Also the sums that the gradients of a norm need.
+// Gradients of the end of a layer: through dropout, activation and norm. Also the sums that the gradients of a norm need.
 //
 // Macro: LEAVES (the sums for the norm of the step before are left).
 #include "rows_parts.cuh"

@@ -1,6 +1,6 @@
-// The end of a layer, four columns at a time: norm, relu and dropout, and their derivatives.
+// The end of a layer, four columns at a time: norm, activation and dropout, and their derivatives.
 //
-// Macro: DROPOUT (of the pass).
+// Macros of the pass: DROPOUT, OTHERS (whether the network has activations besides relu).
 #pragma once
 #include "rows.cuh"
 
@@ -32,12 +32,15 @@ private:
     __device__ __forceinline__ Quad number(int i) const { return load(from.at + i * from.count + first); }
 };
 
-// Applies relu and dropout, where wanted, to the norm's output.
-__device__ __forceinline__ Quad activated(const Parameters& p, const LayerEnd& it, int row, int quad, Quad y) {
-    if (it.relu) y = each([&](int e) { return y.e[e] < real(0) ? real(0) : y.e[e]; });
+__device__ __forceinline__ Quad dropped(const Parameters& p, const LayerEnd& it, int row, int quad, const Quad& y) {
     if (!DROPOUT || it.dropout_site < 0) return y;
     const uint32 kept = drawn(p, row, quad, it.dropout_site);
-    return each([&](int e) { return kept >> e & 1 ? y.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
+    return each([&](int e) { return dropped(kept >> e & 1, y.e[e], static_cast<real>(p.dropout_scale)); });
+}
+// Applies activation and dropout, where wanted, to the norm's output.
+__device__ __forceinline__ Quad activated(const Parameters& p, const LayerEnd& it, int row, int quad, Quad y) {
+    if (it.activation) y = each([&](int e) { return activated(OTHERS ? it.activation : ACTIVATION_RELU, y.e[e]); });
+    return dropped(p, it, row, quad, y);
 }
 // Four columns of a row of `p.source`, and of `p.add` if there is one.
 struct Source {
@@ -58,12 +61,10 @@ template <bool ends>
 __device__ __forceinline__ Quad load_source(const Parameters& p, const Norm& norm, int row, int quad) {
     return ends ? Source(p, row, quad).ended(p, norm, row, quad) : load(p.source + offset_of(p, row, quad));
 }
-// Returns the gradient of the norm's output y, from that of the output of relu and dropout.
+// Returns the gradient of the norm's output y, from that of the output of activation and dropout.
 __device__ __forceinline__ Quad activated_grad(const Parameters& p, const LayerEnd& it, int row, int quad, const Quad& y, Quad grad) {
-    if (it.relu) grad = each([&](int e) { return y.e[e] > real(0) ? grad.e[e] : real(0); });
-    if (!DROPOUT || it.dropout_site < 0) return grad;
-    const uint32 kept = drawn(p, row, quad, it.dropout_site);
-    return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
+    if (it.activation) grad = each([&](int e) { return through_activation(OTHERS ? it.activation : ACTIVATION_RELU, y.e[e], grad.e[e]); });
+    return dropped(p, it, row, quad, grad);
 }
 
 // Brings a norm's columns that a block's teams need to `room` in shared memory, as LoadColumns does. What follows them there may be used

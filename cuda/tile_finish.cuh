@@ -1,7 +1,8 @@
-// Norms, relu and dropout of a tile's rows, the scaling of rows to length 1, and the gradients of these.
+// Norms, activations and dropout of a tile's rows, the scaling of rows to length 1, and the gradients of these.
 //
-// Macro: NORMS (the kinds of norms that the network has, one bit each).
+// Macros: NORMS (the kinds of norms that the network has, one bit each), OTHERS (whether it has activations besides relu).
 #pragma once
+#include "epilogue.cuh"
 #include "tile_rows.cuh"
 
 #define NORM_NONE 0
@@ -63,15 +64,17 @@ __device__ __forceinline__ void drop(const Parameters& p, const Tile& tile, int 
     if (!DROPOUT || site < 0) return;
     const uint32 kept = drawn(p, tile.atom(half), column / 4, site);
 #pragma unroll
-    for (int e = 0; e < 4; e++) v[e] = kept >> e & 1 ? v[e] * p.dropout_scale : 0.0f;
+    for (int e = 0; e < 4; e++) v[e] = dropped(kept >> e & 1, v[e], p.dropout_scale);
 }
 
-// x = dropout(relu(x))
+__device__ __forceinline__ int known(int activation) { return OTHERS ? activation : ACTIVATION_RELU; }
+
+// x = dropout(act(x))
 __device__ __forceinline__ void activate(const Parameters& p, const Tile& tile, Features& x, const Instruction& it) {
-    if (!it.relu && it.site < 0) return;
+    if (!it.activation && it.site < 0) return;
     x.each(tile, it.width, [&](int, int half, float(&v)[4], int column) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[e] = it.relu && v[e] < 0.0f ? 0.0f : v[e];
+        for (int e = 0; e < 4; e++) v[e] = it.activation ? activated(known(it.activation), v[e]) : v[e];
         drop(p, tile, half, column, it.site, v);
     });
 }
@@ -94,10 +97,18 @@ __device__ __forceinline__ void normed(const Parameters& p, const Tile& tile, Fe
     }
 }
 
-// Turns the gradient of dropout(relu(norm(x))) into that of x, and adds to the sums for the gradients of the norm's bias and weight.
+// Turns the gradient of dropout(act(norm(x))) into that of x, and adds to the sums for the gradients of the norm's bias and weight.
 __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile& tile, Features& grad, const Instruction& it, float* sums) {
     Features x;
-    if (!is_none(it.kind) || it.relu) x.load(tile, it.rows, HIDDEN);
+    if (OTHERS && is_none(it.kind)) {  // of any width
+        if (it.activation) x.load(tile, it.rows, it.width);
+        return grad.each(tile, it.width, [&](int c, int half, float(&g)[4], int column) {
+            drop(p, tile, half, column, it.site, g);
+#pragma unroll
+            for (int e = 0; e < 4; e++) g[e] = through_activation(it.activation, x.v[c][half][e], g[e]);
+        });
+    }
+    if (!is_none(it.kind) || it.activation) x.load(tile, it.rows, HIDDEN);
     const TileNorm norm(p, tile, x, it.kind);
     float mean_g[2] = {}, mean_gx[2] = {};  // over a row, of the gradient times weight, and of that times the normalised x
 #pragma unroll
@@ -112,7 +123,7 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
             for (int e = 0; e < 4; e++) {
                 float &g = grad.v[c][half][e], &v = x.v[c][half][e];
                 const float y = is_none(it.kind) ? v : columns(norm, half, e, v);
-                if (it.relu) g = y > 0.0f ? g : 0.0f;
+                if (it.activation) g = through_activation(known(it.activation), y, g);
                 if (is_none(it.kind)) continue;
                 const bool there = HIDDEN % 16 == 0 || column + e < HIDDEN;
                 v = there ? columns.normal(norm, half, e, v) : 0.0f;

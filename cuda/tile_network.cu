@@ -4,7 +4,7 @@
 // gather. molgcn/ops/layer_network/tiles_program.py makes the instructions.
 //
 // Macros: HIDDEN, CHUNKS (of 16 columns, in the widest value), WARPS, MIN_BLOCKS (on a multiprocessor), PRECISION, AGGR, BONDS, NORMS,
-// NORMALIZE (rows are scaled to length 1), DROPOUT, POOL, BACKWARD, MAX_INSTRUCTIONS, MAX_CLEARED,
+// OTHERS, NORMALIZE (rows are scaled to length 1), DROPOUT, POOL, BACKWARD, MAX_INSTRUCTIONS, MAX_CLEARED,
 // BUFFER (the most numbers of a weight in shared memory).
 #include "tile_finish.cuh"
 #include "tile_gather.cuh"

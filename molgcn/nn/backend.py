@@ -14,7 +14,6 @@ from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
-from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.ops.head_loss import Objective
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Backend(Protocol):
         ...
 
 
-def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = None) -> Backend:
+def resolve_backend(name: str, why_not: str | None = None) -> Backend:
     """Return the backend called `name`, or for "auto" the best that this machine has for a network.
 
     "auto" is fused where this machine can train the network with it, reference where fused has no operators for the network, and pyg
@@ -52,7 +51,6 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
 
     Args:
         name: "auto", "fused", "pyg" or "reference".
-        hidden_channels: width of the model. On a GPU "auto" takes pyg for widths above 512, the limit of this project's kernels.
         why_not: reason that fused has no operators for the network, see :func:`why_not_fused`; None where it has them.
     """
     if name not in BACKENDS:
@@ -68,20 +66,18 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
         if not (HAS_CPU_EXTENSION or torch.cuda.is_available()):
             raise UserError(NO_EXTENSION)
         return backend_module("fused")
-    lack = _lack_of_this_machine(hidden_channels)
+    lack = _lack_of_this_machine()
     if lack is not None:
         _say_once(f"backend=auto takes pyg, since {lack}.")
     return backend_module("fused" if lack is None else "pyg")
 
 
-def _lack_of_this_machine(hidden_channels: int) -> str | None:
-    """Return the reason that backend=fused cannot train a network of this width here; None where it can."""
+def _lack_of_this_machine() -> str | None:
+    """Return the reason that backend=fused cannot train a network here; None where it can."""
     if not torch.cuda.is_available():
         return None if HAS_CPU_EXTENSION else "molgcn has no C++ extension for this machine"
     if torch.cuda.get_device_capability()[0] < MIN_CAPABILITY:
         return f"the CUDA kernels need a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later"
-    if hidden_channels > MAX_HIDDEN:
-        return f"the CUDA kernels are for widths of at most {MAX_HIDDEN}, and model.hidden_channels is {hidden_channels}"
     return None
 
 

@@ -77,7 +77,7 @@ def merging_pays(molecules: MoleculeSet, batch: np.ndarray, model: ModelConfig, 
     This is so if strategy `tile` runs without dropout on a GPU, the batch has more than one tile per multiprocessor, and merging saves at
     least a twentieth of the rows. :func:`batch_layout` has the arguments; `batch` are the molecules of a typical one.
     """
-    if not runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool):
+    if not _runs_message_network(model):
         return False
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:
@@ -114,7 +114,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     def num_tiles(size: int) -> int:
         return len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1
 
-    gcn = runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool) and model.norm != "batch"
+    gcn = _runs_message_network(model) and model.norm != "batch"
     if gcn and largest <= SMALL_TILE and pairs_small_tiles(model.hidden_channels, SMALL_TILE, TILE_SIZES[0], device_gpu):
         return SMALL_TILE if _TIME_OF_PAIRED_TILE * num_tiles(SMALL_TILE) < num_tiles(TILE_SIZES[0]) else TILE_SIZES[0]
     if model.hidden_channels > 32 or model.norm is not None or model.residual:
@@ -125,3 +125,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # so few tiles are fastest at this size
         return TILE_SIZES[0]
     return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu, precision))
+
+
+def _runs_message_network(model: ModelConfig) -> bool:
+    return runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool, model.activation)

@@ -37,7 +37,7 @@ def why_not(model: MoleculeNet) -> str | None:
         return f"its layers are {model.conv}, not {', '.join(names[:-1])} or {names[-1]}"
     if model.num_components > 1:
         return "its rows are several molecules each"
-    known = {"activation": ("relu",), "pool": (*POOLS, "norm"), "readout": ("last",)}
+    known = {"pool": (*POOLS, "norm"), "readout": ("last",)}
     for name, values in known.items():
         if getattr(model, name) not in values:
             return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, values))}"
@@ -115,6 +115,7 @@ def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) ->
         model.feed_forward_norm,
         model.last_activation,
         pool="sum" if model.pool == "norm" else model.pool,
+        activation=model.activation,
         settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
     )
 

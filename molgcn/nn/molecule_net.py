@@ -153,7 +153,7 @@ class MoleculeNet(nn.Module):
         self.init = init
         self.settings = settings_of(self.kind, settings)
         check_network(self, embed, embed_bonds)
-        self._backend = resolve_backend(backend, hidden_channels, why_not_fused(self)).name
+        self._backend = resolve_backend(backend, why_not_fused(self)).name
         self.strategy, self.recompute = check_strategy(strategy, self._backend), check_recompute(recompute, self)
 
         with torch.random.fork_rng(devices=[]):  # reset_parameters draws all weights again, in an order that all backends share
@@ -282,7 +282,7 @@ class MoleculeNet(nn.Module):
     @property
     def runs_message_network(self) -> bool:
         """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
-        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool)
+        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool, self.activation)
 
     @property
     def linears(self) -> list[nn.Linear] | None:
@@ -299,7 +299,7 @@ class MoleculeNet(nn.Module):
     def on_backend(self, name: BackendName, strategy: str = "auto", recompute: bool = False) -> Self:
         """Return a copy on another backend, with the same options and weights."""
         moved = copy.deepcopy(self)
-        moved._backend = resolve_backend(name, self.hidden_channels, why_not_fused(self)).name
+        moved._backend = resolve_backend(name, why_not_fused(self)).name
         moved.strategy, moved.recompute = check_strategy(strategy, moved._backend), check_recompute(recompute, moved)
         for index, conv in enumerate(self.convs):
             weights = conv.state_dict()

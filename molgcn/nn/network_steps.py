@@ -18,7 +18,7 @@ class NetworkOptions(NamedTuple):
     Each of its layers computes
 
     .. math::
-        H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
+        H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{act}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
 
     where the block is a :class:`molgcn.nn.feed_forward.FeedForward` with `feed_forward`, and otherwise the identity.
 
@@ -32,11 +32,12 @@ class NetworkOptions(NamedTuple):
         residual: Whether a layer's input is added to its output if the widths agree.
         feed_forward: Whether a feed-forward block follows every layer.
         feed_forward_norm: The norm in these blocks: "batch", "layer" or None.
-        last_activation: Whether the last layer has norm, relu and dropout too.
+        last_activation: Whether the last layer has norm, activation and dropout too.
         dropout: The probability that an activation is dropped, 0 outside training.
         pool: "mean", "sum" or "max".
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics.
+        activation: The activation, by the names of `torch.nn.functional`.
         settings: The names and values of the layer's own options.
     """
 
@@ -54,6 +55,7 @@ class NetworkOptions(NamedTuple):
     pool: str = "mean"
     eps: float = 1e-5
     momentum: float = 0.1
+    activation: str = "relu"
     settings: tuple[tuple[str, Any], ...] = ()
 
 
@@ -83,20 +85,20 @@ def _program(*options: Any) -> Program:
         y = kind.steps(builder, own, h)
         builder.scope = ""
         activated = network.last_activation or layer < network.num_layers - 1
-        norm = network.norm if activated else None
+        norm, activation = (network.norm, network.activation) if activated else (None, "")
         add = h if network.residual and builder.width(h) == hidden else None
-        h = builder.finish(y, f"norms.{layer}" if norm else "", norm or "batch", relu=activated, dropout=activated, add=add)
+        h = builder.finish(y, f"norms.{layer}" if norm else "", norm or "batch", activation=activation, dropout=activated, add=add)
         if network.feed_forward:
             builder.scope = f"feed_forwards.{layer}."
-            h = _feed_forward(builder, h, network.feed_forward_norm)
+            h = _feed_forward(builder, h, network.feed_forward_norm, network.activation)
         builder.end_layer()
     return builder.program(network.pool, network.eps, network.momentum)
 
 
-def _feed_forward(builder: Builder, h: int, norm: Literal["batch", "layer"] | None) -> int:
+def _feed_forward(builder: Builder, h: int, norm: Literal["batch", "layer"] | None, activation: str) -> int:
     """Add the steps of :class:`molgcn.nn.feed_forward.FeedForward`."""
     width = builder.width(h)
     h = builder.finish(h, "norm1", norm) if norm else h
-    wide = builder.finish(builder.linear(h, "lin1", 2 * width), relu=True, dropout=True)
+    wide = builder.finish(builder.linear(h, "lin1", 2 * width), activation=activation, dropout=True)
     narrow = builder.finish(builder.linear(wide, "lin2", width), dropout=True, add=h)
     return builder.finish(narrow, "norm2", norm) if norm else narrow

@@ -10,17 +10,17 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 
 FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage")  # the layers of this project that say their steps
 _LAYERS = {
-    "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3},
-    "gine": {"train_eps": True, "eps": -0.2},
+    "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3, "mlp_activation": "silu"},
+    "gine": {"train_eps": True, "eps": -0.2, "mlp_activation": "gelu", "activation": "tanh"},
     "gcn": {"add_self_loops": False},
     "sage": {"aggr": "mean", "project": True, "normalize": True},
     "sage sum": {"aggr": "sum", "root_weight": False},
     "sage max": {"aggr": "max", "project": True},
 }
-_NETWORKS = [(name, options) for name, options in OPTIONS.items() if name in ("plain", "gnn+", "norms")]
+_NETWORKS = [(name, options) for name, options in OPTIONS.items() if name != "attention"]
 _NETWORKS += [
-    ("blocks", {"feed_forward": True, "feed_forward_norm": None, "pool": "norm"}),
-    ("max", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
+    ("silu", {"activation": "silu", "norm": "layer", "residual": True}),
+    ("max, last", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
 ]
 CASES = {f"{conv} {name}": (conv, options) for conv in FUSED for name, options in _NETWORKS}
 CASES |= {f"{name} settings": (name.split()[0], settings) for name, settings in _LAYERS.items()}

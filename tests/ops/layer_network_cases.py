@@ -30,6 +30,11 @@ NETWORKS = {
     "feed-forward": {"conv": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
     "feed-forward, layer": {"conv": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
     "feed-forward, none": {"conv": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
+    "gelu": {"conv": "gin", "activation": "gelu", "mlp_activation": "silu", "norm": "batch", "mlp_norm": True, "dropout": 0.3},
+    "silu": {"conv": "gcn_edge", "edge_channels": 4, "activation": "silu", "norm": "layer", "residual": True, "dropout": 0.3},
+    "leaky relu": {"conv": "gin", "activation": "leaky_relu", "mlp_activation": "gelu", "residual": True},
+    "elu": {"conv": "gcn", "activation": "elu", "norm": "batch", "residual": True, "feed_forward": True},
+    "tanh": {"conv": "sage", "activation": "tanh", "feed_forward": True, "feed_forward_norm": None, "dropout": 0.2},
 }
 
 

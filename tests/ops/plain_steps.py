@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.nn.activations import ACTIVATIONS
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
@@ -148,7 +149,7 @@ class PlainSteps:
             out = F.batch_norm(out, *self._statistics(step.norm, source), weight, bias, True, program.momentum, program.eps)
         elif step.norm is not None:
             out = F.batch_norm(out, *self.run.running(step.norm), weight, bias, False, program.momentum, program.eps)
-        out = out.relu() if step.relu else out
+        out = ACTIVATIONS[step.activation]()(out) if step.activation else out
         return out if step.dropout is None else self._dropped(out, step.dropout)
 
     def _statistics(self, norm: str, source: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import gpu
+from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.network_steps import program_of
 from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
@@ -130,8 +131,9 @@ def _biased(run: Pass, step: Linear, source: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _followed(run: Pass, end: Linear | Finish, rows: Tensor) -> Tensor:
-    """Return rows after relu and dropout, where a step has them."""
-    rows = rows.relu() if end.relu else rows
+    """Return rows after activation and dropout, where a step has them."""
+    activation = end.activation if isinstance(end, Finish) else "relu" if end.relu else ""
+    rows = ACTIVATIONS[activation]()(rows) if activation else rows
     if end.dropout is not None:
         rate = run.call.program.dropout
         rows = rows * keep_mask(run.call.seed, end.dropout, *rows.shape, rate) / (1 - rate)
@@ -187,7 +189,7 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
     if step.norm is not None:
         weight, bias = (run.parameter(f"{step.norm}.{name}").double() for name in ("weight", "bias"))
         out = F.batch_norm(source, None, None, weight, bias, True, 0.0, run.program.eps) if len(source) > 1 else out * 0 + bias
-    out = out.relu() if step.relu else out
+    out = ACTIVATIONS[step.activation]()(out) if step.activation else out
     if step.dropout is not None:
         rate = run.call.program.dropout
         out = out * keep_mask(run.call.seed, step.dropout, *out.shape, rate) / (1 - rate)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.base import LayerKind, LayerOptions, NoStepsError
+from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.nn.norms import BatchNorm
 
@@ -93,13 +93,10 @@ def _pyg(options: LayerOptions) -> nn.Module:
 def update_steps(builder: Builder, options: LayerOptions, h: int, bonds: int | None) -> int:
     """Add the steps of the sum of the messages and of the update that `gin` and `gine` share."""
     settings, channels = options.settings_over(SETTINGS), options.out_channels
-    if settings["mlp_activation"] != "relu":
-        raise NoStepsError(f"its mlp_activation is {settings['mlp_activation']}, not relu")
     summed = builder.gather(h, bonds=bonds, eps="eps", train_eps=settings["train_eps"])
-    if not settings["mlp_norm"]:
-        return builder.linear(builder.linear(summed, "nn.0", channels, relu=True), "nn.2", channels)
-    hidden = builder.finish(builder.linear(summed, "nn.0", channels), "nn.1", "batch", relu=True)
-    return builder.linear(hidden, "nn.3", channels)
+    norm, last = ("nn.1", "nn.3") if settings["mlp_norm"] else ("", "nn.2")
+    hidden = builder.finish(builder.linear(summed, "nn.0", channels), norm, activation=settings["mlp_activation"])
+    return builder.linear(hidden, last, channels)
 
 
 def steps(builder: Builder, options: LayerOptions, h: int) -> int:

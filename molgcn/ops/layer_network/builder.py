@@ -81,35 +81,35 @@ class Builder:
         norm: str = "",
         kind: Literal["batch", "layer"] = "batch",
         *,
-        relu: bool = False,
+        activation: str = "",
         dropout: bool = False,
         add: int | None = None,
     ) -> int:
-        """Let norm, relu and dropout follow, and add a value. Without norm, they become part of a product before them if possible.
+        """Let norm, activation and dropout follow, and add a value. Without norm, relu becomes part of a product before it if possible.
 
         Args:
             source: The atoms' rows.
             norm: The name of the norm; "" for none.
             kind: The kind of the norm.
-            relu: Whether relu follows.
+            activation: The activation that follows, one of :data:`molgcn.ops.layer_network.steps.ACTIVATIONS`.
             dropout: Whether dropout follows.
             add: The value that is added at last, or None.
         """
         last, site = self._steps[-1], self._site() if dropout else None
         free = isinstance(last, Linear) and last.out == source and last.add is None and not last.relu and not norm
-        if not norm and not relu and site is None and add is None:
+        if not norm and not activation and site is None and add is None:
             return source
-        if free and relu and add is None:
+        if free and activation == "relu" and add is None:
             self._steps[-1] = last._replace(relu=True, dropout=site)  # type: ignore[call-arg]
             return source
-        if free and not relu and site is None:
+        if free and not activation and site is None:
             self._steps[-1] = last._replace(add=add)  # type: ignore[call-arg]
             return source
         named = None
         if norm:
             named = self.scope + norm
             self._norms[named] = kind
-        return self._add(Finish(source, self._value(self.width(source)), named, relu, site, add))
+        return self._add(Finish(source, self._value(self.width(source)), named, activation, site, add))
 
     def end_layer(self) -> None:
         """End a layer. Backward passes take gradients of weights, and compute values again, layer by layer."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear, Step, Value
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Gather, Linear, Step, Value
 
 
 class Op(IntEnum):
@@ -27,7 +27,7 @@ class Op(IntEnum):
     MOMENTS = 7
     POOL_GRAD = 8
     NORM_SUMS = 9
-    DROPOUT_GRAD = 10
+    ACTIVATION_GRAD = 10
     FINISH_GRAD = 11
     INPUT_GRAD = 12
     PRODUCT = 13
@@ -59,7 +59,7 @@ class Instruction(NamedTuple):
         norm: The number of a norm.
         kind: The aggregation of a gather, an index into :data:`AGGREGATIONS`.
         table: The number of the gradient of a table of distinct bonds.
-        relu: 1 if relu follows, otherwise 0.
+        activation: The number of the activation that follows, an index into :data:`ACTIVATIONS`.
         site: The number of the dropout that follows.
     """
 
@@ -78,7 +78,7 @@ class Instruction(NamedTuple):
     norm: int = -1
     kind: int = -1
     table: int = -1
-    relu: int = 0
+    activation: int = 0
     site: int = -1
 
     @property
@@ -102,7 +102,7 @@ class Segment(NamedTuple):
 
 
 class Keys:
-    """The numbering of all rows: values, then gradients, then gradients of dropout's inputs, then tables of distinct bonds.
+    """The numbering of all rows: values, then gradients, then gradients of activations' inputs, then tables of distinct bonds.
 
     Args:
         program: The forward pass.
@@ -118,8 +118,8 @@ class Keys:
         """Return the number of a gradient's rows."""
         return self._first_gradient + number
 
-    def dropped(self, number: int) -> int:
-        """Return the number of a gradient's rows after the backward of a step's dropout."""
+    def activated(self, number: int) -> int:
+        """Return the number of a gradient's rows after the backward of a step's dropout and activation."""
         return self._first_gradient + self._num_gradients + number
 
     def table(self, value: int) -> int:
@@ -227,7 +227,7 @@ class Builder:
             yield self._with_bonds(made, step)
         elif isinstance(step, Linear):
             made = Instruction(Op.LINEAR, step.out, step.source, weight=self._number(step.weight), bias=self._number(step.bias))
-            yield made._replace(add=_or_none(step.add), relu=int(step.relu), site=_or_none(step.dropout))
+            yield made._replace(add=_or_none(step.add), activation=int(step.relu), site=_or_none(step.dropout))
         elif isinstance(step, Finish):
             made = self._finish(Op.FINISH, step)
             if made.norm in self._batch_norms:
@@ -251,11 +251,12 @@ class Builder:
 
     def _finish_grad(self, step: FinishGrad, grad: int) -> Iterator[Instruction]:
         made = self._finish(Op.FINISH_GRAD, step.step)
-        if made.site >= 0:
-            dropped = self._keys.dropped(step.grad)
-            yield Instruction(Op.DROPOUT_GRAD, out=dropped, grad=grad, site=made.site)
-            grad = dropped
-        made = made._replace(grad=grad, site=-1)
+        alone = step.step.activation not in ("", "relu")  # relu's derivative costs nothing where the norm's is computed
+        if made.site >= 0 or alone:
+            activated = self._keys.activated(step.grad)
+            yield made._replace(op=Op.ACTIVATION_GRAD, out=activated, grad=grad, **({} if alone else {"source": -1, "activation": 0}))
+            grad = activated
+        made = made._replace(grad=grad, site=-1, activation=0 if alone else made.activation)
         if made.norm >= 0:
             yield made._replace(op=Op.NORM_SUMS)
         yield self._produced(made, step.source)
@@ -278,7 +279,7 @@ class Builder:
 
     def _finish(self, op: Op, step: Finish) -> Instruction:
         norm = -1 if step.norm is None else self._norms[step.norm]
-        return Instruction(op, source=step.source, norm=norm, relu=int(step.relu), site=_or_none(step.dropout))
+        return Instruction(op, source=step.source, norm=norm, activation=ACTIVATIONS.index(step.activation), site=_or_none(step.dropout))
 
     def _with_bonds(self, made: Instruction, step: Gather) -> Instruction:
         made = made._replace(kind=AGGREGATIONS.index(step.aggr))

@@ -10,7 +10,7 @@ from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.norm_parts import merge_numbers, part_numbers
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.steps import Finish
+from molgcn.ops.layer_network.steps import ACTIVATIONS, Finish
 from molgcn.ops.layer_network.workspace import Workspace
 
 _MERGE_THREADS = 128
@@ -25,7 +25,7 @@ LAYER_END = Header(
         ("const real*", "parts"),  # [num_parts, part_numbers(width)] to merge: moments, in backward sums; or null
         ("real*", "grad_weight grad_bias"),  # [width]
         ("int", "num_parts rows_of_part"),  # rows_of_part: see `has_part` in cuda/layer_end.cuh
-        ("int", "width relu dropout_site"),  # site: -1 without dropout
+        ("int", "width activation dropout_site"),  # activation: an index into ACTIVATIONS; site: -1 without dropout
         ("double", "eps momentum"),
     ],
 )
@@ -104,7 +104,8 @@ class LayerEnds:
 
     def _known(self, step: Finish) -> Any:
         run, norm = self.run, step.norm
-        it: Any = LAYER_END.ctype("LayerEnd")(relu=step.relu, dropout_site=-1 if step.dropout is None else step.dropout)
+        site = -1 if step.dropout is None else step.dropout
+        it: Any = LAYER_END.ctype("LayerEnd")(activation=ACTIVATIONS.index(step.activation), dropout_site=site)
         it.width, it.eps, it.momentum = self.run.width(step.source), run.program.eps, run.program.momentum
         if norm is None:
             return it

@@ -14,7 +14,7 @@ from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.program import signed_values
-from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish, Gather, Linear
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.weights_plan import Shape, WarpgroupWeightTile, WeightTile, weight_blocks
 from molgcn.ops.message_network import PRECISIONS
 
@@ -36,7 +36,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
     assert isinstance(last, Linear)
     ends = (last,) if after is None else (last, after)
     macros = {
-        "RELU": any(end.relu for end in ends),
+        "ACTIVATION": int(last.relu) if after is None else ACTIVATIONS.index(after.activation),
         "DROPOUT": any(end.dropout is not None for end in ends),
         "ADD": any(end.add is not None and end.add not in run.summed for end in ends),
         "MASK": False,
@@ -76,7 +76,7 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     assert isinstance(last, InputGrad)
     two = last is not first
     macros = {
-        "RELU": False,
+        "ACTIVATION": 0,
         "DROPOUT": False,
         "ADD": last.source.add is not None,
         "MASK": last.source.mask is not None,
@@ -104,11 +104,11 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     return _divided(run, first.step.out, widths, gpu, work, macros)
 
 
-def _before_macros(end: Finish | None) -> dict[str, bool]:
+def _before_macros(end: Finish | None) -> dict[str, int]:
     """Return the macros of the end of a layer through which rows are first taken."""
     return {
         "BEFORE_NORM": end is not None and end.norm is not None,
-        "BEFORE_RELU": end is not None and end.relu,
+        "BEFORE_ACTIVATION": 0 if end is None else ACTIVATIONS.index(end.activation),
         "BEFORE_DROPOUT": end is not None and end.dropout is not None,
         "BEFORE_ADD": end is not None and end.add is not None,
     }
@@ -127,9 +127,12 @@ def _first_macros(mask: FinishGrad | None) -> dict[str, bool]:
     return {"FIRST_MASK": mask is not None, "FIRST_DROPOUT": mask is not None and mask.step.dropout is not None}
 
 
-def _next_macros(end: Finish | None) -> dict[str, bool]:
+def _next_macros(end: Finish | None) -> dict[str, int]:
     """Return the macros of the end of a layer for whose norm sums are left."""
-    return {"NEXT_RELU": end is not None and end.relu, "NEXT_DROPOUT": end is not None and end.dropout is not None}
+    return {
+        "NEXT_ACTIVATION": 0 if end is None else ACTIVATIONS.index(end.activation),
+        "NEXT_DROPOUT": end is not None and end.dropout is not None,
+    }
 
 
 def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:

@@ -11,7 +11,7 @@ from molgcn.ops.layer_network.program_check import check_program
 from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
 
 POOLS = ("mean", "sum", "max")
-_HEADING = "molgcn.layer_network/2"  # the kind of text and its version
+_HEADING = "molgcn.layer_network/3"  # the kind of text and its version
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +110,19 @@ def masked_values(program: Program) -> frozenset[int]:
     """Return the products that a relu without norm at the end of a layer reads. Nothing else reads them."""
     products = {step.out for step in program.steps if isinstance(step, Linear) and step.add is None}
     ends = (step for step in program.steps if isinstance(step, Finish))
-    return frozenset(step.source for step in ends if step.relu and step.norm is None) & products
+    return frozenset(step.source for step in ends if step.activation == "relu" and step.norm is None) & products
 
 
 @cache
 def signed_values(program: Program) -> frozenset[int]:
     """Return the products whose signs the kernels keep as bits, for the gradients of relu: those before and after a relu."""
     return masked_values(program).union(step.out for step in program.steps if isinstance(step, Linear) and step.relu)
+
+
+@cache
+def has_other_activations(program: Program) -> bool:
+    """Return whether a network has activations besides relu, for which kernels have more code."""
+    return any(isinstance(step, Finish) and step.activation not in ("", "relu") for step in program.steps)
 
 
 @cache

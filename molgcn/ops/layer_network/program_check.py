@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from molgcn.ops.layer_network.steps import AGGREGATIONS, BONDS, Finish, Gather, Linear, Step, Value, X, values_read
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, BONDS, Finish, Gather, Linear, Step, Value, X, values_read
 
 NORMS = ("batch", "layer")
 
@@ -65,6 +65,8 @@ def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidd
             return f"it gathers {source} by {step.aggr}: expected atoms and one of {', '.join(AGGREGATIONS)}"
         if step.bonds is not None and values[step.bonds] != Value("bonds", source.width):
             return f"it adds {values[step.bonds]} to {source}"
+    if isinstance(step, Finish) and step.activation not in ACTIVATIONS:
+        return f"its activation is {step.activation}: expected one of {', '.join(ACTIVATIONS[1:])}"
     if isinstance(step, Finish) and step.norm is not None:
         if norms.get(step.norm) not in NORMS:
             return f"its norm is {norms.get(step.norm)}: expected one of {', '.join(NORMS)}"

@@ -16,6 +16,7 @@ from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows
+from molgcn.ops.layer_network.program import has_other_activations
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.part_sums import Sum
 
@@ -115,7 +116,7 @@ class RowLaunches:
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
         rate = call.program.dropout
-        self._defines = {"DOUBLE": int(double), "DROPOUT": int(rate > 0)}
+        self._defines = {"DOUBLE": int(double), "DROPOUT": int(rate > 0), "OTHERS": int(has_other_activations(call.program))}
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
         self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})

@@ -12,6 +12,9 @@ X, BONDS = 0, 1
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
 """The aggregations of :class:`Gather`; kernels know them by their index."""
 
+ACTIVATIONS = ("", "relu", "gelu", "silu", "leaky_relu", "elu", "tanh")
+"""The activations of :class:`Finish`, "" for none; kernels know them by their index. They are those of PyTorch with its defaults."""
+
 
 class Value(NamedTuple):
     """The rows that a step reads or computes.
@@ -56,7 +59,7 @@ class Linear(NamedTuple):
         out: The value o.
         weight: The name of W.
         bias: The name of b, or None.
-        relu: Whether relu follows. Then `add` is None.
+        relu: Whether relu follows, whose derivative backward has from the result. Then `add` is None.
         dropout: The number of the dropout in the network, or None without dropout. Dropout comes only with relu, and `add` is None then.
         add: The value a, or None.
     """
@@ -71,13 +74,13 @@ class Linear(NamedTuple):
 
 
 class Finish(NamedTuple):
-    r"""End a layer: :math:`o = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(x))) + a`.
+    r"""End a layer: :math:`o = \mathrm{dropout}(\mathrm{act}(\mathrm{norm}(x))) + a`.
 
     Attributes:
         source: The value x.
         out: The value o.
         norm: The name of the norm, or None. Its kind is in the program's `norms`.
-        relu: Whether relu follows.
+        activation: The activation that follows, one of :data:`ACTIVATIONS`.
         dropout: The number of the dropout in the network, or None without dropout.
         add: The value a, or None.
     """
@@ -85,7 +88,7 @@ class Finish(NamedTuple):
     source: int
     out: int
     norm: str | None = None
-    relu: bool = False
+    activation: str = ""
     dropout: int | None = None
     add: int | None = None
 

@@ -21,7 +21,7 @@ _NETWORK = Header(
         ("int", "next"),  # the instruction of the next product
         ("int", "width"),  # columns of the result, or of the rows in global memory
         ("int", "chunks_in chunks_out"),  # of a product's input and output: chunks of 16 columns
-        ("int", "kind relu site"),  # of a norm; what follows; the dropout or -1
+        ("int", "kind activation site"),  # of a norm; what follows; the dropout or -1
         ("int", "sums"),  # where the warp's sums for a gradient begin
         ("float", "scale"),  # of a mask
         ("float*", "rows"),  # rows in global memory that are loaded, stored or pooled

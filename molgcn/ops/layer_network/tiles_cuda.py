@@ -15,7 +15,7 @@ from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
-from molgcn.ops.layer_network.program import POOLS
+from molgcn.ops.layer_network.program import POOLS, has_other_activations
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Normalize, Step, X
@@ -172,6 +172,9 @@ class TileSteps:
         macros |= {"BUFFER": plan.buffer}
         macros |= {"PRECISION": PRECISIONS.index(run.call.options.precision), "AGGR": AGGREGATIONS.index(aggr), "BONDS": bonds}
         macros |= {"DROPOUT": int(run.call.program.dropout > 0), "POOL": POOLS.index(run.program.pool), "BACKWARD": int(backward)}
-        macros |= {"NORMS": sum(NORM_KINDS[kind] for kind in set(run.program.norms.values()))}
+        macros |= {
+            "OTHERS": int(has_other_activations(run.program)),
+            "NORMS": sum(NORM_KINDS[kind] for kind in set(run.program.norms.values())),
+        }
         macros |= {"NORMALIZE": int(any(isinstance(step, Normalize) for step in run.program.steps))}
         return macros | {"MAX_INSTRUCTIONS": plan.room, "MAX_CLEARED": MAX_CLEARED}

@@ -12,7 +12,7 @@ from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.products_plan import in_chunks
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear
+from molgcn.ops.layer_network.steps import ACTIVATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.tiles_arguments import OPS
 from molgcn.ops.layer_network.tiles_program import Instruction
 from molgcn.ops.layer_network.tiles_sums import TileSums
@@ -69,7 +69,7 @@ class Resolver:
         return 0 if name is None else self._run.parameter(name).data_ptr()
 
     def _finish(self, it: Any, step: Finish) -> None:
-        it.relu, it.site = int(step.relu), -1 if step.dropout is None else step.dropout
+        it.activation, it.site = ACTIVATIONS.index(step.activation), -1 if step.dropout is None else step.dropout
         if step.norm is None:
             return
         kind = self._run.program.norms[step.norm]
@@ -92,7 +92,7 @@ class Resolver:
             it.chunks_out, it.chunks_in = widths
             return
         it.chunks_in, it.chunks_out = widths
-        it.bias, it.relu = self._parameter(step.bias), int(step.relu)
+        it.bias, it.activation = self._parameter(step.bias), int(step.relu)
         it.site = -1 if step.dropout is None else step.dropout
 
     def _gather(self, it: Any, step: Gather) -> None:

@@ -13,10 +13,11 @@ from molgcn.errors import UserError
 from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.steps import ACTIVATIONS
 
 pytestmark = needs_extension
 
-WIDTHS = (1, 7, 10, 64, 70, 300)
+WIDTHS = (1, 7, 10, 64, 70, 300, 1030)
 SIZES = [5, 1, 0, 12, 30, 2, 9, 80, 0, 3, 3, 7, 25]
 CONVS = {
     "gcn": {"conv": "gcn"},
@@ -151,6 +152,30 @@ def test_widths(width, conv, instruction_set):
     assert worst(results(call), results(call, plain=True)) < 1e-12
     call = call_of(of_network, training=False)
     assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[2:])
+def test_activations(activation, instruction_set):
+    """Functions of one vector agree with PyTorch's to a few last digits, also far from 0, in both directions."""
+    own = {"mlp_norm": True, "mlp_activation": activation, "activation": activation, "norm": "layer", "dropout": 0.3}
+    of_network = network_options("gin", 6, 10, 2, feed_forward=True, feed_forward_norm=None, **own)
+    for training in (True, False):
+        call = call_of(of_network, training=training)
+        assert worst(results(call), results(call, plain=True)) < 1e-12
+    for scale in (1.0, 40.0, 300.0):
+        plain = call_of(network_options("sage", 6, 10, 1, activation=activation), training=False)
+        plain = plain._replace(graph=plain.graph._replace(x=plain.graph.x * scale))
+        assert worst(results(plain), results(plain, plain=True)) < 1e-12
+        assert worst(results(changed(plain, torch.Tensor.float)), results(plain, plain=True)) < 5e-6
+
+
+def test_what_is_not_a_number_stays_so(instruction_set):
+    """Every activation and dropout pass NaN on, as PyTorch does."""
+    for activation in ACTIVATIONS[1:]:
+        call = call_of(network_options("gin", 6, 10, 1, activation=activation, mlp_activation=activation, dropout=0.9))
+        call = call._replace(graph=call.graph._replace(x=call.graph.x * torch.nan))
+        pooled = results(call)["pooled"][call.graph.ptr.diff() > 0]
+        assert pooled.isnan().all()
 
 
 MOLECULE = st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12))

@@ -37,6 +37,8 @@ def poisoned():
         pytest.param(20, 20, 40, 3, {**SAGE, "norm": "batch", "root_weight": False}, marks=pytest.mark.slow),
         pytest.param(20, 204, 40, 3, {**SAGE, "norm": "batch", "residual": True}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, SAGE, marks=pytest.mark.slow),
+        (20, 20, 75, 9, {**SAGE, "norm": "batch", "residual": True, "activation": "gelu"}),
+        pytest.param(11, 20, 17, 3, {"num_layers": 1, "activation": "elu", "mlp_activation": "silu"}, marks=pytest.mark.slow),
     ],
 )
 def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, padding, options):

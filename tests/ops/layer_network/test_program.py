@@ -78,7 +78,7 @@ def test_a_program_is_its_text(case):
 
 PROGRAM = Builder(3, 2, dropout=0.5)
 PROGRAM.linear(PROGRAM.gather(X, bonds=PROGRAM.linear(BONDS, "lin_edge", 3), eps="eps"), "lin", 4)
-PROGRAM.finish(4, "norm", relu=True, dropout=True, add=PROGRAM.linear(X, "own", 4))
+PROGRAM.finish(4, "norm", activation="relu", dropout=True, add=PROGRAM.linear(X, "own", 4))
 PROGRAM.end_layer()
 GATHER, LINEAR, OWN, FINISH = 1, 2, 3, 4
 
@@ -98,6 +98,7 @@ GATHER, LINEAR, OWN, FINISH = 1, 2, 3, 4
         (OWN, {"weight": "other"}, "got None"),
         (FINISH, {"norm": "other"}, r"expected other.weight of shape \[4\]"),
         (FINISH, {"add": X}, "it adds Value"),
+        (FINISH, {"activation": "swish"}, "its activation is swish: expected one of relu, gelu"),
     ],
     ids=str,
 )
@@ -127,7 +128,7 @@ def test_a_program_refuses_what_is_out_of_range(change, said):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", "gin", PROGRAM.program("mean").text.replace("/2", "/1"), PROGRAM.program("mean").text[:-9]]
+    "text", ["", "{}", "[1]", "gin", PROGRAM.program("mean").text.replace("/3", "/2"), PROGRAM.program("mean").text[:-9]]
 )
 def test_another_text_is_refused(text):
     with pytest.raises(ValueError, match="not the text of a network's program"):

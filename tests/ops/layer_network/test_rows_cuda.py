@@ -52,6 +52,30 @@ def test_widths(emulate, network, hidden):
     check(random_call(options_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
+@pytest.mark.parametrize("hidden", slow_but([1024, 1030, 2048], 1030))
+@pytest.mark.parametrize(
+    "network", slow_but(["gine", "gcn without loops", "sage, max", "feed-forward"], "feed-forward", "gcn without loops")
+)
+def test_wide_networks(emulate, network, hidden):
+    """The project's kernels multiply up to a width of 1,024, and PyTorch beyond. The gradient of eps is one sum of numbers that cancel."""
+    options = options_of(network, hidden, in_channels=4, num_layers=1)
+    check(random_call(options, sizes=[5, 1]))
+    actual, expected = (
+        emulated(random_call(options, sizes=[5, 1], dtype=torch.float32)),
+        passes(random_call(options, sizes=[5, 1]), PlainSteps),
+    )
+    assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
+    assert worst_gradient(actual, expected) < (5e-4,)
+
+
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+def test_what_is_not_a_number_stays_so(emulate, norm):
+    """Dropout passes NaN on, as PyTorch does, whichever kernel applies it."""
+    for dtype in (torch.float32, torch.float64):
+        call = random_call(network_options("gin", 7, 10, 2, norm=norm, dropout=0.9), sizes=[5, 9], dtype=dtype)
+        assert emulated(call._replace(graph=call.graph._replace(x=call.graph.x * torch.nan))).outputs["pooled"].isnan().all()
+
+
 def check_again(call: LayerNetworkCall) -> None:
     """Check that values computed again in backward leave the bits of all results as they are."""
     expected, actual = emulated(call), emulated(call._replace(options=call.options._replace(recompute=True)))

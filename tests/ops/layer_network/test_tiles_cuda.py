@@ -39,7 +39,7 @@ def slow_but(cases, *fast):
     return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
-@pytest.mark.parametrize("network", slow_but(CASES, "gine"))
+@pytest.mark.parametrize("network", slow_but(CASES, "gine", "tanh"))
 def test_every_option(emulate, network):
     """Results agree with and without dropout, whose random numbers are the same."""
     check(random_call(options_of(network, 20), sizes=SIZES, training=CASES[network]))
