@@ -139,6 +139,8 @@ __device__ __forceinline__ int count_bits(uint32 x) { return __popc(x); }
 __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
 __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
+// Between looks at what other blocks write. Only cooperative launches wait so, which CUDA refuses unless all blocks run at once, also in the
+// share of a GPU that MPS leaves a process.
 __device__ __forceinline__ void pause() { __nanosleep(20); }
 __device__ __forceinline__ void spin() {}  // used where another warp is done in less than a pause
 

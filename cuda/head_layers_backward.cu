@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_backward(const __g
         const float* weight = p.layers[chunk.layer].weight + first;
         copy_rows(to, 4 * chunk.quads, weight, width, min(4 * chunk.quads, width - first), outs, 4 * quads_of(outs));
     };
-    start(Chunk<false>::begin(p), memory.chunk(0));  // weights are older than the kernel before, if it is one of ours
+    start(Chunk<false>::begin(p), memory.chunk(0));  // forward has read the weights too
     wait_for_previous();
     const float factor = loss_scale(p.sums, p.grad_loss);
     float* sums = p.parts == nullptr ? nullptr : p.parts + static_cast<long long>(blockIdx.x) * p.part_size;

@@ -15,8 +15,8 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
         copy_rows(to, in.stride, layer.weight + first * in.width, in.width, in.width, rows, all);
         copy_last(to, in.stride, layer.bias + first, in.width, rows, all);
     };
-    start(Chunk<true>::begin(p), memory.chunk(0));  // weights are older than the kernel before, if it is one of ours
-    wait_for_previous();
+    wait_for_previous();  // which may have written weights, where the states are older
+    start(Chunk<true>::begin(p), memory.chunk(0));
     each_rows(p, [&](const Rows& rows, bool begins) {
         if (!begins) start(Chunk<true>::begin(p), memory.chunk(0));
         memory.copy_plane(0, rows);

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(threads) product_operands(const __g
         const float* values = k % weights == 0 ? it.values : it.other;
         return row < it.rows && column < it.columns ? __ldg(values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
     };
-    // No kernel that writes weights lets this one start before it has ended.
+    // Nothing that writes weights runs while a pass does, whose first launch waits for all that came before (workspace.py).
     float x[together][4][2], largest[2] = {};
     const auto bring = [&](int k, float (&to)[4][2]) {
 #pragma unroll

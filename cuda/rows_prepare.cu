@@ -13,7 +13,8 @@ __device__ __forceinline__ real inverse_root_degree(const Parameters& p, int ato
 }
 
 // Returns the reverse of a bond that points at an atom, among the bonds of its source in order. The r-th of equal bonds is paired with the
-// r-th of the reverse ones.
+// r-th of the reverse ones. Batches have both directions of every bond, which is checked where they are made (molgcn/data): without one, the
+// gradients of all gathers would be those of another graph. The result stays among the source's bonds all the same, as memory is read by it.
 __device__ __forceinline__ int reverse_of(const Parameters& p, int atom, int bond) {
     const int source = __ldg(p.col + bond), first = __ldg(p.rowptr + atom);
     int rank = 0;

@@ -35,6 +35,16 @@ def expect(operator: str, name: str, tensor: Tensor, shape: Sequence[int], like:
         )
 
 
+def expect_countable(operator: str, num_graphs: int, num_targets: int) -> None:
+    """Check that a batch has fewer than 2^31 predictions, which kernels count in int32.
+
+    Raises:
+        ValueError: If it has more. The message says how many.
+    """
+    if num_graphs * num_targets >= 2**31:
+        raise ValueError(f"{operator}: {num_graphs} molecules x {num_targets} targets are too many for one batch: expected fewer than 2^31")
+
+
 def expect_edges(operator: str, edge_index: Tensor, like: Tensor) -> None:
     """Check that `edge_index` is an edge list, int64 [2, E], on the device of `like`; see :func:`expect`."""
     expect(operator, "edge_index", edge_index, (2, *edge_index.shape[1:2]), like, torch.int64)

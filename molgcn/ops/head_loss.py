@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import expect, expect_countable
 from molgcn.ops.fake import register_fake
 from molgcn.ops.masked_mean import masked_mean
 from molgcn.ops.operator import below_autograd, is_eager
@@ -150,6 +150,7 @@ def check(
     if not fits or target.shape != (x.shape[0], width) or mean.shape != (width,) or std.shape != (width,):
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in {"x": x, **others}.items())
         raise ValueError(f"head_loss: tensors do not fit together: {shapes}")
+    expect_countable("head_loss", *target.shape)
 
 
 def check_backward(

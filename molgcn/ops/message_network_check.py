@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from molgcn.config.strategies import STRATEGIES
-from molgcn.ops.expect import expect
+from molgcn.ops.expect import expect, expect_countable
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import check_kept
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
@@ -129,3 +129,4 @@ def _check_head(call: NetworkCall) -> None:
     num_targets = weight.shape[0] if weight.dim() > 0 else 0
     expect(_NAME, "the head's weight", weight, (num_targets, call.spec.hidden_channels), call.graph.x)
     expect(_NAME, "the head's bias", bias, (num_targets,), call.graph.x)
+    expect_countable(_NAME, call.graph.num_graphs, num_targets)

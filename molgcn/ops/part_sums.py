@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -77,17 +77,25 @@ class PartSums:
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
-        self._sums: dict[int, Sum] = {}
+        self._waiting: list[Sum] = []
 
     def add(self, left: Sum) -> None:
-        """Remember a sum until :meth:`launch`."""
-        self._sums[left.out] = left
+        """Remember a sum until :meth:`launch`. It may add the result of an earlier one."""
+        self._waiting.append(left)
 
-    def add_outs(self, outs: Sequence[Tensor], parts: int, num_parts: int) -> None:
-        """Remember the sums of tensors whose numbers lie one after another in each of the parts, which begin at address `parts`."""
+    def add_outs(self, outs: Sequence[Tensor], parts: int, num_parts: int, more: Sequence[bool] | None = None) -> None:
+        """Remember the sums of tensors whose numbers lie one after another in each of the parts, which begin at address `parts`.
+
+        Args:
+            outs: The tensors.
+            parts: The address of the first part.
+            num_parts: The number of parts.
+            more: Whether the sums are added to what each tensor holds; None for none.
+        """
         step = sum(out.numel() for out in outs)
-        for out in outs:
-            self.add(Sum(out.data_ptr(), out.numel(), parts, num_parts, step))
+        for out, adds in zip(outs, more or [False] * len(outs), strict=True):
+            address = out.data_ptr()
+            self.add(Sum(address, out.numel(), parts, num_parts, step, address if adds else 0))
             parts += out.numel() * self._like.element_size()
 
     def add_zeros(self, out: Tensor) -> None:
@@ -97,16 +105,16 @@ class PartSums:
 
     def take(self, out: int) -> Sum | None:
         """Return the sum with the address `out` and forget it, or None if it is not waiting."""
-        return self._sums.pop(out, None)
+        found = next((left for left in self._waiting if left.out == out), None)
+        if found is not None:
+            self._waiting.remove(found)
+        return found
 
     def launch(self) -> None:
         """Add up all parts that have been left since the last call."""
-        waiting = list(self._sums.values())
-        self._sums.clear()
         number_bytes = self._like.element_size()
         file, defines = source(number_bytes)
-        for first in range(0, len(waiting), _MAX_SUMS):
-            some = waiting[first : first + _MAX_SUMS]
+        for some in self._together():
             it: Any = _PARAMETERS(num_sums=len(some))
             blocks = 0
             for each, left in zip(it.sums, some, strict=False):
@@ -115,3 +123,15 @@ class PartSums:
                 blocks += -(-left.numbers * left.shares // (_THREADS * each.vector))
             function = kernel(file, "part_sums", defines, self._like.device)
             function.launch(blocks, _THREADS, 4 * number_bytes * _THREADS, it, overlap=True)
+
+    def _together(self) -> Iterator[list[Sum]]:
+        """Yield the waiting sums of each launch, and forget them. What another sum adds is made by an earlier launch."""
+        some: list[Sum] = []
+        for left in self._waiting:
+            if len(some) == _MAX_SUMS or any(left.add == other.out for other in some):
+                yield some
+                some = []
+            some.append(left)
+        self._waiting = []
+        if some:
+            yield some

@@ -77,9 +77,13 @@ class PlainSteps:
         for product in step.products:
             grad = self.run.gradient(product.grad).values
             if product.weight is not None and product.source is not None:
-                self.run.grad_parameters[product.weight].copy_(grad.T @ self.run.rows(product.source).values)
+                self._of_parameter(product.weight, grad.T @ self.run.rows(product.source).values)
             if product.bias is not None:
-                self.run.grad_parameters[product.bias].copy_(grad.sum(0))
+                self._of_parameter(product.bias, grad.sum(0))
+
+    def _of_parameter(self, name: str, gradient: Tensor) -> None:
+        out = self.run.grad_parameters[name]
+        out.copy_(out + gradient if self.run.adds_gradient(name) else gradient)
 
     @backward.register
     def _(self, step: InputGrad) -> None:
@@ -106,7 +110,7 @@ class PlainSteps:
             if produced is not None:
                 self._write(produced, found[name])
         if forward.eps is not None and forward.train_eps:
-            self.run.grad_parameters[forward.eps].copy_(found["eps"])
+            self._of_parameter(forward.eps, found["eps"])
 
     @backward.register
     def _(self, step: NormalizeGrad) -> None:

@@ -178,7 +178,7 @@ def launch_all(call: LayerNetworkCall) -> None:
 
 def kernels_of(run: Pass) -> tuple[RowKernels, TensorCoreProducts, PartSums]:
     """Return what launches the kernels of a pass."""
-    workspace = Workspace(run.graph.x)
+    workspace = Workspace(run.graph.x, overlaps=run.is_backward)
     ends = LayerEnds(run, workspace)
     return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends), workspace.sums
 

@@ -222,6 +222,9 @@ def test_what_does_not_fit_is_refused(device):
     ):
         with pytest.raises(ValueError, match=r"do not fit together: x \[6, 4\]"):
             torch.ops.molgcn.head_loss(*wrong, "mse", 1.0)
+    many = x[:1, :1].expand(2**16, 1), [weight[:1, :1].expand(2**15, 1)], [bias[:1].expand(2**15)]
+    with pytest.raises(ValueError, match=r"65536 molecules x 32768 targets are too many"):
+        head_loss(*many, Objective(target[:1, :1].expand(2**16, 2**15), mean[:1].expand(2**15), std[:1].expand(2**15), "mse"))
     with pytest.raises(ValueError, match=r"expected mean in torch.float32 on c.*, got torch.float64"):
         head_loss(x, [weight], [bias], Objective(target, mean.double(), std, "mse"))
     with pytest.raises(ValueError, match=r"x of shape \[B, H\] in torch.float32"):

@@ -250,6 +250,16 @@ def test_tensors_that_do_not_fit(emulate_loss):
     ]:
         with pytest.raises(ValueError, match=message):
             loss_of(inputs, [weight, *wrong], "mse")
+    many = 2**31 // inputs.graph.num_graphs + 1
+    with pytest.raises(ValueError, match=f"{many} targets are too many for one batch"):
+        loss_of(
+            inputs,
+            [
+                tensor[..., :1].expand(*tensor.shape[:-1], many) if tensor is not weight else weight[:1].expand(many, -1)
+                for tensor in (weight, bias, target, mean, std)
+            ],
+            "mse",
+        )
 
 
 def test_what_it_fuses_loss():

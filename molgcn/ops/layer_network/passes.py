@@ -88,6 +88,7 @@ class Pass:
         self.kept, self._sizes = _kept(call), _sizes(call, signs_alone)
         self.signs_alone, self.summed = self._sizes.signs_alone, self._sizes.summed
         self._saved = saved_layout(self.program, self.kept, self._sizes)
+        self._made_gradients = set[str]()
         self._names = {name: index for index, name in enumerate(call.program.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
@@ -154,6 +155,12 @@ class Pass:
     def mask_scale(self, mask: Linear) -> float:
         """Return the factor of the gradient of a step with relu where its value is not 0: 1 / (1 - p) with dropout, otherwise 1."""
         return 1.0 if mask.dropout is None else 1 / (1 - self.call.program.dropout)
+
+    def adds_gradient(self, name: str) -> bool:
+        """Note that a step computes a parameter's gradient, and return whether it adds that to what another step with it has computed."""
+        adds = name in self._made_gradients
+        self._made_gradients.add(name)
+        return adds
 
     @property
     def grad_parameters(self) -> Mapping[str, Tensor]:

@@ -63,9 +63,11 @@ class CublasProducts:
             grad = run.gradient(product.grad).values
             if product.weight is not None and product.source is not None:
                 source = self._without_padding(run.rows(product.source).values, run.program.values[product.source].rows)
-                torch.mm(grad.T, source, out=run.grad_parameters[product.weight])
+                out = run.grad_parameters[product.weight]
+                out.addmm_(grad.T, source, beta=float(run.adds_gradient(product.weight)))
             if product.bias is not None:
-                torch.sum(grad, 0, out=run.grad_parameters[product.bias])
+                out = run.grad_parameters[product.bias]
+                torch.add(out, grad.sum(0), out=out) if run.adds_gradient(product.bias) else torch.sum(grad, 0, out=out)
 
     def _without_padding(self, rows: Tensor, kind: str) -> Tensor:
         """Return the rows with zeros in the padding, which may hold anything: NaN times a gradient of 0 would be NaN."""

@@ -146,25 +146,27 @@ class TensorCoreProducts:
         tile, plans = weight_blocks(shapes_of(run, run.backward.gradients, step.products), self._gpu)
         few = run.graph.num_nodes <= FEW_ATOMS  # sums wait for those of other layers
         room = self._workspace.scratch if few else self._workspace.scratch_of_launch
-        partial, blocks = room(4 * sum(plan.splits * plan.split_numbers for plan in plans)), 0
-        for each, product, plan in zip(it.products, step.products, plans, strict=False):
+        more = [[run.adds_gradient(name) for name in (product.weight, product.bias) if name is not None] for product in step.products]
+        parts = [plan.splits if plan.splits > 1 or any(adds) else 0 for plan, adds in zip(plans, more, strict=True)]  # that are left
+        partial, blocks = room(4 * sum(number * plan.split_numbers for number, plan in zip(parts, plans, strict=True))), 0
+        for each, product, plan, left, adds in zip(it.products, step.products, plans, parts, more, strict=False):
             each.gradient = run.gradient(product.grad).address
             outs = {}
             if product.source is not None and product.weight is not None:
                 each.source, outs["grad_weight"] = run.rows(product.source).address, run.grad_parameters[product.weight]
             if product.bias is not None:
                 outs["grad_bias"] = run.grad_parameters[product.bias]
-            if plan.splits > 1:
-                self._workspace.sums.add_outs([*outs.values()], partial, plan.splits)
+            if left:
+                self._workspace.sums.add_outs([*outs.values()], partial, left, adds)
             to = partial
             for name, out in outs.items():
-                setattr(each, name, to if plan.splits > 1 else out.data_ptr())
+                setattr(each, name, to if left else out.data_ptr())
                 to += 4 * out.numel()
             each.atoms, each.bonds = self._real(run.backward.gradients[product.grad])
             each.num_rows, each.out, each.in_ = plan.shape
             each.num_tiles, each.splits = plan.num_tiles, plan.splits
             each.first_block = blocks
-            partial += 4 * plan.splits * plan.split_numbers
+            partial += 4 * left * plan.split_numbers
             blocks += plan.num_blocks
         function = kernel(f"{tile.kernel}.cu", tile.kernel, weights_macros(run, tile), self._device)
         function.launch(blocks, tile.threads, tile.shared_bytes, it, overlap=True)
@@ -226,7 +228,7 @@ class TensorCoreProducts:
                 each.first_block = blocks
                 blocks += chunks[name][1]
             function = kernel("product_operands.cu", "product_operands", {"MAX_WEIGHTS": MAX_WEIGHTS}, self._device)
-            function.launch(blocks, _OPERANDS_THREADS, 4 * 16 * _OPERANDS_THREADS // 32, it, overlap=True)
+            function.launch(blocks, _OPERANDS_THREADS, 4 * 16 * _OPERANDS_THREADS // 32, it, overlap=self._workspace.overlaps)
             self._workspace.overlaps = False
         return operands
 

@@ -24,7 +24,7 @@ def check_program(
     if not all(type(value.width) is int and value.width > (place != BONDS) - 1 for place, value in enumerate(values)):
         raise ValueError(f"expected positive numbers of columns, got {[value.width for value in values]}")
     known = {X, BONDS} if values[BONDS].width else {X}
-    hidden = values[steps[-1].out].width
+    hidden, normed = values[steps[-1].out].width, set[str]()
     for number, step in enumerate(steps):
         if missing := [value for value in values_read(step) if value not in known]:
             raise ValueError(f"step {number}, {step}, reads value {missing[0]}, which no step before it computes")
@@ -36,6 +36,9 @@ def check_program(
                 raise ValueError(f"step {number}, {step}: expected {name} of shape {list(shape)}, got {parameters.get(name)}")
         if problem := _problem(step, values, norms, hidden):
             raise ValueError(f"step {number}, {step}: {problem}")
+        if (norm := getattr(step, "norm", None)) in normed:
+            raise ValueError(f"step {number}, {step}: an earlier step has the same norm, whose statistics are of one value")
+        normed |= set() if norm is None else {norm}
 
 
 def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -100,8 +100,7 @@ class FinishLaunches:
         it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end, it.of_source = self._ends.backward(step.step), self._launches.gradient(step.source)
         grid = min(warp_team_blocks(self._num_atoms, teams), self._launches.resident(1, _WARP_TEAM_BLOCKS))
-        of_norm = (self.run.grad_parameters[f"{step.step.norm}.{name}"] for name in ("weight", "bias"))
-        it.sum_parts = self._launches.leave_sums(grid, *of_norm)
+        it.sum_parts = self._launches.leave_sums(grid, *(f"{step.step.norm}.{name}" for name in ("weight", "bias")))
         defines, shared = warp_team_macros(source.stride), teams.per_block * numbers
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
 

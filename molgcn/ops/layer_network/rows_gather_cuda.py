@@ -131,7 +131,7 @@ class GatherLaunches:
             shared = max(shared, (teams.threads * it.codes + 6 * teams.lanes) * each)
             it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
         if learns_eps and forward.eps is not None:
-            it.sum_parts = launches.leave_sums(parts * teams.chunks, run.grad_parameters[forward.eps])
+            it.sum_parts = launches.leave_sums(parts * teams.chunks, forward.eps)
             shared = max(shared, (teams.threads + 24 * teams.lanes) * launches.number_bytes)
         defines = {
             **_defines(forward.aggr),

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
@@ -110,8 +109,6 @@ class RowLaunches:
         self._gpu = gpu(self._device)
         double = run.graph.x.dtype == torch.float64
         self.number_bytes = 8 if double else 4
-        if not run.is_backward:
-            self.wait()  # until the batch is written
         graph, call = run.graph, run.call
         tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
         tensors |= {} if graph.code is None else {"code": graph.code}
@@ -157,10 +154,11 @@ class RowLaunches:
         narrow = self.run.call.batch_statistics and num_atoms <= FEW_ATOMS and wide.parts(num_atoms) > FEW_PARTS
         return teams_of(stride, threads, FEW_LANES) if narrow else wide
 
-    def leave_sums(self, num_parts: int, *outs: Tensor) -> int:
-        """Return the address of memory [num_parts, numbers] in which blocks leave the parts of sums, those of `outs` one after another."""
+    def leave_sums(self, num_parts: int, *names: str) -> int:
+        """Return the address of memory [num_parts, numbers] in which blocks leave the parts of parameters' gradients, one after another."""
+        outs = [self.run.grad_parameters[name] for name in names]
         parts = self._workspace.scratch(num_parts * sum(out.numel() for out in outs) * self.number_bytes)
-        self._workspace.sums.add_outs(outs, parts, num_parts)
+        self._workspace.sums.add_outs(outs, parts, num_parts, [*map(self.run.adds_gradient, names)])
         return parts
 
     def leave_rows(self, produced: Produced, num_parts: int) -> tuple[int, bool]:

@@ -49,7 +49,7 @@ class CudaSteps:
 
     def __init__(self, run: Pass) -> None:
         self._run = run
-        workspace, tensor_cores = Workspace(run.graph.x), uses_tensor_cores(run.call)
+        workspace, tensor_cores = Workspace(run.graph.x, overlaps=run.is_backward), uses_tensor_cores(run.call)
         self._sums, ends = workspace.sums, LayerEnds(run, workspace)
         self._rows = RowKernels(run, workspace, ends)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)

@@ -39,7 +39,7 @@ class TileSteps:
 
     def __init__(self, run: Pass) -> None:
         self._run = run
-        self._workspace = Workspace(run.graph.x)
+        self._workspace = Workspace(run.graph.x, overlaps=run.is_backward)
         self._ends = LayerEnds(run, self._workspace)
         self._products = TileProducts(run, self._workspace, self._ends)
         self._device = run.graph.x.device

@@ -68,6 +68,11 @@ class Resolver:
     def _parameter(self, name: str | None) -> int:
         return 0 if name is None else self._run.parameter(name).data_ptr()
 
+    def _gradient(self, name: str) -> int:
+        """Return where the warps' sums for a parameter's gradient begin."""
+        out = self._run.grad_parameters[name]
+        return self._sums.add(out.data_ptr(), out.numel(), out.data_ptr() if self._run.adds_gradient(name) else 0)
+
     def _finish(self, it: Any, step: Finish) -> None:
         it.activation, it.site = ACTIVATIONS.index(step.activation), -1 if step.dropout is None else step.dropout
         if step.norm is None:
@@ -80,9 +85,8 @@ class Resolver:
     def _finish_grad(self, it: Any, step: FinishGrad) -> None:
         self._finish(it, step.step)
         if step.step.norm is not None:
-            bias, weight = (self._run.grad_parameters[f"{step.step.norm}.{name}"] for name in ("bias", "weight"))
-            it.sums = self._sums.add(bias.data_ptr(), bias.numel())
-            self._sums.add(weight.data_ptr(), weight.numel())
+            it.sums = self._gradient(f"{step.step.norm}.bias")
+            self._gradient(f"{step.step.norm}.weight")
 
     def _linear(self, it: Any, step: Linear | InputGrad) -> None:
         forward = step if isinstance(step, Linear) else step.step
@@ -104,7 +108,7 @@ class Resolver:
         self._gather(it, step.step)
         it.bias = 0
         if made.op == "eps_grad" and step.step.eps is not None:
-            it.sums = self._sums.add(self._run.grad_parameters[step.step.eps].data_ptr(), 1)
+            it.sums = self._gradient(step.step.eps)
         if made.produced is None:
             return
         out, add = (0 if number is None else self._run.gradient(number).address for number in (made.produced.out, made.produced.add))

@@ -156,8 +156,8 @@ class WeightBlocks:
 
     @property
     def split_numbers(self) -> int:
-        """The most numbers that a split leaves: a matrix and a bias. There are none with a single split."""
-        return self.shape.out * (self.shape.in_ + 1) if self.splits > 1 else 0
+        """The most numbers that a split leaves: a matrix and a bias."""
+        return self.shape.out * (self.shape.in_ + 1)
 
 
 @lru_cache(maxsize=_DIVISIONS)

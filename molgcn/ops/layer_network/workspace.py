@@ -16,6 +16,8 @@ class Workspace:
 
     Args:
         like: A tensor of the pass's dtype, on the device.
+        overlaps: Whether the first kernel may start before what comes before the pass has ended. In a forward pass it may not: kernels read
+            the batch and the parameters before they wait, and anything may have written these. Backward reads what forward has read.
 
     Attributes:
         sums: The sums whose parts kernels have left.
@@ -23,9 +25,9 @@ class Workspace:
             what that kernel has prepared before it waits itself.
     """
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, *, overlaps: bool) -> None:
         self.sums = PartSums(like)
-        self.overlaps = True
+        self.overlaps = overlaps
         self._like = like
         self._backwards = False
         self._kept: list[Tensor] = []

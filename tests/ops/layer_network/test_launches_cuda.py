@@ -8,9 +8,11 @@ import pytest
 import torch
 from layer_network_cases import NETWORKS, network_options, options_of, passes, random_call
 from stack_cases import H100
+from tiles_cases import CASES, single
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.nn.network_steps import NetworkOptions
+from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
@@ -22,6 +24,7 @@ from molgcn.ops.layer_network.launches_cuda import (
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
 GPU = Gpu(132, H100)
 PLUS = {"residual": True, "feed_forward": True}
@@ -206,3 +209,17 @@ def test_nothing_overlaps_the_launch_that_prepares_what_it_reads_first(network, 
     assert any(overlap for _, overlap in recorder.launches)
     for (source, _), (following, overlap) in pairwise(recorder.launches):
         assert not (overlap and following in PREPARED.get(source, ())), (source, following)
+
+
+@pytest.mark.parametrize("sizes", [[5, 9, 1], [128] * 70], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("steps_of", "network"), [*((CudaSteps, network) for network in NETWORKS), *((TileSteps, network) for network in CASES)]
+)
+def test_a_forward_pass_begins_when_all_that_came_before_has_ended(steps_of, network, sizes):
+    """Whatever it was may have written parameters, which kernels read before they wait. The kernel for D^-1/2 waits before it reads."""
+    training = steps_of is CudaSteps or CASES[network]
+    call = single(random_call(options_of(network, 20), sizes=sizes, training=training))
+    with torch.no_grad(), launching_by(recorder := Recorder()):
+        engine.forward(call, steps_of)
+    (source, overlap), *_ = recorder.launches
+    assert not overlap or source == "rows_prepare.cu"

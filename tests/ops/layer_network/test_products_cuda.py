@@ -51,6 +51,17 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
     assert errors["norms"] < 1e-6
 
 
+@pytest.mark.parametrize("mean", [1.0, 100.0, 1000.0])
+@pytest.mark.parametrize("options", [{**SAGE, "norm": "batch"}, {"num_layers": 1, "norm": "batch"}], ids=["sage", "gin"])
+def test_moments_of_products_far_from_zero(emulate, mean, options):
+    """The moments that a product leaves are those of the rows that it writes, however many deviations their mean is from 0."""
+    call = call_of(20, 20, 300, 9, **options)
+    for parameter in call.parameters:
+        if parameter.dim() == 1:
+            parameter += mean
+    assert worst_forward(call) < 2e-7
+
+
 def test_more_padding_than_rows(emulate):
     """Blocks that have padding alone leave no parts of norms that count."""
     emulate.properties = Gpu(20, H100)

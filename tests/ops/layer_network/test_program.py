@@ -110,6 +110,14 @@ def test_steps_that_do_not_fit_are_refused(step, change, said):
         Program(program.values, tuple(steps), program.ends, program.parameters, program.norms, "mean", 0.5, 1e-5, 0.1)
 
 
+def test_a_norm_is_of_one_value():
+    builder = Builder(3, None, dropout=0.0)
+    builder.finish(builder.finish(builder.gather(X), "norm"), "norm")
+    builder.end_layer()
+    with pytest.raises(ValueError, match="an earlier step has the same norm"):
+        builder.program("mean")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

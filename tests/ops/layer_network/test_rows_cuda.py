@@ -170,16 +170,22 @@ def test_padding_of_large_batches(emulate, network):
     check_padded(random_call(options_of(network, 3, num_layers=2), sizes=[150] * 56, coded=False))
 
 
+@pytest.mark.parametrize("first", [0.0, 100.0])
 @pytest.mark.parametrize("real", [4300, 4000, 1])
-def test_moments_of_rows_far_from_zero(emulate, real):
-    """Large means do not cancel, also where the first of a block's teams, or the first of all blocks, have padding alone."""
+def test_moments_of_rows_far_from_zero(emulate, real, first):
+    """Large means do not cancel, also where the first of a block's teams, or the first of all blocks, have padding alone.
+
+    Distances are those from a block's first row. Where that is far from the others, its own square is as large as what they lose.
+    """
     emulate.properties = Gpu(200, H100)
     call = call_of(8, 8, real, padding=9000 - real, norm="batch")
     run = Pass(call, saved_of(call), backward=False, signs_alone=True)
     step = next(step for step in run.program.steps if isinstance(step, Finish) and step.norm is not None)
     rows, source = kernels_of(run)[0], run.rows(step.source)
     source.tensor.fill_(torch.nan)
-    source.values[:real] = values = 1000 + torch.randn(real, 8, generator=torch.Generator().manual_seed(0))
+    values = 1000 + torch.randn(real, 8, generator=torch.Generator().manual_seed(0))
+    values[0] += first
+    source.values[:real] = values
     with torch.no_grad(), gpu_memory():
         rows.leave_moments(step)
         rows.finish(step, None)
