@@ -51,7 +51,8 @@ class RunCheckpoint(Checkpoint):
         self.best_loss = float("inf")
         self.best_epoch: int | None = None
         self.newest: Path | None = None
-        self._written = self.clock()
+        self._written = self._asked = self.clock()
+        self._batches, self._ask_after = 0, 1
         self._between_epochs = False
         self._has_last = False
         self._told = False
@@ -83,7 +84,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Write `last.ckpt` where it is due and the run can restart exactly from here."""
-        due = self._due(trainer, self.seconds)
+        due = self._asks_in_batch(trainer)
         validates = trainer.val_check_batch is not None and (batch_idx + 1) % trainer.val_check_batch == 0
         if due and pl_module.steps_after(batch_idx) and not trainer.is_last_batch and not validates:
             self._save(trainer, self.last_path)
@@ -126,6 +127,23 @@ class RunCheckpoint(Checkpoint):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let every process wait until the first one has its checkpoints on disk."""
         trainer.strategy.barrier("checkpoints")
+
+    def _asks_in_batch(self, trainer: Trainer) -> bool:
+        """Return whether a checkpoint is due after a batch, for which several processes rarely wait for each other.
+
+        The first process tells the others whether one is due and if not, after how many batches half of the time until then will be over.
+        """
+        if trainer.world_size == 1:
+            return self._due(trainer, self.seconds)
+        self._batches += 1
+        if self._batches < self._ask_after:
+            return False
+        passed = self.clock() - self._written
+        rate = self._batches / max(self.clock() - self._asked, 1e-9)
+        after = int((self.seconds - passed) * rate / 2)
+        due, self._ask_after = trainer.strategy.broadcast((passed >= self.seconds, max(after, 1)))
+        self._batches, self._asked = 0, self.clock()
+        return bool(due)
 
     def _due(self, trainer: Trainer, seconds: float) -> bool:
         due = self.clock() - self._written >= seconds

@@ -18,9 +18,10 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.errors import UserError, counted
+from molgcn.errors import counted
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
+from molgcn.training.data_parallel.mean_gradients import MeanGradients
 from molgcn.training.freezing import enter_stage, hold_statistics, learning_parameters, stage_at
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
@@ -28,7 +29,7 @@ from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
 from molgcn.training.steps.watch import WITHIN_STEP, overridden
-from molgcn.training.training_loss import MeanGradients, TrainingLoss, check_loss, mean_of_terms
+from molgcn.training.training_loss import TrainingLoss, check_loss, mean_of_terms
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.steps = ChosenSteps()
-        self._mean_gradients = MeanGradients(several=False)
+        self._mean_gradients = MeanGradients()
 
     def fit_descriptors(self, descriptors: np.ndarray | None) -> None:
         """Fit the scale of descriptors to those of the training part, float32 [M, K], or None where there are none."""
@@ -103,18 +104,12 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def on_train_start(self) -> None:
         """Forget CUDA graphs and all else that belongs to one fit; the first batch makes them anew."""
-        if self.config.training.unfreeze and self.trainer.world_size > 1:
-            raise UserError(
-                "training.unfreeze does not go with several devices, which agree at the start on the weights that learn. Use "
-                "trainer.devices=1."
-            )
-        several = self.config.training.accumulate_batches > 1 or self.trainer.world_size > 1
-        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(several)
+        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(self.accumulates, self.trainer.world_size)
         self._enter_stage()
 
     def on_fit_end(self) -> None:
         """Forget what belongs to the fit."""
-        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients(several=False)
+        self.steps, self._mean_gradients = ChosenSteps(), MeanGradients()
 
     def on_train_epoch_start(self) -> None:
         """Choose anew how steps are taken where another stage begins or layers were replaced since the last epoch."""
@@ -123,7 +118,7 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes that can be copied and saved."""
-        return super().__getstate__() | {"_mean_gradients": MeanGradients(several=False)}
+        return super().__getstate__() | {"_mean_gradients": MeanGradients()}
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Compute a batch's gradients and, after `training.accumulate_batches` batches, take one optimiser step."""
@@ -169,7 +164,7 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def update_weights(self, optimizer: Any) -> None:
         """Clip the gradients, then take one step of the optimiser and of the moving average."""
-        self._mean_gradients.divide(self.model.parameters(), self.trainer.strategy)
+        self._mean_gradients.divide(self.model)
         clip = self.config.training.gradient_clip_norm
         if clip is not None and not isinstance(optimizer, ClippedAdam):
             clip_grad_norm_(self.model.parameters(), clip)

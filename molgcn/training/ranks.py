@@ -26,7 +26,14 @@ def rows_of_all_ranks(trainer: Trainer, rows: Tensor) -> Tensor:
     """Return the rows [n, ...] of all processes, in their order; every process has to call this, and n may differ among them."""
     if trainer.world_size == 1:
         return rows
-    return torch.cat(of_all_ranks(trainer, rows.cpu())).to(rows.device)
+    sizes = torch.zeros(trainer.world_size, dtype=torch.int64, device=rows.device)
+    torch.distributed.all_gather_into_tensor(sizes, sizes.new_tensor([len(rows)]))
+    counts = sizes.tolist()
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    gathered = rows.new_empty(len(counts) * len(padded), *rows.shape[1:])
+    torch.distributed.all_gather_into_tensor(gathered, padded)
+    return torch.cat([part[:count] for part, count in zip(gathered.split(len(padded)), counts, strict=True)])
 
 
 def of_this_rank(trainer: Trainer, values: list[Value]) -> Value:

@@ -18,12 +18,14 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from molgcn.config.run import Config
 from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
+from molgcn.training.data_parallel.strategy import DataParallel, without_exchanges_of_signals
 
 log = logging.getLogger(__name__)
 
@@ -114,9 +116,27 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    options = {"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()}
+    trainer = _trainer(options, callbacks, loggers, folder)
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # Lightning's own choice for several devices in a notebook
+        raise UserError(
+            f"trainer.strategy={options.get('strategy') or 'auto'} would train in processes that this one starts for the fit alone, and "
+            "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."
+        )
+    if isinstance(trainer.strategy, DDPStrategy):  # Lightning's choice for several devices
+        trainer = without_exchanges_of_signals(_trainer(options | {"strategy": DataParallel()}, callbacks, loggers, folder))
+    elif trainer.world_size > 1:
+        raise UserError(
+            f"trainer.strategy={options['strategy']} does not train this program's networks, which fit on each device. Use "
+            "trainer.strategy=ddp, or leave it out."
+        )
+    return trainer
+
+
+def _trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
     try:
-        trainer = Trainer(
-            **{"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()},
+        return Trainer(
+            **options,
             callbacks=callbacks,
             logger=loggers,
             default_root_dir=str(folder),
@@ -126,9 +146,3 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     except (MisconfigurationException, ModuleNotFoundError, ValueError, TypeError) as error:
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
-    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # Lightning's own choice for several devices in a notebook
-        raise UserError(
-            f"trainer.strategy={options.get('strategy') or 'auto'} would train in processes that this one starts for the fit alone, and "
-            "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."
-        )
-    return trainer

@@ -1,9 +1,8 @@
-"""Sum the training loss and its gradients over batches and devices, and end a run in which it or a weight is no longer finite."""
+"""Sum the training loss over batches and devices, and end a run in which it or a weight is no longer finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,36 +78,6 @@ class TrainingLoss:
         if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
             return None
         return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
-
-
-class MeanGradients:
-    """Makes gradients those of the mean loss over all known labels of a step of one or several batches, as if one batch had them all.
-
-    Batches may differ in how many labels they have, so their mean losses must not be averaged. Backward passes add up gradients of sums
-    instead, and :meth:`divide` divides these by the number of terms before the optimiser's step.
-    """
-
-    def __init__(self, several: bool) -> None:
-        self._several = several
-        self._one: Tensor | None = None
-
-    def weight(self, loss: Tensor, sums: Tensor) -> Tensor:
-        """Return the gradient with which a backward pass begins, from a batch's mean loss, and the sum and number of terms, float64 [2]."""
-        if self._one is None:
-            self._one, self._num_terms = torch.ones_like(loss), torch.zeros_like(sums[1])
-        if not self._several:
-            return self._one
-        self._num_terms += sums[1]
-        return sums[1].to(loss.dtype)
-
-    def divide(self, parameters: Iterable[Tensor], strategy: Any) -> None:
-        """Divide the gradients of a step, which Lightning has averaged, by the number of its terms; every rank has to call this."""
-        if not self._several:
-            return
-        num_terms = strategy.reduce(self._num_terms.clone(), reduce_op="sum").clamp(min=1) / strategy.world_size
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        torch._foreach_div_(gradients, num_terms.to(gradients[0].dtype))
-        self._num_terms.zero_()
 
 
 def mean_of_terms(sums: Tensor, strategy: Any) -> float:

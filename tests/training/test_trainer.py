@@ -23,6 +23,7 @@ from molgcn.training.trainer import build_trainer
             ({"strategy": f"ddp_{how}", "accelerator": "cpu", "devices": 2}, rf"trainer\.strategy=ddp_{how} .*Use trainer\.strategy=ddp,")
             for how in ("spawn", "fork", "notebook")
         ),
+        ({"strategy": "fsdp", "accelerator": "cpu", "devices": 2}, r"Trainer refuses|trainer\.strategy=fsdp does not"),
         ({"accelerator": "abacus"}, "Lightning's Trainer refuses"),
     ],
 )

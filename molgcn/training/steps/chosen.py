@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.optim import float32_rates
+from molgcn.training.ranks import of_all_ranks
 from molgcn.training.steps import captured
 from molgcn.training.steps.base import TrainingStep
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
@@ -70,7 +72,8 @@ def _choose(module: MoleculeModule, batch: Any) -> TrainingStep | None:
     if wanted is False:
         return None
     optimizer = module.optimizers().optimizer  # type: ignore[union-attr]
-    reason = _why_not_captured(module, optimizer, batch)
+    reasons = of_all_ranks(module.trainer, _why_not_captured(module, optimizer, batch))
+    reason = next(filter(None, reasons), None)  # NCCL captures on all devices or on none
     if reason is None:
         return CapturedStep(module, optimizer)
     if module.trainer.is_global_zero and (wanted is True or module.device.type == "cuda"):
@@ -93,8 +96,8 @@ def _why_not_captured(module: MoleculeModule, optimizer: Optimizer, batch: Any) 
         return reason
     if getattr(batch, "padded", None) is None:
         return "shapes differ from batch to batch with this loader; use loader=packed"
-    if module.trainer.world_size > 1:
-        return "several devices exchange gradients within a step; use trainer.devices=1"
+    if module.trainer.world_size > 1 and torch.distributed.get_backend() != "nccl":
+        return "a graph holds the exchange of gradients among GPUs only, by NCCL"
     schedule, in_kernels = module.lr_schedulers(), isinstance(optimizer, ClippedAdam) and optimizer.takes_tensors
     if isinstance(schedule, OneCycleLR) and schedule.cycle_momentum and not in_kernels:
         return (
