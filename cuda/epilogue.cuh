@@ -12,6 +12,12 @@
 #define ACTIVATION_ELU 5
 #define ACTIVATION_TANH 6
 
+// Returns the gradient of a norm's input. `normal` is the normalised input, `mean_g` and `mean_gx` are the means of g and g * normal over the
+// row or the column that was normalised.
+__device__ __forceinline__ real through_norm(real factor, real g, real normal, real mean_g, real mean_gx) {
+    return factor * (g - mean_g - normal * mean_gx);
+}
+
 // A column of a norm as an affine map. Forward and backward compute the same bits, so that they agree on what relu keeps.
 struct Column {
     real mean, deviation, factor, bias;  // deviation: 1 / deviation; factor: times weight
@@ -20,7 +26,7 @@ struct Column {
     __device__ __forceinline__ real normal(real x) const { return (x - mean) * deviation; }
     // Returns the gradient of the input with the batch's statistics, from that of the output and the means of the sums in `NormSums`.
     __device__ __forceinline__ real through_statistics(real x, real g, real mean_g, real mean_gx) const {
-        return factor * (g - mean_g - normal(x) * mean_gx);
+        return through_norm(factor, g, normal(x), mean_g, mean_gx);
     }
 };
 
@@ -50,6 +56,9 @@ __device__ __forceinline__ real through_activation(int activation, real x, real 
         default: return g;
     }
 }
+
+// Returns the gradient of relu's input from that of dropout's output. `kept`: whether relu and dropout keep the number.
+__device__ __forceinline__ real through_relu(bool kept, real g, real scale) { return kept ? g * scale : real(0); }
 
 // Returns a number after dropout, or the gradient of its input. NaN stays NaN, as in torch.
 __device__ __forceinline__ real dropped(bool kept, real x, real scale) { return x * (kept ? scale : real(0)); }

@@ -55,7 +55,7 @@ __device__ __forceinline__ float2 unpool(const Parameters& p, int node, int colu
 __device__ __forceinline__ void through(float d, float raw, float mean, float factor, float bias, float deviation, bool kept, float scale, float& sum,
                                         float& sum_gx) {
     const bool alive = kept && normalised(raw, mean, factor, bias) > 0.0f;
-    const float dy = alive ? (DROPOUT ? d * scale : d) : 0.0f;
+    const float dy = through_relu(alive, d, DROPOUT ? scale : 1.0f);
     sum += dy, sum_gx += dy * ((raw - mean) * deviation);
 }
 
@@ -134,9 +134,9 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
     float4 z;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        const bool alive = mask >> e & 1 && normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)) > 0.0f;
-        const float dy = alive ? (DROPOUT ? at(d, e) * p.dropout_scale : at(d, e)) : 0.0f;
-        at(z, e) = at(factor, e) * (dy - at(mean_g, e) - (at(raw, e) - at(mean, e)) * at(inverse, e) * at(mean_gx, e));
+        const Column it = {at(mean, e), at(inverse, e), at(factor, e), at(bias, e)};
+        const float dy = through_relu(mask >> e & 1 && it(at(raw, e)) > 0.0f, at(d, e), kept_scale(p));
+        at(z, e) = it.through_statistics(at(raw, e), dy, at(mean_g, e), at(mean_gx, e));
     }
     return z;
 }

@@ -11,7 +11,7 @@ __device__ __forceinline__ float4 activated(const Parameters& p, const Shared& s
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         const float value = relu(normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)));
-        at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * p.dropout_scale : 0.0f;
+        at(y, e) = DROPOUT ? dropped(mask >> e & 1, value, p.dropout_scale) : value;
     }
     if (adds_input(p, layer)) add(y, input);
     return y;

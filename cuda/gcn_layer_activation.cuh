@@ -67,7 +67,7 @@ struct Pending {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float value = at_least(normalised(at(x, e), at(mean, e), at(factor, e), at(bias, e)), floor);
-            at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * scale : 0.0f;
+            at(y, e) = DROPOUT ? dropped(mask >> e & 1, value, scale) : value;
         }
         return y;
     }
@@ -124,7 +124,7 @@ __device__ __forceinline__ void activate(float4 (&v)[lane_quads], const Paramete
                 if constexpr (NORM == NORM_BATCH) y = normalised(y, columns[3 * width + column], columns[width + column], columns[2 * width + column]);
                 if (!(y > 0.0f)) mask &= ~(1u << e);
                 y = relu(y);
-                if (DROPOUT) y = mask >> e & 1 || y != y ? y * p.dropout_scale : 0.0f;
+                if (DROPOUT) y = dropped(mask >> e & 1, y, p.dropout_scale);
                 if (column >= HIDDEN) y = 0.0f;
             }
         }

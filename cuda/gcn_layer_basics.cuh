@@ -2,11 +2,12 @@
 //
 // Macros: HIDDEN (H), PRECISION.
 #pragma once
+#include "epilogue.cuh"
 #include "halves.cuh"
 #include "precision.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
-#include "sums.cuh"
+#include "moments.cuh"
 
 #define NORM_NONE 0
 #define NORM_LAYER 1
@@ -36,5 +37,8 @@ __device__ __forceinline__ size_t at_row(int node) { return size_t(node) * width
 // Returns an element of a vector [HIDDEN], and zero beyond it.
 __device__ __forceinline__ float parameter(const float* vector, int column) { return column < HIDDEN ? __ldg(vector + column) : 0.0f; }
 
-// Returns y before relu. Forward and backward must agree to the bit, or they would disagree on which activations relu keeps.
-__device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }
+// Returns y before relu. Forward and backward agree to the bit, and so on which activations relu keeps.
+__device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return Column{mean, 0.0f, factor, bias}(raw); }
+// The factor of what dropout keeps.
+template <class Parameters>
+__device__ __forceinline__ float kept_scale(const Parameters& p) { return DROPOUT ? p.dropout_scale : 1.0f; }

@@ -76,7 +76,7 @@ __device__ __forceinline__ void through(float4 (&d)[lane_quads], Sums& sums, con
                 alive = alive && normalised(at(x[i], e), shared.columns[column], at(factor, e), shared.columns[2 * width + column]) > 0.0f;
             }
             float& g = at(d[i], e);
-            g = alive ? (DROPOUT ? g * p.dropout_scale : g) : 0.0f;
+            g = through_relu(alive, g, kept_scale(p));
             if constexpr (NORM != NORM_NONE) {
                 float& normal = at(x[i], e);
                 if (NORM == NORM_LAYER)
@@ -96,7 +96,7 @@ __device__ __forceinline__ void through(float4 (&d)[lane_quads], Sums& sums, con
         for (int i = 0; i < lane_quads; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - mean_g - at(x[i], e) * mean_gx);
+                if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = through_norm(deviation, at(d[i], e), at(x[i], e), mean_g, mean_gx);
     }
 }
 
@@ -194,10 +194,9 @@ struct PendingGradient {
         float4 z;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float distance = at(x, e) - at(mean, e);
-            const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
-            const float dy = alive ? (DROPOUT ? at(d, e) * scale : at(d, e)) : 0.0f;
-            at(z, e) = at(factor, e) * (dy - at(mean_g, e) - distance * at(inverse, e) * at(mean_gx, e));
+            const Column it = {at(mean, e), at(inverse, e), at(factor, e), at(bias, e)};
+            const float dy = through_relu(it(at(x, e)) > 0.0f && (mask >> e & 1), at(d, e), DROPOUT ? scale : 1.0f);
+            at(z, e) = it.through_statistics(at(x, e), dy, at(mean_g, e), at(mean_gx, e));
         }
         return z;
     }

@@ -36,7 +36,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Stream& shared
             for (int e = 0; e < 4; e++) {
                 const float x = at(raw[i], e);
                 const bool alive = (mask[i] >> e & 1) && normalised(x, at(mean, e), at(factor, e), at(bias, e)) > 0.0f;
-                const float g = !alive ? 0.0f : DROPOUT ? at(d, e) * p.dropout_scale : at(d, e);
+                const float g = through_relu(alive, at(d, e), kept_scale(p));
                 at(more[0], e) += g;
                 at(more[1], e) += g * ((x - at(mean, e)) * at(inverse, e));
             }

@@ -14,6 +14,7 @@
 //   MERGED_LEAVES      a row may stand for several atoms (see `copies_of`)
 //   LOSS               the pooled rows go through a linear map into a loss
 #pragma once
+#include "epilogue.cuh"
 #include "philox.cuh"
 #include "neighbours.cuh"
 

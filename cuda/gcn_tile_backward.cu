@@ -38,7 +38,7 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
             for (int e = 0; e < own; e++) {
                 float& g = d.at(m, half, c, e);
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
-                g = masks[bit / 32] & 0x80000000u >> bit % 32 ? (DROPOUT ? g * dropout_scale : g) : 0.0f;
+                g = through_relu(masks[bit / 32] & 0x80000000u >> bit % 32, g, DROPOUT ? dropout_scale : 1.0f);
                 if constexpr (NORM != NORM_NONE) {
                     columns.v[sums - 2][c][e] += atoms * g;
                     columns.v[sums - 1][c][e] += atoms * g * x[c][e];
@@ -58,7 +58,7 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
 #pragma unroll
                 for (int e = 0; e < own; e++) {
                     float& g = d.at(m, half, c, e);
-                    g = span * c + own * group.t + e < HIDDEN ? deviation * (g - sum - x[c][e] * along) : 0.0f;
+                    g = span * c + own * group.t + e < HIDDEN ? through_norm(deviation, g, x[c][e], sum, along) : 0.0f;
                 }
         }
     });

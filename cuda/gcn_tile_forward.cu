@@ -129,7 +129,7 @@ __device__ __forceinline__ void activate(Features& n, const Parameters& p, const
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
                 if (SAVE) mask = push_sign(mask, kept ? y : 0.0f);
                 y = clamps ? -y : relu(-y);
-                if (DROPOUT) y = kept ? y * p.dropout_scale : 0.0f;
+                if (DROPOUT) y = dropped(kept, y, p.dropout_scale);
                 if (SAVE && bit == mask_bits - 1) mask <<= (32 - mask_bits % 32) % 32;
                 if (SAVE && (bit % 32 == 31 || bit == mask_bits - 1)) masks[bit / 32 * 32] = mask;
             }

@@ -4,6 +4,7 @@
 // The next launch merges the parts, every block the columns that it needs and all in the same order.
 #pragma once
 #include "epilogue.cuh"
+#include "moments.cuh"
 #include "layer_end_structs.h"  // molgcn/ops/layer_network/layer_ends_cuda.py
 
 // Numbers of a part: means and squared distances, or the two sums, and how many rows it has.
@@ -17,15 +18,13 @@ struct ColumnMoments {
 
     // Adds to three sums, of distances from `origin`, of their squares and of rows. A near origin keeps large means from cancelling.
     __device__ __forceinline__ void add_to(real (&sums)[3], real origin) const {
-        const real distance = mean - origin;
-        sums[0] = multiply_add(count, distance, sums[0]);
-        sums[1] += multiply_add(count * distance, distance, squares);
+        add_moments(sums[0], sums[1], origin, mean, squares, count);
         sums[2] += count;
     }
     template <class Sum>
     static __device__ __forceinline__ ColumnMoments of(const Sum (&sums)[3], real origin) {
-        const Sum distance = sums[0] / (sums[2] > Sum(0) ? sums[2] : Sum(1)), rest = sums[1] - sums[0] * distance;
-        return {static_cast<real>(sums[2]), static_cast<real>(origin + distance), rest < Sum(0) ? real(0) : static_cast<real>(rest)};
+        const auto all = moments_of<Sum>(sums[0], sums[1], sums[2], origin);
+        return {static_cast<real>(sums[2]), static_cast<real>(all.mean), static_cast<real>(all.squares)};
     }
     __device__ __forceinline__ bool is_empty() const { return count == real(0); }
     __device__ __forceinline__ real origin() const { return mean; }
@@ -115,11 +114,7 @@ __device__ __forceinline__ void merge_moments(const LayerEnd& it, int num_rows, 
     const auto add = [&](real (&sums)[9], int quad, const Quad& mean, const Quad& squares, real count) {
         const Quad from = load(origin + 4 * quad);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const real distance = mean.e[e] - from.e[e];
-            sums[e] = multiply_add(count, distance, sums[e]);
-            sums[4 + e] += multiply_add(count * distance, distance, squares.e[e]);
-        }
+        for (int e = 0; e < 4; e++) add_moments(sums[e], sums[4 + e], from.e[e], mean.e[e], squares.e[e], count);
         sums[8] += count;
     };
     const auto use_sums = [&](int column, const Sum (&sums)[3]) { use(column, ColumnMoments::of(sums, origin[column])); };

@@ -143,7 +143,7 @@ __device__ __forceinline__ void finish(
                 if (After::add && there) v[0] += further.added[m][i].x, v[1] += further.added[m][i].y;
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    if (After::mask && there) v[j] = bits(at(further.signs[m], 2 * i + j)) >> product.lane & 1 ? v[j] * it.mask_scale : 0.0f;
+                    if (After::mask && there) v[j] = through_relu(bits(at(further.signs[m], 2 * i + j)) >> product.lane & 1, v[j], it.mask_scale);
                 }
                 if (After::out && there) two(it.out + place.offset(m, i)) = make_float2(v[0], v[1]);
                 if (place.inside) put(8 * m + place.row[i], column, make_float2(v[0], v[1]));

@@ -3,7 +3,7 @@
 //
 // Macros: MOMENTS, SUMS (which of the two), NEXT_ACTIVATION, NEXT_DROPOUT (what follows the norm).
 #pragma once
-#include "sums.cuh"
+#include "moments.cuh"
 
 // Calls body(c, j, m, i) for all numbers that a lane holds of the product in the first `count` rows.
 template <class Body>

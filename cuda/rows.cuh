@@ -69,7 +69,7 @@ struct Ending {
     __device__ __forceinline__ Quad write(const Parameters& p, const Gradient& it, int row, int quad, Quad x) const {
         add(x, added);
         const real scale = static_cast<real>(it.scale);
-        if (it.value != nullptr) x = each([&](int e) { return value.e[e] > real(0) ? x.e[e] * scale : real(0); });
+        if (it.value != nullptr) x = each([&](int e) { return through_relu(value.e[e] > real(0), x.e[e], scale); });
         store(p, it.out, row, quad, x);
         return x;
     }

@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     const Team team(p);
     const int num_atoms = atoms_of(p);
     wait_for_previous();
-    Distances distances;
+    QuadDistances distances;
     if (!team.idle)
 #pragma unroll 4
         for (int row = team.first_row; is_row(p, row); row += team.step)
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 3) rows_finish(co
     const auto ask = [&](int row) { return !team.idle && is_row(p, row) && row < num_atoms ? Source(p, row, team.quad) : Source(); };
     Source next = ask(team.first_row);
     const Norm norm = loaded.merged(p, team, num_atoms, room);
-    Distances distances;
+    QuadDistances distances;
     if (!team.idle)
         for (int row = team.first_row; is_row(p, row); row += team.step) {
             const Source now = next;

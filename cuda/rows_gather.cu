@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE || ENDS ? 3 : 4) rows_g
     const Norm norm;
 #endif
     const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
-    Distances distances;
+    QuadDistances distances;
     const auto load_row = [&](int row) { return load_source<ENDS>(p, norm, row, quad); };
     const auto load_message = [&](int source, int row) {
         return Message{load_row(source), BONDS ? load(p.bonds + offset_of(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};

@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const 
         if (row >= p.num_atoms) continue;
         team.each_quad(p, [&](int i, int quad) {
             if (there)
-                write(p, p.of_source, row, quad, each([&](int e) { return g[i].e[e] - mean_g - x[i].e[e] * mean_gx; }));
+                write(p, p.of_source, row, quad, each([&](int e) { return through_norm(real(1), g[i].e[e], x[i].e[e], mean_g, mean_gx); }));
             else
                 store(p, p.of_source.out, row, quad, constant(real(0)));
         });

@@ -15,23 +15,22 @@ __device__ __forceinline__ void merge_block(Record* records, int number, int cou
     }
 }
 
-// Sums of four columns' distances from one of the rows, so that nothing much larger than the deviation cancels.
-struct Distances {
+// Four columns' distances from one of the rows, so that nothing much larger than the deviation cancels.
+struct QuadDistances {
     int count = 0;
-    Quad origin, sum, squares;
+    Distances columns[4];
 
     __device__ __forceinline__ void add(const Quad& x) {
-        if (count++ == 0) origin = x;
+        const bool is_first = count++ == 0;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const real distance = x.e[e] - origin.e[e];
-            sum.e[e] += distance, squares.e[e] = multiply_add(distance, distance, squares.e[e]);
+            if (is_first) columns[e].origin = x.e[e];
+            columns[e].add(x.e[e]);
         }
     }
     __device__ __forceinline__ ColumnMoments operator[](int e) const {
-        if (count == 0) return {};
-        const real number = static_cast<real>(count), mean = sum.e[e] / number, rest = squares.e[e] - sum.e[e] * mean;
-        return {number, origin.e[e] + mean, rest < real(0) ? real(0) : rest};
+        const Moments moments = columns[e].moments(count);
+        return {static_cast<real>(count), moments.mean, moments.squares};
     }
     static __device__ __forceinline__ void put(real* part, int column, int half, const ColumnMoments& x) {
         part[column] = x.mean, part[half + column] = x.squares;

@@ -153,7 +153,8 @@ __device__ __forceinline__ void finish_gradient(const Parameters& p, const Tile&
             const int half = i / 4, e = i % 4;
             const bool there = HIDDEN % 16 == 0 || column + e < HIDDEN;
             float& g = grad.v[c][half][e];
-            g = there ? columns.factor(norm, half, e) * (g * at(columns.weight, e) - mean_g[half] - x.v[c][half][e] * mean_gx[half]) : 0.0f;
+            const float factor = columns.factor(norm, half, e), weighted = g * at(columns.weight, e);
+            g = there ? through_norm(factor, weighted, x.v[c][half][e], mean_g[half], mean_gx[half]) : 0.0f;
         }
     }
 }
@@ -164,7 +165,7 @@ __device__ __forceinline__ void mask(const Tile& tile, Features& grad, const Ins
     value.load(tile, it.rows, it.width);
     grad.each(tile, it.width, [&](int c, int half, float(&g)[4], int) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) g[e] = value.v[c][half][e] > 0.0f ? g[e] * it.scale : 0.0f;
+        for (int e = 0; e < 4; e++) g[e] = through_relu(value.v[c][half][e] > 0.0f, g[e], it.scale);
     });
 }
 

@@ -51,6 +51,16 @@ def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
 
 
+@pytest.mark.parametrize(("norm", "strategy"), [(None, "tile"), (None, "layer"), ("layer", "layer"), ("batch", "layer"), ("batch", "auto")])
+def test_what_is_not_a_number_stays_so(emulate, norm, strategy):
+    """Dropout passes NaN on, as PyTorch does, whichever kernel applies it."""
+    inputs = random_inputs(
+        random_batch(SIZES[:6], 11), 20, 3, torch.float32, norm=norm, training=True, dropout=0.9, last_activation=True, strategy=strategy
+    )
+    inputs = changed(inputs, x=inputs.graph.x.detach() * torch.nan)
+    assert run_emulated(inputs).outputs["pooled"][inputs.graph.ptr.diff() > 0].isnan().all()
+
+
 @pytest.mark.parametrize("norm", [None, "batch"])
 def test_features_without_a_gradient(emulate, norm):
     """Most models need no gradient of the features, and backward then has another kernel."""
