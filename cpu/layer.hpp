@@ -111,21 +111,13 @@ void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile&
     for (int i = 0; i < tile.num_rows; i++) {
         const ptrdiff_t offset = ptrdiff_t{i} * net.stride;
         const T *zi = z + offset, *gate = act + offset, *in = grad_h + offset;
-        T* out = grad_z + offset;
-        const RowStatistics<T> row(net, zi);
-        T total = 0, weighted = 0;
-        for (int c = 0; c < net.channels; c++) {
-            const T g = gate[c] > 0 ? in[c] * kept_scale : T(0), normalised = (zi[c] - row.mean) * row.rstd;
-            partial.gamma[c] += g * normalised;
-            partial.beta[c] += g;
-            out[c] = g * layer.gamma[c];
-            total += out[c];
-            weighted += out[c] * normalised;
-        }
-        for (int c = 0; c < net.channels; c++) {
-            const T normalised = (zi[c] - row.mean) * row.rstd;
-            out[c] = row.rstd * (out[c] - total / net.channels - normalised * (weighted / net.channels));
-        }
+        const RowMoments<T> row(zi, net.channels, T(net.problem.eps));
+        through_row_norm(row, zi, net.channels, net.stride, grad_z + offset, [&](int c) {
+            const Vec<T> g = where_positive<T>(load(gate + c), load(in + c) * kept_scale);
+            store(partial.gamma + c, load(partial.gamma + c) + g * row.normalised(zi, c));
+            store(partial.beta + c, load(partial.beta + c) + g);
+            return g * load(layer.gamma + c);
+        });
     }
 }
 

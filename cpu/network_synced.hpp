@@ -12,16 +12,6 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Batch norm of one vector of columns, with its statistics in registers.
-template <typename T>
-struct NormedColumn {
-    Vec<T> mean, scale, beta;
-
-    NormedColumn(const Layer<T>& layer, int column) : mean(load(layer.mean + column)), scale(load(layer.scale + column)), beta(load(layer.beta + column)) {}
-
-    Vec<T> operator()(Vec<T> z) const { return (z - mean) * scale + beta; }
-};
-
 template <typename T>
 class SyncedNetwork {
 public:

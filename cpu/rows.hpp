@@ -1,6 +1,7 @@
 // Row-wise parts of a layer on one tile: aggregation, norm, relu, dropout and residual.
 #pragma once
 
+#include "epilogue.hpp"
 #include "network.hpp"
 #include "philox.hpp"
 #include "pooling.hpp"
@@ -37,20 +38,6 @@ inline void aggregate(const Problem<T>& s, const Tile& tile, const T* in, T* out
     if (total - done == 1) aggregate_panel<1, TRANSPOSED>(s, tile, in + column, out + column, stride);
 }
 
-// The mean and reciprocal standard deviation of one atom's features.
-template <typename T>
-struct RowStatistics {
-    T mean, rstd;
-
-    RowStatistics(const Network<T>& net, const T* z) {
-        T total = 0, squares = 0;
-        for (int c = 0; c < net.channels; c++) total += z[c];
-        mean = total / net.channels;
-        for (int c = 0; c < net.channels; c++) squares += (z[c] - mean) * (z[c] - mean);
-        rstd = T(1) / std::sqrt(squares / net.channels + T(net.problem.eps));
-    }
-};
-
 // Applies what follows layer l's linear part: act = dropout(relu(norm(z))), and h_out = act, plus h_in where the layer adds its input.
 template <typename T>
 void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const T* h_in, T* act, T* h_out) {
@@ -64,14 +51,11 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
         const int64_t offset = int64_t{i} * stride;
         const T* in = z + offset;
         T* out = act + offset;
-        if (row_norm) {
-            const RowStatistics<T> row(net, in);
-            for (int c = 0; c < channels; c++) out[c] = (in[c] - row.mean) * row.rstd * layer.gamma[c] + layer.beta[c];
-            in = out;
-        }
+        const RowMoments<T> row = row_norm ? RowMoments<T>(in, channels, T(s.eps)) : RowMoments<T>();
         for (int c = 0; c < stride; c += lanes<T>) {
             Vec<T> v = load(in + c);
-            if (mapped) v = (v - load(layer.mean + c)) * load(layer.scale + c) + load(layer.beta + c);
+            if (row_norm) v = row.normalised(in, c) * load(layer.gamma + c) + load(layer.beta + c);
+            if (mapped) v = NormedColumn<T>(layer, c)(v);
             store(out + c, activated ? relu<T>(v) : v);
         }
         if (activated && dropout.active()) dropout.apply(s.row_atom[tile.first_row + i], channels, kept_scale, out);

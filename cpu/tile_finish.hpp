@@ -1,34 +1,12 @@
 // Norm, activation and dropout of one tile's rows, the scaling of rows to length 1, and the gradients of these.
 #pragma once
 
+#include "epilogue.hpp"
 #include "gather.hpp"
 #include "tile_linear.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
-
-// The mean and 1 / deviation of one row.
-template <typename T>
-struct RowMoments {
-    T mean, rstd;
-
-    RowMoments() : mean(0), rstd(0) {}
-    RowMoments(const T* row, int width, T eps) {
-        T total = 0, squares = 0;
-        int c = 0;
-        Vec<T> sums{};
-        for (; c + lanes<T> <= width; c += lanes<T>) sums += load(row + c);
-        for (; c < width; c++) total += row[c];
-        mean = (sum<T>(sums) + total) / width;
-        Vec<T> deviations{};
-        for (c = 0; c + lanes<T> <= width; c += lanes<T>) {
-            const Vec<T> delta = load(row + c) - mean;
-            deviations += delta * delta;
-        }
-        for (; c < width; c++) squares += (row[c] - mean) * (row[c] - mean);
-        rstd = T(1) / std::sqrt((sum<T>(deviations) + squares) / width + eps);
-    }
-};
 
 // The norm of an instruction, or none. A copy of the norm's addresses, since stores to rows could change them for all that the compiler knows.
 template <typename T>
@@ -44,14 +22,14 @@ public:
     const Norm<T>& operator*() const { return norm_; }
 
     Vec<T> normalised(const RowMoments<T>& row, const T* x, int c) const {
-        return layer_ ? (load(x + c) - row.mean) * row.rstd : (load(x + c) - load(norm_.mean + c)) * load(norm_.rstd + c);
+        return layer_ ? row.normalised(x, c) : (load(x + c) - load(norm_.mean + c)) * load(norm_.rstd + c);
     }
 
     // Returns a vector of the norm's output.
     Vec<T> output(const RowMoments<T>& row, const T* x, int c) const {
         if (!some_) return load(x + c);
         if (layer_) return normalised(row, x, c) * load(norm_.gamma + c) + load(norm_.beta + c);
-        return (load(x + c) - load(norm_.mean + c)) * load(norm_.scale + c) + load(norm_.beta + c);
+        return NormedColumn<T>(norm_, c)(load(x + c));
     }
 
     // Writes the moments of up to `block` rows from the first on, where a layer norm needs them, and returns the row after these. Several
@@ -160,18 +138,8 @@ void finish_gradient(const TileStep<T>& t, const Instruction& step) {
             T* to = out[i];
             const RowMoments<T> row = moments[i - first];
             if (norm.layer()) {
-                Vec<T> totals{}, weighteds{};
-                for (int c = 0; c < out.stride; c += lanes<T>) {
-                    const Vec<T> g = through_relu(has_relu, norm, row, x, grad[i], c) * load(of.gamma + c);
-                    store(to + c, g);
-                    totals += g;
-                    weighteds += g * norm.normalised(row, x, c);
-                }
-                const T total = sum<T>(totals) / width, weighted = sum<T>(weighteds) / width;
-                for (int c = 0; c < out.stride; c += lanes<T>) {
-                    store(to + c, row.rstd * (load(to + c) - total - norm.normalised(row, x, c) * weighted));
-                }
-                zero(to + width, out.stride - width);
+                through_row_norm(row, x, width, out.stride, to,
+                                 [&](int c) { return through_relu(has_relu, norm, row, x, grad[i], c) * load(of.gamma + c); });
                 continue;
             }
             for (int c = 0; c < out.stride; c += lanes<T>) {
