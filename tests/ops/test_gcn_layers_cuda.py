@@ -3,17 +3,22 @@
 What only a GPU shows is in test_gcn_layers_gpu.py.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, architectures
 from emulated import Compiler, run_emulated
+from emulated_kernels import included
 from stack_cases import A100, H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_tile_cuda import SIZES
 
-from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops import gcn_layers_launches, message_network_reference
 from molgcn.ops.gcn_layers_plan import blocks
 from molgcn.ops.gcn_weights_plan import layers_together, weight_blocks
+from molgcn.resources import resource
 
 OPTIONS = [
     {},
@@ -178,3 +183,35 @@ def test_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch)):
         run_emulated(inputs)
     assert {f"{name}.cu" for name in SOURCES} == compiler.sources
+
+
+class Recorder(Launcher):
+    """A launcher that runs nothing, and records the file of each launch and whether CUDA runs all its blocks at once."""
+
+    def __init__(self) -> None:
+        self.launches: set[tuple[str, bool]] = set()
+
+    def gpu(self, device: object) -> Gpu:
+        return Gpu(132, H100, has_clusters=True)
+
+    def kernel(self, source: str, *_: object) -> Any:
+        def launch(*_: object, cooperative: bool = False, **__: object) -> None:
+            self.launches.add((source, cooperative))
+
+        return SimpleNamespace(launch=launch, resident_blocks=lambda *_: 128)
+
+
+def waits(source: str) -> bool:
+    """Return whether a file has kernels whose blocks wait for each other."""
+    return any("pause();" in text for text in included(f'#include "{source}"', [resource("cuda")]))
+
+
+def test_blocks_wait_for_each_other_in_cooperative_launches_alone():
+    """CUDA refuses such a launch unless all blocks run at once, also in the share of a GPU that MPS leaves a process."""
+    with launching_by(recorder := Recorder()):
+        for norm, hidden in ((None, 32), ("batch", 64), ("layer", 64)):
+            for strategy in ("auto", "tile", "layer") if norm != "batch" else ("auto", "layer"):
+                run_emulated(random_inputs(random_batch(SIZES, 11), hidden, 3, norm=norm, training=True, strategy=strategy))
+    spinning = {(source, at_once) for source, at_once in recorder.launches if waits(source)}
+    assert {source for source, _ in spinning} == {"gcn_tile_backward.cu", "gcn_chain_forward.cu", "gcn_chain_backward.cu"}
+    assert all(at_once for _, at_once in spinning)
