@@ -77,6 +77,7 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_module(find_checkpoint(config.ckpt), BackendConfig())
+    module.levels.check_none("python -m molgcn.export", "Predict with python -m molgcn.predict, or with molgcn.load in Python.")
     if module.blend is not None and not config.network_only:
         raise UserError(
             f"ckpt={config.ckpt} predicts together with boosted trees (training.blend=trees), which {output.suffix} files do not hold. "

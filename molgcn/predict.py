@@ -49,7 +49,8 @@ class Predictions:
     """The result of :func:`predict_smiles`, with one row per molecule.
 
     Attributes:
-        values: float64 [M, P], the columns of predictions, target by target: values in the targets' units, or probabilities. They are
+        values: float64 [M, P], the columns of predictions, target by target: values in the targets' units, or probabilities; object [M, P]
+            with arrays for targets of atoms and bonds, a number for each in RDKit's order (and so are `deviation` and `table`). They are
             means over models and passes. Predicted standard deviations are combined by the law of total variance. NaN means no prediction.
         deviation: float64 [M, P], the sample standard deviation over models and passes. None for a single pass.
         errors: M strings, each "" or the reason why there is no prediction.
@@ -181,7 +182,7 @@ def predict_smiles(
 
 def _concatenated(parts: Sequence[Sequence[Column]]) -> dict[str, np.ndarray]:
     """Return the values of the columns of parts of a table, by their headers."""
-    return {columns[0].name: np.concatenate([column.values for column in columns]) for columns in zip(*parts, strict=True)}
+    return {columns[0].name: np.concatenate([column.entries for column in columns]) for columns in zip(*parts, strict=True)}
 
 
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: PredictConfig) -> None:

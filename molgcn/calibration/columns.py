@@ -10,6 +10,7 @@ import numpy as np
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
+from molgcn.data.levels import Rows
 from molgcn.files.column import Column
 from molgcn.tasks.base import Task
 
@@ -23,6 +24,7 @@ def prediction_columns(
     calibration: Calibration | ByRows | None,
     digits: Sequence[int],
     each: Mapping[str, np.ndarray] | None = None,
+    rows: Rows | None = None,
 ) -> tuple[list[list[Column]], list[Column]]:
     """Return the columns of predictions, the same for every table.
 
@@ -33,6 +35,7 @@ def prediction_columns(
         calibration: the calibration of the predictions, or several with the rows that each is of, or None.
         digits: the significant digits of each column of predictions, with which bounds of intervals are written too.
         each: the predictions [M, P] of each single model by its name, to be shown beside the combined ones, or None.
+        rows: the rows of the predictions where atoms or bonds have targets, whose columns then have a list for each molecule, or None.
 
     Returns:
         The columns of each target; and then those of the calibration (see :func:`calibrated_columns`) and of each model, with "<header>
@@ -41,19 +44,19 @@ def prediction_columns(
     by_target: list[list[Column]] = []
     place = 0
     classes = {target for part in task.parts if part.num_classes for target in part.names}
-    for target, names in zip(task.names, task.columns, strict=True):
+    for number, (target, names) in enumerate(zip(task.names, task.columns, strict=True)):
         columns = []
         for name in names:
             columns.append(Column(name, predictions[:, place], digits[place], target in classes))
             if deviation is not None and task.holds_values[place]:
                 columns.append(Column(f"{name} std", deviation[:, place]))
             place += 1
-        by_target.append(columns)
+        by_target.append(columns if rows is None else [rows.column(number, column) for column in columns])
     calibrations = [(np.arange(len(predictions)), calibration)] if isinstance(calibration, Calibration) else calibration or ()
     beside = _joined([(rows, calibrated_columns(own, task, predictions[rows], digits)) for rows, own in calibrations], len(predictions))
-    shown = [column for columns in prediction_columns(task, predictions, None, None, digits)[0] for column in columns] if each else []
     for name, values in (each or {}).items():
-        beside += [replace(column, name=f"{column.name} {name}", values=own) for column, own in zip(shown, values.T, strict=True)]
+        own = prediction_columns(task, values, None, None, digits, rows=rows)[0]
+        beside += [replace(column, name=f"{column.name} {name}") for columns in own for column in columns]
     return by_target, beside
 
 

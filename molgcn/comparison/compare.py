@@ -23,6 +23,7 @@ def compare(
     seed: int,
     baselines: Mapping[str, Mapping[str, float]],
     thresholds: Mapping[str, Threshold],
+    molecule: np.ndarray | None = None,
 ) -> Comparison:
     """Collect what a model's metrics are compared with.
 
@@ -35,13 +36,17 @@ def compare(
         resamples: the number of bootstrap resamples; 0 for no intervals.
         seed: random seed of the resamples.
         baselines: the metrics of each baseline by its name; see :mod:`molgcn.comparison.baselines`.
+        molecule: the molecule of each row of predictions and targets where atoms or bonds have targets, int64 [R]; a resample then has all
+            rows of a molecule or none. None where the rows are the molecules.
         thresholds: the threshold of each target with two classes; see :func:`molgcn.comparison.thresholds.chosen_thresholds`.
     """
 
     def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
+        weights = weights if molecule is None else weights[:, molecule]
         return with_means(task, task.values(predictions, targets, task.all_metrics, weights))
 
-    found = {f"{part}/{key}": interval for key, interval in intervals(resampled, len(targets), resamples, seed).items()}
+    size = len(targets) if molecule is None else int(molecule.max()) + 1
+    found = {f"{part}/{key}": interval for key, interval in intervals(resampled, size, resamples, seed).items()}
     means, counted = means_of_parts(task, metrics)
     return Comparison(means, counted, found, resamples, baselines, thresholds)
 

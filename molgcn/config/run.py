@@ -192,6 +192,8 @@ class Config:
         if self.training.monitor == "auto":
             chosen = "loss" if dataset.set is None else BENCHMARK_SETS[dataset.name][dataset.set].metric
             object.__setattr__(self, "training", replace(self.training, monitor=f"val/{chosen}"))
+        if dataset.levels:
+            self._check_levels(" and ".join(f"{of}s" for of in dataset.levels))
         if self.training.blend != "none" and dataset.tree_generators is None:
             dataset.tree_generators = [AUTO] if self.training.blend == "auto" else dataset.default_tree_generators
         if self.training.blend == "none" and dataset.tree_generators is not None:
@@ -199,6 +201,19 @@ class Config:
                 f"dataset.tree_generators={dataset.tree_generators} are for trees, and training.blend=none has none. Leave it out, "
                 "or use training.blend=trees."
             )
+
+    def _check_levels(self, of: str) -> None:
+        """Refuse what does not go with targets of atoms and bonds, and train without trees where these are left to the program."""
+        if self.training.blend == "auto":
+            object.__setattr__(self, "training", replace(self.training, blend="none"))
+        refused = {
+            "training.blend=trees": (self.training.blend == "trees", "trees predict molecules; use training.ensemble"),
+            "training.baseline=rf": (self.training.baseline == "rf", "the forest predicts molecules; use training.baseline=simple"),
+            "training.calibration": (self.training.calibration not in ("none", []), "use training.loss=mve or training.ensemble"),
+        }
+        for key, (given, instead) in refused.items():
+            if given:
+                raise UserError(f"{key} does not go with targets of {of}: leave it out; {instead}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""

@@ -20,7 +20,7 @@ from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
 
-_OPTIONAL = ("rwse", "bond_rw", "descriptors", "component")
+_OPTIONAL = ("rwse", "bond_rw", "descriptors", "component", "atom_targets", "bond_targets")
 
 
 class GraphBatch:
@@ -47,6 +47,8 @@ class GraphBatch:
         bond_rw: float [E, k], random-walk encoding of the bonds, or None.
         descriptors: float [B, K], descriptors of each molecule, or None.
         component: int32 [N], the component of its row to which each atom belongs, or None where a row is one molecule.
+        atom_targets: float [N, A], targets of the atoms, NaN where missing, or None.
+        bond_targets: float [E, C], targets of the bonds, NaN where missing, or None; see :class:`molgcn.data.molecule_set.MoleculeSet`.
 
     Attributes:
         padded: the same batch at the full, constant shape of its slot, for captured steps. None where the batch lies in no slot.
@@ -62,6 +64,8 @@ class GraphBatch:
     bond_rw: Tensor | None = None
     descriptors: Tensor | None = None
     component: Tensor | None = None
+    atom_targets: Tensor | None = None
+    bond_targets: Tensor | None = None
 
     def __init__(
         self,
@@ -83,6 +87,8 @@ class GraphBatch:
         bond_rw: Tensor | None = None,
         descriptors: Tensor | None = None,
         component: Tensor | None = None,
+        atom_targets: Tensor | None = None,
+        bond_targets: Tensor | None = None,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -97,6 +103,8 @@ class GraphBatch:
         self.bond_rw = bond_rw
         self.descriptors = descriptors
         self.component = component
+        self.atom_targets = atom_targets
+        self.bond_targets = bond_targets
         if edge_attr is not None:
             self.edge_attr = edge_attr
         if tile_nodes is not None:
@@ -182,6 +190,8 @@ class GraphBatch:
             bond_rw=None if bond_rw is None else bond_rw[order],
             descriptors=None if descriptors is None else rows_of_graphs(descriptors, num_graphs, "`descriptors`"),
             component=getattr(batch, "component", None),
+            atom_targets=getattr(batch, "atom_targets", None),
+            bond_targets=None if getattr(batch, "bond_targets", None) is None else batch.bond_targets[order],
         )
 
     @property

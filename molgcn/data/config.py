@@ -12,6 +12,8 @@ from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_
 from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.reactions import MODES
+from molgcn.data.level_config import check_levels
+from molgcn.data.levels import GRAPH_LEVELS, Level
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, require
@@ -41,6 +43,10 @@ class DatasetConfig(TargetConfig):
         header: whether the first line of a table has the columns' names. Without it they are 0, 1, 2 and so on, and SMILES are in 0.
         smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, one for each component of a row.
         targets: names of the target columns. None takes the source's default, with csv all other columns of numbers.
+        atom_targets: columns with a JSON list for each molecule, a number or null for each atom, that are learned.
+        bond_targets: the same for bonds.
+        atom_targets_path: .npz file of targets of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
+        bond_targets_path: .npz file of targets of bonds, a matrix for each row of the data set.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of descriptors, one row for each row of the data set.
         atom_features_path: .npz file of features of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
@@ -90,6 +96,10 @@ class DatasetConfig(TargetConfig):
     header: bool = True
     smiles: SmilesColumns = "smiles"
     targets: ColumnNames | None = None
+    atom_targets: ColumnNames | None = None
+    bond_targets: ColumnNames | None = None
+    atom_targets_path: str | None = None
+    bond_targets_path: str | None = None
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
     atom_features_path: str | None = None
@@ -147,6 +157,7 @@ class DatasetConfig(TargetConfig):
         require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_smiles()
         self._check_descriptors()
+        check_levels(self)
         if self.eval_batch_size is not None:
             require(self.eval_batch_size >= 1, "dataset.eval_batch_size", self.eval_batch_size, "at least 1, or null")
         require(self.split_seed >= 0, "dataset.split_seed", self.split_seed, "a whole number of at least 0")
@@ -217,6 +228,11 @@ class DatasetConfig(TargetConfig):
             )
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
             raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """What has targets of its own beside the molecules: "atom" and "bond", or one, or none."""
+        return tuple(of for of in GRAPH_LEVELS if getattr(self, f"{of}_targets") or getattr(self, f"{of}_targets_path"))
 
     @property
     def feature_files(self) -> dict[str, Path]:

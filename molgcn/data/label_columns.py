@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from molgcn.data.levels import Rows
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import UserError
 
@@ -63,7 +64,7 @@ def columns_of(width: int, num_targets: int, places: Sequence[int]) -> list[int]
 def metric_labels(molecules: MoleculeSet) -> np.ndarray:
     """Return the labels by which predictions are measured, float [M, T], or [M, 2 T + 1] of a set with bounds, with equal weights."""
     if molecules.bounds is None:
-        return molecules.targets
+        return Rows.of(molecules).targets
     return np.concatenate([molecules.targets, molecules.bounds, np.ones((len(molecules), 1))], axis=1, dtype=np.float64)
 
 

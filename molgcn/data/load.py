@@ -25,6 +25,8 @@ from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.featurizers.reactions import DEFAULT_MODE
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import weighed, with_labels
+from molgcn.data.level_targets import GivenTargets, with_level_targets
+from molgcn.data.levels import Rows
 from molgcn.data.molecules import READING
 from molgcn.data.own_features import with_features_of_files
 from molgcn.data.packed import PackedMolecules
@@ -121,7 +123,9 @@ def split_molecules(
 def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
     """Return the packed molecules of a configuration without a split, their source, and the data hash of :class:`LoadedDataset`."""
     source = open_source(config)
-    config.check_columns(source.target_names)
+    given = GivenTargets.of(config, source.target_names)
+    names, units = (*source.target_names, *given.all_names), (*source.target_units, *given.units)
+    config.check_columns(names)
     if config.name != "csv" and (config.units or config.identity):
         raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
@@ -133,7 +137,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         **source.identity,
         "source": config.name,
         "features": [featurizer.name, featurizer.version],
-        "targets": [*source.target_names],
+        "targets": [*names],
         "on_error": config.on_error,
     }
     if isinstance(config.subset, int):
@@ -153,6 +157,10 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser(), "dataset.descriptors_path")
     for of, path in config.feature_files.items():
         identity[f"{of}_features_file"] = file_hash(path, f"dataset.{of}_features_path")
+    for of in config.levels:  # with the same names of targets
+        path = getattr(config, f"{of}_targets_path")
+        key = f"dataset.{of}_targets_path"
+        identity[f"{of}_targets"] = [*given.names[of]] if path is None else file_hash(Path(path).expanduser(), key)
     if config.standardize != "none":
         identity["standardize"] = config.standardize
     # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
@@ -161,9 +169,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         cached["tree_generators"] = config.tree_generators
     if config.descriptor_generators or config.tree_generators or config.standardize != "none":
         cached["rdkit"] = version("rdkit")
-    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer, config), config.cache_dir)
-    if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
-        molecules = replace(molecules, target_units=source.target_units)
+    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer, config, given), config.cache_dir)
+    if molecules.target_units != units:  # packed with other units, which are not part of the identity
+        molecules = replace(molecules, target_units=units)
     if source.files:  # the files may have had other names when they were packed
         starts = (start for _, start in molecules.files)
         molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
@@ -180,7 +188,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     return molecules, source, identity_hash(identity)
 
 
-def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> PackedMolecules:
+def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig, targets_below: GivenTargets) -> PackedMolecules:
     raw = source.read()
     if open_source(config).identity != source.identity:  # else the cache would keep these rows for the old content
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
@@ -203,7 +211,7 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
         generators=config.descriptor_generators or (),
         tree_generators=config.tree_generators_of(len(raw.rows)),
         standardize=config.standardize,
-        bond_numbers="bond" in config.feature_files,
+        bond_numbers="bond" in config.feature_files or "bond" in config.levels,
         files=raw.files,
     )
     if raw.components:
@@ -236,6 +244,8 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
     molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = replace(molecules, files=raw.files, num_rows=raw.num_rows)
     molecules = with_features_of_files(molecules, config, source.title, raw.num_rows, raw.kind)
+    if config.levels:
+        molecules = with_level_targets(molecules, targets_below, raw, config, source.title)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title, config.standardize)
@@ -245,12 +255,18 @@ def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig) -> Pack
 
 
 def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
-    present = ~np.isnan(molecules.targets[splits["train"]])
+    present = ~np.isnan(_targets(molecules, splits["train"]))
     for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
         if not any_value:
             raise UserError(f"Target '{name}' has no value in the training part. Use another split or leave the target out.")
-    if len(splits["val"]) and np.isnan(molecules.targets[splits["val"]]).all():
+    if len(splits["val"]) and np.isnan(_targets(molecules, splits["val"])).all():
         raise UserError("No molecule of the validation part has a target's value, so that no epoch would be the best. Use another split.")
+
+
+def _targets(molecules: PackedMolecules, part: np.ndarray) -> np.ndarray:
+    """Return the targets of a part's rows, [R, T]."""
+    rows = Rows.of(molecules)
+    return rows.targets[rows.at(part)]
 
 
 def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files = ()) -> None:

@@ -59,6 +59,8 @@ def _merge_all(molecules: MoleculeSet) -> MoleculeSet:
         edge_table=None,
         rwse=None,
         component=None,
+        atom_targets=None,
+        bond_targets=None,
         bond_rw=None,
         bond_number=None,
         leaves_merged=True,

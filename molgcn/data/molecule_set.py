@@ -43,6 +43,10 @@ class MoleculeSet:
             None.
         tree_descriptors: float32 [M, F], numbers that boosted trees take beside the descriptors, NaN where RDKit has none, or None.
         targets: float32 or float64 [M, T], NaN where missing. float64 where float32 has too few digits (:mod:`molgcn.data.digits`).
+            The columns of targets of atoms and of bonds, the last ones in this order, are NaN (:mod:`molgcn.data.levels`).
+        atom_targets: float32 [N, A], the values of the A targets of atoms, NaN where missing, or None.
+        bond_targets: float32 [E, C], the values of the C targets of bonds in the order of `neighbors`, NaN where missing, or None. Each
+            value stands at the direction of its bond whose source has the lower number, so that it counts once.
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: SMILES of the M molecules, or None.
         target_names: names of the T targets.
@@ -85,6 +89,8 @@ class MoleculeSet:
     atom_feature_names: tuple[str, ...] = ()
     bond_feature_names: tuple[str, ...] = ()
     bond_number: np.ndarray | None = None
+    atom_targets: np.ndarray | None = None
+    bond_targets: np.ndarray | None = None
     tree_descriptors: np.ndarray | None = None
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None

@@ -100,9 +100,16 @@ def _unusable(given: RowMatrices, counts: np.ndarray, of: str, features: str | N
         for place, row, column in zip(places[::-1].tolist(), infinite[::-1].tolist(), column[::-1].tolist(), strict=True)
     }
     for place in np.flatnonzero(sizes != counts).tolist():
-        reasons[place] = f"its {of} features have {counted(int(sizes[place]), 'row')}, and it has {counted(int(counts[place]), of)}"
-        if features is not None:
-            explicit = get_featurizer(features).hydrogens == "explicit"
-            atoms = "hydrogens are atoms, behind the heavy ones as Chem.AddHs adds them" if explicit else "hydrogens are counted, no atoms"
-            reasons[place] += f" with features={features}, where {atoms}"
+        size = counted(int(sizes[place]), "row")
+        reasons[place] = f"its {of} features have {size}, and it has {counted_of(int(counts[place]), of, features)}"
     return reasons
+
+
+def counted_of(count: int, of: str, features: str | None) -> str:
+    """Return the number of a molecule's atoms or bonds (`of`) as text, with what becomes of hydrogens with these features."""
+    text = counted(count, of)
+    if features is None:
+        return text
+    explicit = get_featurizer(features).hydrogens == "explicit"
+    atoms = "hydrogens are atoms, behind the heavy ones as Chem.AddHs adds them" if explicit else "hydrogens are counted, no atoms"
+    return f"{text} with features={features}, where {atoms}"

@@ -77,6 +77,8 @@ ARRAYS = (
     PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table", gathered=True),
     PackedArray("table", "table row", (np.float32,), optional=True),
     PackedArray("targets", "molecule", (np.float32, np.float64)),
+    PackedArray("atom_targets", "atom", (np.float32,), optional=True, gathered=True),
+    PackedArray("bond_targets", "bond", (np.float32,), optional=True, gathered=True),
     PackedArray("bounds", "molecule", (np.float32,), optional=True),
     PackedArray("weights", "molecule", (np.float32,), optional=True),
     PackedArray(

@@ -104,6 +104,9 @@ def unpack_pyg(molecules: MoleculeSet) -> list[Any]:
         for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
             if encodings is not None:
                 item[name] = torch.tensor(encodings[places], device="cpu")
+        for name, values, places in (("atom_targets", molecules.atom_targets, nodes), ("bond_targets", molecules.bond_targets, bonds)):
+            if values is not None:
+                item[name] = torch.tensor(values[places], device="cpu")
         if molecules.component is not None:
             item.component = torch.tensor(molecules.component[nodes], dtype=torch.int32, device="cpu")
         if molecules.descriptors is not None:

@@ -51,6 +51,11 @@ def for_reactions(featurizer: Featurizer, raw: RawMolecules, title: str, config:
             f"dataset.{of}_features_path={path} is for molecules, and {title} has reactions, whose {of}s are those of both sides. "
             "Leave it out, or give numbers of the whole reaction as dataset.descriptors."
         )
+    for of in config.levels if found else ():
+        raise UserError(
+            f"Targets of {of}s are for molecules, and {title} has reactions, whose {of}s are those of both sides. Leave them out, or learn "
+            "numbers of the whole reaction with dataset.targets."
+        )
     return featurizer
 
 

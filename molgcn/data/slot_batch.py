@@ -143,6 +143,8 @@ class SlotBatch(GraphBatch):
     bond_rw = _view("bond_rw", "num_edges")
     descriptors = _view("descriptors", "num_graphs")
     component = _view("component", "num_nodes")
+    atom_targets = _view("atom_targets", "num_nodes")
+    bond_targets = _view("bond_targets", "num_edges")
 
     @property
     def edge_table(self) -> Tensor | None:  # type: ignore[override]

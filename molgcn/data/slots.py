@@ -167,6 +167,8 @@ class Slot:
     bond_rw: Tensor | None = None
     descriptors: Tensor | None = None
     component: Tensor | None = None
+    atom_targets: Tensor | None = None
+    bond_targets: Tensor | None = None
 
     def __init__(
         self,
@@ -240,7 +242,7 @@ class PaddedBatch(GraphBatch):
 
     def __init__(self, slot: Slot, num_graphs: int) -> None:
         self._edge_rows = slot.edge_attr  # not the slot itself, which would be a reference cycle
-        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "component")
+        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "component", "atom_targets", "bond_targets")
         options = slot.hints | {name: getattr(slot, name) for name in names}
         options["descriptors"] = None if slot.descriptors is None else slot.descriptors[:num_graphs]
         targets, indices = slot.targets[:num_graphs], slot.indices[:num_graphs]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from molgcn.data.digits import digits_of, quartiles
+from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import IN_WORDS
 from molgcn.data.target_config import TargetConfig
@@ -20,7 +21,8 @@ _LISTED = 30
 
 def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, config: TargetConfig) -> None:
     """Warn of targets whose values a network in float32 cannot tell apart. Those that are transformed are not checked."""
-    for name, column in zip(molecules.target_names, molecules.targets[train].T, strict=True):
+    rows = Rows.of(molecules)
+    for name, column in zip(molecules.target_names, rows.targets[rows.at(train)].T, strict=True):
         known = column[~np.isnan(column)].astype(np.float64)
         if config.transform_of(name, known) == "standardize":
             _warn_of_steps(name, known)
@@ -48,7 +50,8 @@ def report_labels(molecules: PackedMolecules, parts: Mapping[str, np.ndarray], t
 
     Nothing is logged if no label is missing. Of many targets those with the fewest labels are listed. Empty parts are left out.
     """
-    known = {part: ~np.isnan(molecules.targets[indices]) for part, indices in parts.items() if len(indices)}
+    rows = Rows.of(molecules)
+    known = {part: ~np.isnan(rows.targets[rows.at(indices)]) for part, indices in parts.items() if len(indices)}
     if all(values.all() for values in known.values()):
         return
     counts = np.stack([values.sum(axis=0) for values in known.values()], axis=1)
@@ -57,7 +60,7 @@ def report_labels(molecules: PackedMolecules, parts: Mapping[str, np.ndarray], t
     if len(rest := counts[order[_LISTED:]].sum(axis=1)):
         said.append(f"{len(rest):,} more targets {rest.min():,} to {rest.max():,} in all")
     none = np.array([(~values.any(axis=1)).sum() for values in known.values()])
-    without = f"; molecules without any label: {_joined(none)}" if len(counts) > 1 and none.any() else ""
+    without = f"; molecules without any label: {_joined(none)}" if len(counts) > 1 and none.any() and not rows.levels else ""
     log.info("%s: labels in %s: %s%s", title, " / ".join(IN_WORDS.get(part, part) for part in known), "; ".join(said), without)
 
 

@@ -43,6 +43,7 @@ def run(config: CalibrateConfig) -> Calibration:
         raise UserError("No molecules are named. Give input=<file.csv>, which has the true values of the model's targets.")
     checkpoints = find_checkpoints(config.ckpt, models=config.models)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    ensemble.levels.check_none("python -m molgcn.calibrate", "Use training.loss=mve or training.ensemble for their uncertainties.")
     task, methods = ensemble.task, chosen_methods(config.calibration, ensemble.task, "calibration")
     saved = ensemble.members[0].config.dataset
     data = other_data(config.input, config.dataset, replace(saved, features=ensemble.features), task.names, task.units)

@@ -32,6 +32,8 @@ class EvaluationDataConfig(LabelledDataConfig):
     """The section `dataset` of conf/evaluate.yaml, which says what to evaluate on."""
 
     path: str | None = None
+    atom_targets_path: str | None = None
+    bond_targets_path: str | None = None
     split_file: str | None = None
 
 

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import DatasetConfig
+from molgcn.data.levels import Levels
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.given import load_split, rows_to_split
@@ -27,7 +29,7 @@ _FILES = {
     "atom_features_path": "own features of atoms",
     "bond_features_path": "own features of bonds",
 }
-_FOR_ANOTHER_FILE = ("smiles", "targets", *_FILES, "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", *_FILES, "atom_targets_path", "bond_targets_path", "on_error")
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,25 @@ def other_data(
     names: Sequence[str],
     units: Sequence[str],
     split_file: str | None = None,
+    levels: Levels | None = None,
 ) -> EvaluationData:
     """Return the molecules of a file, as one part "all" unless a split file names parts.
 
-    What is not given is as in the data set that the model was trained on. The model has T targets with these names and units.
+    What is not given is as in the data set that the model was trained on. The model has T targets with these names and units. Those of
+    atoms and bonds (`levels`) are in columns of these names, or in files.
 
     Raises:
         UserError: when the columns, descriptors or units do not fit the model.
     """
+    levels = levels or Levels(len(names))
+    below: dict[str, Any] = {}
+    for level in ("atom", "bond"):
+        path_of_level = getattr(given, f"{level}_targets_path", None)
+        if path_of_level is not None and level not in levels.counts:
+            raise UserError(f"The model has no targets of {level}s. Leave out dataset.{level}_targets_path=.")
+        key = f"{level}_targets" if path_of_level is None else f"{level}_targets_path"
+        below[key] = path_of_level or [names[place] for place in levels.places(level)] or None
+    all_names, names = names, names[: levels.molecule]
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
     for name, column in zip(names, given.targets or names, strict=True):
@@ -174,7 +187,8 @@ def other_data(
         path=path,
         header=given.header,
         smiles=given.smiles or (saved.smiles if given.header else "smiles"),
-        targets=columns,
+        targets=columns or None,
+        **below,
         labels=texts or None,
         bounded=saved.bounded,
         descriptors=saved.descriptors,
@@ -189,7 +203,12 @@ def other_data(
         cache_dir=given.cache_dir or saved.cache_dir,
     )
     molecules, source, data_hash = load_molecules(dataset)
-    for name, theirs, ours in zip(names, source.target_units, units, strict=True):
+    if [*molecules.target_names[levels.molecule :]] != [*all_names[levels.molecule :]]:
+        raise UserError(
+            f"{source.title} gives the targets {', '.join(molecules.target_names)}; the model predicts {', '.join(all_names)}. Give the "
+            "matrices of atoms and bonds as many columns, and name them with an array `names`."
+        )
+    for name, theirs, ours in zip(names, source.target_units, units, strict=False):
         if theirs and theirs != ours:
             raise UserError(
                 f"dataset.name={dataset.name} gives {name} in {theirs}, but the model predicts it in {ours or 'no unit'}. Read a file "

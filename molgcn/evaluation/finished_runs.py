@@ -72,8 +72,9 @@ def read_run(folder: Path) -> FinishedRun:
             f"{as_typed('resume', folder)}), with a test part and training.report=true."
         )
     checkpoint = best_checkpoint(trainings_of(folder)[0])
-    task = load_module(checkpoint or folder).task
-    return FinishedRun(folder, task, [_read(split / FILE, task) for split in splits])
+    module = load_module(checkpoint or folder)
+    module.levels.check_none("python -m molgcn.compare", f"Compare the metrics in {folder / 'result.json'} and in that of the other run.")
+    return FinishedRun(folder, module.task, [_read(split / FILE, module.task) for split in splits])
 
 
 def _read(path: Path, task: Task) -> Tested:

@@ -11,6 +11,7 @@ from molgcn.calibration.assessment import assess
 from molgcn.calibration.columns import prediction_columns
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.label_columns import measured, metric_labels
+from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
 from molgcn.evaluation.data import EvaluationData
 from molgcn.screening.ensemble import Ensemble
@@ -41,13 +42,13 @@ def measure_parts(
         contents += contents_of(molecules)
         passes = predict_part(ensemble, molecules, batch_size)
         predictions[name], deviation = combined(task, passes)
-        targets = measured(molecules).targets
+        rows = Rows.of(measured(molecules))
         found = task.measure(predictions[name], metric_labels(molecules))
         if name != "train":  # errors are smaller there, so that uncertainties would look too large
-            found = {**found, **assess(task, ensemble.calibration, predictions[name], targets)}
+            found = {**found, **assess(task, ensemble.calibration, predictions[name], rows.targets)}
         metrics |= {f"{name}/{key}": value for key, value in found.items()}
         each = ensemble.named(passes) if members else None
-        columns = prediction_columns(task, predictions[name], deviation, ensemble.calibration, ensemble.digits, each)
+        columns = prediction_columns(task, predictions[name], deviation, ensemble.calibration, ensemble.digits, each, rows)
         write_predictions(folder / f"predictions_{name}.csv", task, molecules, *columns)
     warn_of_extrapolation(data.title, contents, ensemble.trained_on)
     return metrics, predictions[part]

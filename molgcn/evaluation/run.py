@@ -21,6 +21,7 @@ from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured, metric_labels
+from molgcn.data.levels import Rows
 from molgcn.data.load import write_skipped
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import RowNames
@@ -94,14 +95,15 @@ def run(config: EvaluateConfig) -> Evaluation:
     wanted, training_molecules = _baseline(config, models)
     trained_on = count_trained_on(models.trainings, data.molecules, parts)
     known = _warn_of_known(trained_on, parts, models, own_split=own and config.dataset.split_file is None)
-    task.check(data.molecules.targets, RowNames.of(data.molecules))
+    all_rows = Rows.of(data.molecules)
+    task.check(all_rows.targets, RowNames(data.molecules.rows[all_rows.molecule], data.molecules.files))
     report_labels(data.molecules, parts, data.title)
 
     folder = _output_folder(config, own, models.run or models.checkpoint.parent)
     metrics, predictions = measure_parts(models.ensemble, data, parts, detailed, config.dataset.batch_size, folder, config.members)
     shown_part = data.molecules[parts[detailed]]
-    molecules = measured(shown_part)
-    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
+    rows = Rows.of(measured(shown_part))
+    task.pictures(rows.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
 
@@ -116,7 +118,8 @@ def run(config: EvaluateConfig) -> Evaluation:
 
         baselines |= measured_alone(task, [part for part in parts if part != "train"], predicted)
     thresholds = {} if models.run is None else saved_thresholds(models.run)
-    comparison = compare(task, metrics, detailed, predictions, metric_labels(shown_part), config.bootstrap, seed, baselines, thresholds)
+    labels, molecule = metric_labels(shown_part), rows.molecule if rows.levels else None
+    comparison = compare(task, metrics, detailed, predictions, labels, config.bootstrap, seed, baselines, thresholds, molecule)
     subject = assemble_subject(
         module,
         name=models.name,
@@ -157,7 +160,7 @@ def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> Evaluation
     """
     if not own:
         task, given = models.ensemble.task, config.dataset
-        return other_data(given.path, given, models.dataset, task.names, task.units, given.split_file)
+        return other_data(given.path, given, models.dataset, task.names, task.units, given.split_file, models.ensemble.levels)
     if config.dataset.split_file is None and differ_in_split(models.trainings):
         one = as_typed("ckpt", models.trainings[0])
         raise UserError(

@@ -41,6 +41,7 @@ def explain(config: ExplainConfig) -> Summary:
     checkpoint = find_checkpoint(paths[0], models=config.models)
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
+    ensemble.levels.check_none("python -m molgcn.explain", "Train a model of the targets of molecules alone to explain these.")
     column, name, header = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,6 +28,17 @@ class Column:
     are_probabilities: bool = False
 
     @property
+    def entries(self) -> np.ndarray:
+        """The entry of each row: `values`, or object [M] with an array for each list."""
+        return self.values
+
+    def spread(self, rows: np.ndarray, count: int) -> Column:
+        """Return a column of so many rows, with these values at `rows`, which ascend, and missing ones elsewhere."""
+        values = np.full(count, np.nan) if self.values.dtype.kind == "f" else np.full(count, "", object)
+        values[rows] = self.values
+        return replace(self, values=values)
+
+    @property
     def cells(self) -> list[str]:
         """The M values as text."""
         form = f".{self.digits}g" if self.values.dtype.kind == "f" else ""
@@ -36,3 +48,35 @@ class Column:
             nines = np.nan_to_num(-np.log10(1 - self.values), posinf=0.0).astype(int)  # behind the decimal point
         digits = np.clip(nines + _OF_OPPOSITE, self.digits, _MOST)
         return [format(value, f".{number}g") for value, number in zip(self.values.tolist(), digits.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Lists(Column):
+    """A column of M lists of numbers, such as one for each atom of a molecule.
+
+    Attributes:
+        values: float64 [N], the numbers of all lists, NaN for missing ones.
+        ends: int64 [M + 1], the first number of each list in `values`, and N.
+    """
+
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @property
+    def cells(self) -> list[str]:
+        """The M lists as JSON, with null for a missing number."""
+        texts = ["null" if text == "nan" else text for text in super().cells]
+        return [f"[{', '.join(texts[first:last])}]" for first, last in pairwise(self.ends.tolist())]
+
+    @property
+    def entries(self) -> np.ndarray:
+        """The lists as arrays, object [M]."""
+        found = np.empty(len(self.ends) - 1, object)
+        for row, (first, last) in enumerate(pairwise(self.ends.tolist())):
+            found[row] = self.values[first:last]
+        return found
+
+    def spread(self, rows: np.ndarray, count: int) -> Column:
+        """Return a column of so many rows, with these lists at `rows`, which ascend, and empty ones elsewhere."""
+        sizes = np.zeros(count, np.int64)
+        sizes[rows] = np.diff(self.ends)
+        return replace(self, ends=np.concatenate([[0], sizes.cumsum()]))

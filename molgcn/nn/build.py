@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -26,6 +27,8 @@ def build_network(
     num_components: int = 1,
     scaled_channels: int = 0,
     scaled_edge_channels: int = 0,
+    atom_outputs: Sequence[int] = (),
+    bond_outputs: Sequence[int] = (),
 ) -> MoleculeNet:
     """Return the untrained network of a configuration; see :class:`molgcn.nn.MoleculeNet` for the numbers, and the errors."""
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
@@ -50,6 +53,8 @@ def build_network(
         num_components=num_components,
         scaled_channels=scaled_channels,
         scaled_edge_channels=scaled_edge_channels,
+        atom_outputs=atom_outputs,
+        bond_outputs=bond_outputs,
         backend=backend.name,
         strategy=backend.strategy,
         recompute=backend.recompute,
@@ -57,13 +62,16 @@ def build_network(
     )
 
 
-def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components: int = 1) -> str:
+def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components: int = 1, levels: Collection[str] = ()) -> str:
     """Return the name of the backend that a configuration's network runs on: "fused", "pyg" or "reference".
 
-    The network is built on the meta device, so that it takes no memory. All its options are checked.
+    The network is built on the meta device, so that it takes no memory. All its options are checked. `levels` are those of its targets
+    beside molecules, "atom" and "bond".
     """
+    outputs: dict[str, Any] = {f"{level}_outputs": [place] for place, level in enumerate(levels, start=1)}
     with torch.device("meta"):
-        return build_network(model, backend, 1, 1, 1 if model.bonds else None, num_components=num_components).backend.name
+        bonds = 1 if model.bonds else None
+        return build_network(model, backend, 1, 1 + len(levels), bonds, num_components=num_components, **outputs).backend.name
 
 
 def edge_channels_of(model: ModelConfig, molecules: PackedMolecules) -> int | None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
-    """Return the predictions [B, T]: encoders, all layers, the pooling and the head."""
+    """Return the predictions [B, T]: encoders, all layers, the pooling and the head, or those of :func:`_rows_of_levels`."""
+    if model.outputs:
+        return _rows_of_levels(model, graph, reductions)
     if model.encoders:
         parts = [graph.of_component(number) for number in range(model.num_components)]
         pooled = torch.cat([_pooled(one, part, reductions) for one, part in zip((model, *model.encoders), parts, strict=True)], dim=1)
@@ -30,6 +32,44 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
 
 def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, components: int = 1) -> Tensor:
     """Return the states of the molecules [B, components * H]; the states of a row's components stand side by side."""
+    return _pooled_states(model, graph, _states(model, graph), reductions, components)
+
+
+def _rows_of_levels(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
+    """Return the outputs of molecules, atoms and bonds, those that the network has, one below another: [B + N + E, T]."""
+    h = _states(model, graph)
+    pooled = model.with_descriptors(_pooled_states(model, graph, h, reductions), graph.descriptors) if model.molecule_outputs else None
+    count = graph.num_graphs if graph.num_atoms is None else graph.num_graphs - 1
+    blocks = [(h.new_zeros(count, 0) if pooled is None else model.head(pooled), model.molecule_outputs)]
+    if model.atom_head is not None:
+        blocks.append((model.atom_head(h if graph.num_atoms is None else h[:-1]), model.outputs["atom"]))
+    if model.bond_head is not None:
+        blocks.append((model.bond_head(bond_inputs(model, h, graph)), model.outputs["bond"]))
+    rows = []
+    for values, places in blocks:
+        full = values.new_zeros(len(values), model.out_channels)
+        for column, place in enumerate(places):
+            full[:, place] = values[:, column]
+        rows.append(full)
+    return torch.cat(rows)
+
+
+def bond_inputs(model: MoleculeNet, h: Tensor, graph: GraphInputs) -> Tensor:
+    r"""Return what the bonds' head takes of each directed bond [E, 2 H + D], the same for both directions of a bond.
+
+    For a bond between atoms with the states :math:`h_v` and :math:`h_w` and with features :math:`e` it is
+    :math:`[h_v + h_w, |h_v - h_w|, e]`.
+    """
+    source, target = (h.index_select(0, ends) for ends in graph.edge_index)
+    parts = [source + target, (source - target).abs()]
+    if model.edge_channels is not None:
+        features = _given(graph.edge_attr, "edge_attr", h)
+        parts.append(features if model.bond_scale is None else model.bond_scale(features))
+    return torch.cat(parts, dim=1)
+
+
+def _states(model: MoleculeNet, graph: GraphInputs) -> Tensor:
+    """Return the states of the atoms [N, H] after the last layer, or of all layers side by side where `readout` is "all"."""
     h, bonds = atom_states(model, graph.x, graph.rwse, graph.num_atoms), bond_states(model, graph.edge_attr, graph.bond_rw, graph.x)
     states = []
     for index, conv in enumerate(model.convs):
@@ -46,7 +86,11 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
         if model.feed_forward:
             h = model.feed_forwards[index](h, model.dropout, graph.num_atoms)
         states.append(h)
-    h = torch.cat(states, dim=1) if model.readout == "all" else h
+    return torch.cat(states, dim=1) if model.readout == "all" else h
+
+
+def _pooled_states(model: MoleculeNet, graph: GraphInputs, h: Tensor, reductions: Reductions, components: int = 1) -> Tensor:
+    """Pool the states of the atoms [N, H] into those of the molecules [B, components * H]."""
     batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
     if components > 1:
         batch = batch * components + _given(graph.component, "component", batch)

@@ -37,6 +37,8 @@ def why_not(model: MoleculeNet) -> str | None:
         return f"its layers are {model.conv}, not {', '.join(names[:-1])} or {names[-1]}"
     if model.num_components > 1:
         return "its rows are several molecules each"
+    if model.outputs:
+        return f"it has outputs of {' and '.join(f'{level}s' for level in model.outputs)}, whose states the operators do not return"
     known = {"pool": (*POOLS, "norm"), "readout": ("last",)}
     for name, values in known.items():
         if getattr(model, name) not in values:

@@ -24,6 +24,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective, loss_of
 
 Norm = Literal["batch", "layer"] | None
+HEADS = ("head", "atom_head", "bond_head")
 BackendName = Literal["auto", "fused", "pyg", "reference"]
 
 
@@ -42,7 +43,7 @@ class MoleculeNet(nn.Module):
         in_channels: features per atom, F.
         hidden_channels: width of every layer, H.
         num_layers: number of layers, L.
-        out_channels: number of targets, T.
+        out_channels: number of outputs, T: one for each target, or several.
         conv: name of the layer, one of :func:`molgcn.nn.registry.layer_names`.
         edge_channels: features per bond, D; None leaves them out.
         num_components: molecules per row, k, such as a solute and its solvent. Their pooled states stand side by side before the head.
@@ -50,6 +51,8 @@ class MoleculeNet(nn.Module):
         descriptor_channels: numbers per molecule that the head takes beside the pooled states, K. :class:`Descriptors` standardises them.
         scaled_channels: number of the atoms' features, the last ones, that :class:`molgcn.nn.encoders.Scale` standardises.
         scaled_edge_channels: number of the bonds' features, the last ones, that are standardised.
+        atom_outputs: places of the outputs that are of atoms, computed from their states by a head of their own.
+        bond_outputs: places of the outputs that are of bonds; see :func:`molgcn.nn.forward.bond_inputs`.
         backend: "fused" (this project's operators), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
@@ -79,7 +82,8 @@ class MoleculeNet(nn.Module):
 
     Shapes:
         - **input:** a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of B molecules
-        - **output:** [B, T], standardised values
+        - **output:** [B, T], standardised values. With outputs of atoms or bonds, a row for each molecule, atom (if they have outputs) and
+          directed bond (if they have), in this order, with 0 in the columns of other rows
 
     Raises:
         UserError: for an option that is out of range or that the layer cannot have, or a backend that cannot compute the network or that
@@ -100,6 +104,8 @@ class MoleculeNet(nn.Module):
         descriptor_channels: int = 0,
         scaled_channels: int = 0,
         scaled_edge_channels: int = 0,
+        atom_outputs: Sequence[int] = (),
+        bond_outputs: Sequence[int] = (),
         backend: BackendName = "auto",
         strategy: str = "auto",
         recompute: bool = False,
@@ -135,6 +141,11 @@ class MoleculeNet(nn.Module):
         self.descriptor_channels = descriptor_channels
         self.scaled_channels = scaled_channels
         self.scaled_edge_channels = scaled_edge_channels
+        below = {"atom": list(atom_outputs), "bond": list(bond_outputs)}
+        self.outputs = {level: places for level, places in below.items() if places}
+        taken = {place for places in self.outputs.values() for place in places}
+        every = range(out_channels)  # a checkpoint may claim any number
+        self.molecule_outputs: Sequence[int] = [place for place in every if place not in taken] if taken else every
         self.activation = activation
         self.dropout = dropout
         self.norm = norm
@@ -203,7 +214,12 @@ class MoleculeNet(nn.Module):
         self.descriptors = Descriptors(self.descriptor_channels, self.descriptor_limit) if self.descriptor_channels else None
         width = self.num_components * self._width + self.descriptor_channels
         widths = [self.hidden_channels >> (i + 1) for i in range(self.head_layers)] if self.head_channels is None else self.head_channels
-        self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
+        activation = ACTIVATIONS[self.activation]
+        self.head = build_head(width, widths, len(self.molecule_outputs), activation) if self.molecule_outputs else nn.Identity()
+        of_atoms, of_bonds = (len(self.outputs.get(level, ())) for level in ("atom", "bond"))
+        self.atom_head = build_head(self._width, widths, of_atoms, activation) if of_atoms else None
+        width = 2 * self._width + (self.edge_channels or 0)
+        self.bond_head = build_head(width, widths, of_bonds, activation) if of_bonds else None
 
     def _layer(self, index: int) -> LayerOptions:
         """Return the options of layer `index`. For a layer that is not stacked the settings include the network's own options."""
@@ -232,7 +248,7 @@ class MoleculeNet(nn.Module):
         """
         for encoder in (self, *self.encoders):
             encoder._reset_encoder()
-        for layer in self.head.modules():
+        for layer in (layer for head in self.heads for layer in head.modules()):
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
 
@@ -264,6 +280,12 @@ class MoleculeNet(nn.Module):
         if has_hooks(self):  # hooks need the predictions
             return loss_of(self(batch), objective, fused=self._backend == "fused")
         return self.backend.loss(self, batch, objective)
+
+    @property
+    def heads(self) -> list[nn.Module]:
+        """The heads that compute outputs: of molecules, of atoms and of bonds."""
+        heads = (self.head if self.molecule_outputs else None, self.atom_head, self.bond_head)
+        return [head for head in heads if head is not None]
 
     @property
     def optional_inputs(self) -> list[str]:
@@ -311,9 +333,10 @@ class MoleculeNet(nn.Module):
         return moved.train(self.training)
 
     def with_head(self, head: nn.Module) -> Self:
-        """Return a copy with the same weights and another head."""
+        """Return a copy with the same weights and another head, which has outputs of molecules alone."""
         changed = copy.deepcopy(self)
-        changed.head = copy.deepcopy(head)
+        changed.head, changed.atom_head, changed.bond_head = copy.deepcopy(head), None, None
+        changed.outputs = {}
         return changed
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 
 from molgcn.calibration.columns import prediction_columns
+from molgcn.data.levels import Rows
 from molgcn.domain.distance import NAMES
 from molgcn.files.column import Column
 from molgcn.screening.ensemble import Ensemble
@@ -42,15 +43,16 @@ def columns_of(
     deviation: np.ndarray | None,
     distance: np.ndarray | None = None,
     passes: np.ndarray | None = None,
+    rows: Rows | None = None,
 ) -> tuple[list[Column], list[Column]]:
     """Return the columns of predictions of R rows, and further columns.
 
     Predictions are [R, P], NaN where there is none, with their deviations [R, P] over several passes and distances from the training
     molecules [R, 4] (:func:`molgcn.domain.distance.distance_to_all`), or None. `passes` are the predictions [N, R, P] of each pass where
-    they have columns of their own.
+    they have columns of their own. `rows` are those of the predictions where atoms or bonds have targets.
     """
     each = None if passes is None else ensemble.named(passes)
-    predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits, each)
+    predicted, beside = prediction_columns(ensemble.task, predictions, deviation, ensemble.calibration, ensemble.digits, each, rows)
     if distance is not None:
         beside += [Column(name, values) for name, values in zip(NAMES, distance.T, strict=True)]
     return [column for columns in predicted for column in columns], beside

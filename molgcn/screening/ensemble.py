@@ -54,7 +54,7 @@ class Ensemble:
         self._of_mean = calibration
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
-        self.task = self.members[0].task
+        self.task, self.levels = self.members[0].task, self.members[0].levels
         self.descriptors = DescriptorInput.of(self.members[0])
         self.tree_generators = tuple(self.members[0].config.dataset.tree_generators or ())
         self.standardize = self.members[0].config.dataset.standardize
@@ -70,6 +70,7 @@ class Ensemble:
                 ("numbers of classes", self.task.num_classes, member.task.num_classes),
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
+                ("targets of atoms and bonds", self.levels, member.levels),
                 ("features", self.features, member.features),
                 ("predictions", self.task.described, member.task.described),
                 ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
@@ -153,7 +154,7 @@ class Ensemble:
             start: the number of the first row. It seeds the dropout, which so differs between batches but not between runs.
 
         Returns:
-            [N, M, P], the predictions of every pass.
+            [N, M, P], the predictions of every pass; see :func:`molgcn.training.inference.predict_molecules` for their rows.
         """
         device = self.members[0].device
         batch = molecules.batch(slice(None), device=device)

@@ -11,6 +11,7 @@ import torch
 
 from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
 from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk, check_listed
 from molgcn.screening.descriptors import smiles_records
@@ -36,6 +37,11 @@ class Fingerprints:
 
     def __init__(self, ensemble: Ensemble, layer: int = 0) -> None:
         self.ensemble = ensemble
+        if not ensemble.levels.molecule:
+            raise UserError(
+                "A fingerprint is what the head of molecules receives, and all targets of this model are of atoms or bonds. Train with "
+                "dataset.targets beside them."
+            )
         heads = [without_last_layers(member.averaged.head, layer) for member in ensemble.members]
         self._networks = [member.averaged.with_head(head) for member, (head, _) in zip(ensemble.members, heads, strict=True)]
         endings = [""] if len(heads) == 1 else [f"_model_{number}" for number in range(len(heads))]

@@ -10,6 +10,7 @@ import numpy as np
 
 from molgcn.data.applicability import Contents
 from molgcn.data.formats import Kind, Record
+from molgcn.data.levels import Rows
 from molgcn.files.column import Column
 from molgcn.screening.beside import columns_of
 from molgcn.screening.chunk import Chunk
@@ -26,7 +27,8 @@ class Predicted(Chunk):
 
     Attributes:
         contents: the elements and sizes of the molecules, counted.
-        values: float64 [R, P], the columns of predictions, NaN where there is an error.
+        values: float64 [R, P], the columns of predictions, NaN where there is an error. With targets of atoms or bonds object [R, P], with
+            an array for each molecule in their columns.
         deviation: float64 [R, P], the standard deviation over models and passes with dropout. None for a single pass.
         predicted: the columns of predictions and their deviations.
         beside: further columns; see :func:`molgcn.screening.beside.columns_of`.
@@ -62,22 +64,32 @@ def predict_records(
     Raises:
         UserError: when a worker process dies, or a record cannot be read.
     """
-    for ready in prepare_records(ensemble.inputs, records, kind, batch_size, num_workers, domain, ensemble.tree_generators):
+    trees, bond_numbers = ensemble.tree_generators, ensemble.levels.bond > 0
+    for ready in prepare_records(ensemble.inputs, records, kind, batch_size, num_workers, domain, trees, bond_numbers):
         yield _predicted(ensemble, ready, members)
 
 
 def _predicted(ensemble: Ensemble, ready: Ready, members: bool) -> Predicted:
-    shape = len(ready.records), ensemble.task.num_predictions
-    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
-    passes = np.full((ensemble.num_passes, *shape), np.nan)
-    errors, kept = dict(ready.errors), ready.kept
+    errors, kept, count = dict(ready.errors), ready.kept, len(ready.records)
+    passes, rows = np.empty((ensemble.num_passes, 0, ensemble.task.num_predictions)), None
     if ready.molecules is not None:
-        found = ensemble.predict(ready.molecules, ready.start)
-        mean, std = combined(ensemble.task, found)
-        finite = np.isfinite(mean).all(axis=1)
-        errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
-        values[kept[finite]], passes[:, kept[finite]] = mean[finite], found[:, finite]
-        if deviation is not None and std is not None:
-            deviation[kept[finite]] = std[finite]
-    columns = columns_of(ensemble, values, deviation, ready.distance, passes if members else None)
-    return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, values, deviation, *columns)
+        passes, rows = ensemble.predict(ready.molecules, ready.start), Rows(ready.molecules, ensemble.levels)
+        wrong = np.unique(rows.molecule[~np.isfinite(combined(ensemble.task, passes)[0]).all(axis=1)])
+        errors |= dict.fromkeys(kept[wrong].tolist(), NOT_FINITE)
+        right = np.setdiff1d(np.arange(len(kept)), wrong)
+        passes, kept = passes[:, rows.at(right)], kept[right]
+        if len(wrong):
+            rows = Rows(ready.molecules[right], ensemble.levels) if len(right) else None
+    values, deviation = combined(ensemble.task, passes)
+    distance = None if ready.distance is None else ready.distance[kept]
+    predicted, beside = (
+        [column.spread(kept, count) for column in columns]
+        for columns in columns_of(ensemble, values, deviation, distance, passes if members else None, rows)
+    )
+
+    def of_records(values: np.ndarray) -> np.ndarray:
+        columns = columns_of(ensemble, values, None, rows=rows)[0]
+        return np.stack([column.spread(kept, count).entries for column in columns], axis=1)
+
+    matrices = of_records(values), None if deviation is None else of_records(deviation)
+    return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, *matrices, predicted, beside)

@@ -52,6 +52,7 @@ def prepare_records(
     num_workers: int | None,
     domain: Sequence[Path] = (),
     tree_generators: Sequence[str] = (),
+    bond_numbers: bool = False,
 ) -> Iterator[Ready]:
     """Featurise records, `batch_size` at a time.
 
@@ -63,6 +64,7 @@ def prepare_records(
         num_workers: the number of processes that featurise. 0 means none, and None one per core from 10,000 rows on.
         domain: index files of the training molecules to compare with.
         tree_generators: the generators of descriptors that trees beside the models take.
+        bond_numbers: whether the molecules know RDKit's number of each bond.
 
     Raises:
         UserError: when a worker process dies, or a record cannot be read.
@@ -80,7 +82,7 @@ def prepare_records(
         standardize=inputs.standardize,
         domain=domain,
         components=inputs.components,
-        bond_numbers=bool(inputs.own_features["bond"]),
+        bond_numbers=bond_numbers or bool(inputs.own_features["bond"]),
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first

@@ -279,6 +279,11 @@ class Task(ABC):
         """The number of a network's outputs, O."""
         return len(self.names)
 
+    def output_places(self, places: Sequence[int]) -> list[int]:
+        """Return the columns of a network's outputs that belong to the targets at `places`."""
+        each = self.num_outputs // len(self.names)
+        return [place * each + number for place in places for number in range(each)]
+
     @property
     def num_predictions(self) -> int:
         """The number of columns of predictions, P."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molgcn.data.levels import Rows
 from molgcn.data.rows import RowNames
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, listed, shown
@@ -45,23 +46,25 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
         UserError: If a label is not a class, or the training part has a single class of every target.
     """
     molecules = data.molecules
-    names, targets = molecules.target_names, molecules.targets
+    rows = Rows.of(molecules)
+    names, targets = molecules.target_names, rows.targets
+    parts = {part: rows.at(indices) for part, indices in data.splits.items()}
     given = given or TargetConfig()
     tasks = _by_column(wanted, names, targets, given.given("tasks"))
     kinds = set(tasks.values())
     name = kinds.pop() if len(kinds) == 1 else Mixed.name
     labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
     count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
-    given = replace(given, transforms=_transforms(given, tasks, targets[data.splits["train"]], loss))
+    given = replace(given, transforms=_transforms(given, tasks, targets[parts["train"]], loss))
     task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
-    task.check(targets, RowNames.of(molecules))
+    task.check(targets, RowNames(molecules.rows[rows.molecule], molecules.files))
     for part in task.parts:
         if part.num_classes:
             labels = targets[:, [names.index(one) for one in part.names]]
-            trained = _values(labels[data.splits["train"]])
+            trained = _values(labels[parts["train"]])
             _check_classes(part, _values(labels), trained)
             for where in ("val", "test"):
-                _warn_of_one_class(part, where, trained, _values(labels[data.splits[where]]))
+                _warn_of_one_class(part, where, trained, _values(labels[parts[where]]))
     return task
 
 

@@ -181,6 +181,14 @@ class Mixed(Task):
     def num_outputs(self) -> int:
         return sum(part.num_outputs for part in self.parts)
 
+    def output_places(self, places: Sequence[int]) -> list[int]:
+        """Return the columns of a network's outputs that belong to the targets at `places`, part by part."""
+        found, first = [], 0
+        for part, own in zip(self.parts, self.target_places, strict=True):
+            found += [first + column for column in part.output_places([own.index(place) for place in places if place in own])]
+            first += part.num_outputs
+        return found
+
     @property
     def described(self) -> str:
         return ", ".join(part.described for part in self.parts)

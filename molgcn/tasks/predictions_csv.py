@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from molgcn.data.digits import digits_of
+from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
-from molgcn.files.column import Column
+from molgcn.files.column import Column, Lists
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 from molgcn.tasks.base import Task
@@ -23,9 +24,10 @@ def write_predictions(
 
     The columns are those of :func:`molgcn.calibration.columns.prediction_columns`. Missing values are empty cells.
     """
+    rows = Rows.of(molecules)
     columns = [("row", [str(row) for row in molecules.rows.tolist()]), ("smiles", molecules.smiles or [""] * len(molecules))]
     for place, (label, own) in enumerate(zip(task.labels, predicted, strict=True)):
-        columns += [(label, _true_cells(molecules, place)), *((one.name, _cells(one)) for one in own)]
+        columns += [(label, _true_cells(rows, place)), *((one.name, _cells(one)) for one in own)]
     columns += [(one.name, _cells(one)) for one in beside]
     with whole(path) as temporary, open(temporary, "w", newline="") as file:
         writer = Writer(file)
@@ -37,7 +39,10 @@ def _cells(column: Column) -> list[str]:
     return ["" if cell == "nan" else cell for cell in column.cells]
 
 
-def _true_cells(molecules: PackedMolecules, place: int) -> list[str]:
-    values, form = molecules.targets[:, place], f".{digits_of(molecules.targets[:, place])}g"
+def _true_cells(rows: Rows, place: int) -> list[str]:
+    molecules, digits = rows.molecules, digits_of(rows.targets[:, place])
+    if isinstance(lists := rows.column(place, Column("", rows.targets[:, place], digits)), Lists):
+        return lists.cells
+    values, form = molecules.targets[:, place], f".{digits}g"
     signs = [""] * len(values) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[:, place].tolist()]
     return [sign + ("" if math.isnan(value) else format(value, form)) for sign, value in zip(signs, values, strict=True)]

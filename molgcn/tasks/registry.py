@@ -106,7 +106,7 @@ def settled(config: Config, task: Task) -> Config:
     dataset = config.dataset
     if len(task.parts) > 1:
         dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))
-    if dataset.name == "csv" and dataset.targets is None:
+    if dataset.name == "csv" and dataset.targets is None and not dataset.levels:
         dataset = replace(dataset, targets=list(task.names))
     numbers = [part for part in task.parts if isinstance(part, Regression)]
     transforms = {name: one for part in numbers for name, one in zip(part.names, part.transforms.names, strict=False)}

@@ -18,6 +18,7 @@ from molgcn.config.run import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
 from molgcn.data.datamodule import MoleculeDataModule, load_molecules_once
+from molgcn.data.levels import Levels, Rows
 from molgcn.errors import UserError
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
@@ -59,7 +60,7 @@ def check_options(config: Config) -> Config:
     """Check options that do not depend on the data, and return the configuration with the parts that `training.freeze` means."""
     check_validates(config)
     config = check_freeze(config)
-    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
+    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels)
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
             "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
@@ -96,7 +97,7 @@ def build_data(config: Config, split: Path | None = None) -> MoleculeDataModule:
     """
     if split is not None:
         check_data(load_molecules_once(config.dataset)[2], split.parent)
-    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
+    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels)
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, split)
     check_validates(config, has_part="val" in data.dataset.parts)
@@ -109,6 +110,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
     In the module's own configuration, what is `auto` of the task has the value that the data decided.
     """
     molecules = data.dataset.molecules
+    levels = Levels.of(molecules)
     task = choose_task(config.task, data.dataset, config.dataset, config.training.loss)
     config = settled_blend(settled(config, task), molecules)
     check_task_options(task, config, molecules)
@@ -117,7 +119,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
         config,
         in_channels=molecules.num_features,
         task=task,
-        statistics=task.statistics_of(molecules.targets[data.dataset.splits["train"]]),
+        statistics=task.statistics_of(Rows.of(data.part("train")).targets),
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
@@ -125,6 +127,8 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeModule:
         atom_feature_names=molecules.atom_feature_names,
         bond_feature_names=molecules.bond_feature_names,
         num_components=num_components(molecules),
+        num_atom_targets=levels.atom,
+        num_bond_targets=levels.bond,
     )
     module.fit_descriptors(data.part("train").descriptors)
     module.fit_own_features(data.part("train"))

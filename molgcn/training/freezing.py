@@ -13,7 +13,7 @@ from molgcn.config.run import BackendConfig, Config, ModelConfig
 from molgcn.config.training import Frozen, TrainingConfig
 from molgcn.errors import UserError, counted
 from molgcn.nn.build import resolved_backend
-from molgcn.nn.molecule_net import MoleculeNet
+from molgcn.nn.molecule_net import HEADS, MoleculeNet
 from molgcn.nn.registry import get_kind
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def _check_stage(config: Config, freeze: Literal["encoder"] | int, key: str) -> 
             raise UserError(f"{key} is more than the {layers} of the network. Give fewer, or training.freeze=encoder.")
     norms = _layers_with_batch_norm(model)
     apart = norms > 0 and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
-    if not apart or resolved_backend(model, config.backend, len(config.dataset.smiles_columns)) != "fused":
+    if not apart or resolved_backend(model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels) != "fused":
         return config
     if config.backend.name == "fused":
         raise UserError(
@@ -80,13 +80,15 @@ def frozen_parts(model: MoleculeNet, frozen: Frozen) -> list[nn.Module]:
     if frozen.freeze is None:
         return []
     if frozen.freeze == "encoder":
-        layers = [layer for layer in model.head.modules() if isinstance(layer, nn.Linear)]
+        of_heads = [[layer for layer in head.modules() if isinstance(layer, nn.Linear)] for head in model.heads]
+        layers = of_heads[0]  # all heads have as many
         if frozen.head >= len(layers):
             raise UserError(
                 f"training.freeze_head={frozen.head} leaves nothing to learn: the head has {counted(len(layers), 'layer')}. Give fewer, or "
                 "more with model.head_layers=."
             )
-        return [*(part for name, part in model.named_children() if name != "head"), *layers[: frozen.head]]
+        first = [layer for own in of_heads for layer in own[: frozen.head]]
+        return [*(part for name, part in model.named_children() if name not in HEADS), *first]
     inputs = (model.embed, model.rwse_encoder, model.bond_embed, model.bond_rw_encoder)
     stacks = (model.convs, model.norms, model.edge_norms, model.feed_forwards)
     return [*(part for part in inputs if part is not None), *(part for parts in stacks for part in parts[: frozen.freeze])]
@@ -124,7 +126,7 @@ def learning_parameters(model: MoleculeNet, config: Config) -> Iterable[Any]:
     learning = [parameter for parameter in model.parameters() if parameter not in frozen]
     if config.optimizer.head_lr is None:
         return learning
-    head = set(model.head.parameters())
+    head = {parameter for part in model.heads for parameter in part.parameters()}
     encoder: list[Any] = [parameter for parameter in learning if parameter not in head]
     of_encoder = [{"params": encoder}] if encoder else []
     return [*of_encoder, {"params": [one for one in learning if one in head], "lr": config.optimizer.head_lr}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from molgcn.calibration.calibration import Calibration
 from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.layout import BatchLayout, lay_out
+from molgcn.data.levels import Rows
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.tasks.base import Task
@@ -35,15 +37,17 @@ def predict_molecules(module: MoleculePredictor, molecules: PackedMolecules, bat
         of: what predicts; see :func:`blended`.
 
     Returns:
-        float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`.
+        float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`. With targets of atoms or bonds, [R, P] in the
+        order of :class:`molgcn.data.levels.Rows`.
     """
     module.eval()
-    predictions = np.empty((len(molecules), module.task.num_predictions))
+    rows = Rows(molecules, module.levels)
+    predictions = np.empty((len(rows), module.task.num_predictions))
     model = module.model
     layout = BatchLayout(bonds=model.edge_channels is not None, rwse=model.rwse, bond_rw=model.bond_rw)
     for batch in PackedLoader(lay_out(molecules, layout), batch_size, shuffle=False):
         indices = batch.indices.numpy()
-        predictions[indices] = module(module.ready(batch)).cpu().numpy()
+        predictions[rows.at(indices)] = module(module.ready(batch)).cpu().numpy()
     return blended(module, predictions, molecules, of)
 
 
@@ -96,7 +100,12 @@ class PartPredictions:
     @property
     def targets(self) -> np.ndarray:
         """The true values [M, T], NaN where there is none or only a bound."""
-        return measured(self.molecules).targets
+        return self.rows.targets
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of `values` and `targets`."""
+        return Rows.of(measured(self.molecules))
 
     @property
     def labels(self) -> np.ndarray:
@@ -146,14 +155,17 @@ class Models:
 
     def _predict(self, part: str) -> PartPredictions:
         found = np.unique(np.concatenate([one.splits[part] for one in self.data]))
-        known = np.zeros((len(self.modules), len(found)), bool)
+        first = self.data[0]
+        molecules = first.part(part) if len(found) == len(first.splits[part]) else first.molecules[found]
+        rows = Rows.of(molecules)
+        known = np.zeros((len(self.modules), len(rows)), bool)
         passes = np.full((*known.shape, self.task.num_predictions), np.nan)
         for number, (module, one) in enumerate(zip(self.modules, self.data, strict=True)):
-            places = np.searchsorted(found, one.splits[part])
+            places = rows.at(np.searchsorted(found, one.splits[part]))
             passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size, self.of)
             known[number, places] = True
         values, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
-        calibrations = [] if self.calibration is None else [(np.arange(len(found)), self.calibration)]
+        calibrations = [] if self.calibration is None else [(np.arange(len(rows)), self.calibration)]
         by_models, group = np.unique(known, axis=1, return_inverse=True)
         for number, models in enumerate(by_models.T):
             chosen = np.flatnonzero(group.reshape(-1) == number)
@@ -162,7 +174,5 @@ class Models:
                 deviation[chosen] = spread
             if own := self.of_some.get(tuple(np.flatnonzero(models).tolist())):
                 calibrations.append((chosen, own))
-        first = self.data[0]
-        molecules = first.part(part) if len(found) == len(first.splits[part]) else first.molecules[found]
         several = known.sum(axis=0).max(initial=0) > 1
         return PartPredictions(molecules, values, deviation if several else None, calibrations)

@@ -63,7 +63,9 @@ def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[
     if config.logger.name == "wandb":
         settings = config.to_dict()
         # W&B's dashboard groups runs by it, and "auto" would say nothing
-        settings["backend"]["name"] = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
+        settings["backend"]["name"] = resolved_backend(
+            config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels
+        )
         loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":
         try:

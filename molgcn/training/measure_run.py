@@ -80,4 +80,6 @@ def compare_models(models: Models, part: str, metrics: Mapping[str, float], conf
     if models.blended:
         validated = any(len(one.splits.get("val", ())) for one in models.data)
         baselines |= blended_parts(models, [part, *(["val"] if validated and part == "test" else [])])
-    return compare(task, metrics, part, predicted.values, predicted.labels, config.training.bootstrap, config.seed, baselines, thresholds)
+    resamples, molecule = config.training.bootstrap, predicted.rows.molecule if predicted.rows.levels else None
+    values, labels = predicted.values, predicted.labels
+    return compare(task, metrics, part, values, labels, resamples, config.seed, baselines, thresholds, molecule)

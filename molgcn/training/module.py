@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from molgcn.config.run import Config
-from molgcn.data.batch import GraphBatch
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import counted
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn.training.data_parallel.mean_gradients import MeanGradients
 from molgcn.training.freezing import enter_stage, hold_statistics, learning_parameters, stage_at
+from molgcn.training.level_labels import labels_of_batch
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler, total_steps
 from molgcn.training.predictor import MoleculePredictor
@@ -152,7 +152,7 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Run forward, loss and backward, and add the gradients of a batch to those of the parameters."""
-        loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
+        loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(labels_of_batch(batch, self.levels)))
         self.manual_backward(loss, gradient=self._mean_gradients.weight(loss, sums))
         self.train_loss.update(sums)
 
@@ -247,7 +247,11 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         self.train_loss.load(of_this_rank(self.trainer, checkpoint["train_loss"]))
 
     def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
-        self.evaluated.append((model(self.static_form(batch))[: batch.num_graphs], _targets(batch)))
+        form = self.static_form(batch)
+        if self.levels:  # the padding's rows have no labels
+            self.evaluated.append((model(form), labels_of_batch(form, self.levels)))
+        else:
+            self.evaluated.append((model(form)[: batch.num_graphs], labels_of_batch(batch, self.levels)))
 
     def _evaluated(self) -> tuple[Tensor, Tensor]:
         """Return all predictions and targets of an evaluation: metrics of single batches would wait for the device at each."""
@@ -260,10 +264,6 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
         predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
         return self.task.measure(predictions, labels, wanted)
-
-
-def _targets(batch: Any) -> Tensor:
-    return batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
 
 
 # Lightning inspects these signatures at every step, which takes as long as replaying one.

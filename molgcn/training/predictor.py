@@ -12,6 +12,7 @@ from molgcn.blending.blend import Blend
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import Config
 from molgcn.data.batch import GraphBatch
+from molgcn.data.levels import Levels
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
@@ -39,10 +40,13 @@ class MoleculePredictor(nn.Module):
         num_components: molecules per row.
         atom_feature_names: the names of the last features of atoms, which come from a file.
         bond_feature_names: the names of the last features of bonds, which come from a file.
+        num_atom_targets: the number of targets that are of atoms; they come before those of bonds.
+        num_bond_targets: the number of targets that are of bonds, the last ones.
 
     Shapes:
         - **input:** a batch of B molecules
-        - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`
+        - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`. With targets of
+          atoms or bonds there are more rows (:mod:`molgcn.data.levels`)
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class MoleculePredictor(nn.Module):
         num_components: int = 1,
         atom_feature_names: Sequence[str] = (),
         bond_feature_names: Sequence[str] = (),
+        num_atom_targets: int = 0,
+        num_bond_targets: int = 0,
     ) -> None:
         super().__init__()
         self.task = task = learned_with(task, config.training)
@@ -71,6 +77,8 @@ class MoleculePredictor(nn.Module):
             "num_components": num_components,
             "atom_feature_names": list(atom_feature_names),
             "bond_feature_names": list(bond_feature_names),
+            "num_atom_targets": num_atom_targets,
+            "num_bond_targets": num_bond_targets,
             "task": task.name,
             "target_names": list(task.names),
             "target_units": list(task.units),
@@ -82,7 +90,9 @@ class MoleculePredictor(nn.Module):
         self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         self.blend: Blend | None = None  # trees of a finished run that predict together with the network
         sizes = edge_channels, len(descriptor_names), num_components, len(atom_feature_names), len(bond_feature_names)
-        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
+        self.levels = Levels(len(task.names) - num_atom_targets - num_bond_targets, num_atom_targets, num_bond_targets)
+        of_levels: dict[str, Any] = {f"{level}_outputs": task.output_places(self.levels.places(level)) for level in ("atom", "bond")}
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes, **of_levels)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
 

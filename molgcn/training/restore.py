@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 WhichModels = Literal["auto", "folds", "refit"]
 _OWN_FEATURES = ("atom_feature_names", "bond_feature_names")
 _LISTS = ("target_names", "target_units")
+_LEVELS = ("num_atom_targets", "num_bond_targets")
+_MOST_CLASSES = 1_000  # of targets of atoms and bonds, whose outputs are listed before the weights are compared
 
 
 def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> Path:
@@ -203,6 +205,7 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         atom_feature_names=saved.get("atom_feature_names", []),
         bond_feature_names=saved.get("bond_feature_names", []),
         num_components=saved.get("num_components", 1),
+        **{key: saved.get(key, 0) for key in _LEVELS},
     )
     if isinstance(versions := saved.get("versions"), Mapping):
         module.versions = {name: number for name, number in versions.items() if isinstance(number, str)}
@@ -240,7 +243,10 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and all(_is_names(saved.get(key)) for key in _LISTS)
         and all(_is_names(saved.get(key, [])) for key in ("descriptor_names", *_OWN_FEATURES))  # older ones have none
         and type(saved.get("num_components", 1)) is int
+        and all(type(saved.get(key, 0)) is int and saved.get(key, 0) >= 0 for key in _LEVELS)
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
+        and sum(saved.get(key, 0) for key in _LEVELS) <= len(saved["target_names"])
+        and (saved["num_classes"] <= _MOST_CLASSES or not any(saved.get(key, 0) for key in _LEVELS))
         and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say
     )
     if not complete:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from molgcn.calibration.calibration import Calibration
 from molgcn.calibration.columns import prediction_columns
 from molgcn.comparison.compare import class_counts
 from molgcn.data.label_columns import measured
+from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import Comparison
 from molgcn.report.facts import facts
@@ -38,7 +41,7 @@ def write_run_report(
     task, data, part = models.task, models.data[0], [*parts][-1]
     predicted = models.predicted(part)
     digits = common_digits(models.modules)
-    columns = prediction_columns(task, predicted.values, predicted.deviation, predicted.calibrations, digits)
+    columns = prediction_columns(task, predicted.values, predicted.deviation, predicted.calibrations, digits, rows=predicted.rows)
     write_predictions(folder / f"predictions_{part}.csv", task, predicted.molecules, *columns)
     own_pictures = task.pictures(predicted.targets, predicted.values, folder)
     subject = assemble_subject(
@@ -85,24 +88,37 @@ def assemble_subject(
 
     task = module.task
     exact = {one: measured(molecules) for one, molecules in parts.items()}
+    rows = {one: Rows.of(molecules) for one, molecules in exact.items()}
+    shown = labelled(rows[part])
     return Subject(
         title=f"{name} on {_file_names(source)}",
         facts=facts(module, source, data_hash, str(where), versions()),
         metrics=metrics,
         sizes={one: len(molecules) for one, molecules in parts.items()},
-        labels={one: molecules.num_labels for one, molecules in exact.items()},
-        class_counts={one: class_counts(task, molecules.targets) for one, molecules in exact.items()},
+        labels={one: (~np.isnan(own.targets)).sum(axis=0).tolist() for one, own in rows.items()},
+        class_counts={one: class_counts(task, own.targets) for one, own in rows.items()},
         part=part,
-        molecules=exact[part],
-        predictions=predictions,
+        molecules=exact[part] if shown is None else molecules_of_rows(rows[part], shown),
+        predictions=predictions if shown is None else predictions[shown],
         names=task.names,
         units=task.units,
         pictures=pictures or {},
         trained_on=trained_on or {},
         comparison=comparison,
         trainings=trainings,
-        uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, exact[part].targets),
+        uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, rows[part].targets),
     )
+
+
+def labelled(rows: Rows) -> np.ndarray | None:
+    """Return the rows that have a value of any target, int64; None for a set whose rows are its molecules."""
+    return np.flatnonzero(~np.isnan(rows.targets).all(axis=1)) if rows.levels else None
+
+
+def molecules_of_rows(rows: Rows, chosen: np.ndarray) -> PackedMolecules:
+    """Return the molecule of each chosen row, with the targets of that row."""
+    molecules = cast(PackedMolecules, rows.molecules[rows.molecule[chosen]])
+    return replace(molecules, targets=rows.targets[chosen], atom_targets=None, bond_targets=None)
 
 
 def _file_names(source: str) -> str:

@@ -19,7 +19,7 @@ from molgcn.training.module import MoleculeModule
 
 log = logging.getLogger(__name__)
 
-HEAD = ("head.", "descriptors.")  # with which the keys of the head's weights start; it reads the scaled descriptors
+HEAD = ("head.", "atom_head.", "bond_head.", "descriptors.")  # with which keys of heads start; one reads descriptors
 # options that weights do not depend on, or the head's
 _FREE = ("head_layers", "head_channels", "descriptor_limit", "dropout", "init", "settings")
 _SAME = {

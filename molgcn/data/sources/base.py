@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ class RawMolecules:
         files: name and first row of each file of a source of several files, else empty.
         components: the k columns of SMILES of a source whose rows are several molecules, else empty. `items` are then the SMILES of each
             row joined by dots.
+        lists: text of the columns that `dataset.atom_targets` and `bond_targets` name, M cells each.
         num_rows: number of rows of the whole source. Default: the last row of `rows` and `left_out`, and all before it.
     """
 
@@ -43,6 +44,7 @@ class RawMolecules:
     descriptors: np.ndarray | None = None
     files: tuple[tuple[str, int], ...] = ()
     components: Sequence[Sequence[str]] = ()
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
     num_rows: int = 0
 
     def __post_init__(self) -> None:
@@ -56,6 +58,7 @@ class RawMolecules:
             values = getattr(self, name)
             chosen[name] = None if values is None else values[places]
         chosen["components"] = [[column[place] for place in places.tolist()] for column in self.components]
+        chosen["lists"] = {name: [column[place] for place in places.tolist()] for name, column in self.lists.items()}
         return replace(self, **chosen)
 
 

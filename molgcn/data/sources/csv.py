@@ -38,7 +38,7 @@ def open_csv(config: DatasetConfig) -> Source:
     path = Path(config.path).expanduser()
     if holds_records(path):
         return open_records(path, config)
-    targets = tuple(config.targets or _targets_of_table(path, config))
+    targets = tuple(config.targets or (() if config.levels else _targets_of_table(path, config)))
     units = tuple(config.given("units").get(name, "") for name in targets)
     return open_table(path, config.smiles_columns, targets, units, config.features or "general", config)
 
@@ -90,17 +90,19 @@ def open_table(
 
 def named_columns(targets: Sequence[str], config: DatasetConfig) -> Mapping[str, Sequence[str]]:
     """Return the names of the columns to read, by the keys of `dataset` that name them."""
-    return {"targets": targets, "descriptors": config.descriptors or (), "weights": [config.weights] if config.weights else ()}
+    named = {"targets": targets, "descriptors": config.descriptors or (), "weights": [config.weights] if config.weights else ()}
+    return named | {"atom_targets": config.atom_targets or (), "bond_targets": config.bond_targets or ()}
 
 
 def molecules_of(
     items: Sequence[str], columns: Columns, targets: Sequence[str], config: DatasetConfig, kind: Kind = "smiles"
 ) -> RawMolecules:
     """Return M molecules with the targets, weights and descriptors in their columns."""
-    values, bounds = read_targets(columns, targets, config)
+    values, bounds = read_targets(columns, targets, config) if targets else (np.zeros((len(items), 0)), None)
     weights = read_weights(columns, config.weights) if config.weights else None
     given = np.stack([columns.numbers(name) for name in config.descriptors], axis=1) if config.descriptors else None
-    return RawMolecules(items, np.arange(len(items)), values, kind, bounds=bounds, weights=weights, descriptors=given)
+    lists = {name: columns[name] for name in (*(config.atom_targets or ()), *(config.bond_targets or ()))}
+    return RawMolecules(items, np.arange(len(items)), values, kind, bounds=bounds, weights=weights, descriptors=given, lists=lists)
 
 
 def open_records(path: Path, config: DatasetConfig) -> Source:
@@ -111,7 +113,9 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
         kind, names = molecules.kind, molecules.columns[2 if molecules.kind == "sdf" else 1 :]  # without SMILES and an SDF's titles
     one, several = ("property", "properties") if kind == "sdf" else ("column", "columns")
     read_all = partial(_columns_of, path, names)
-    targets = tuple(config.targets or default_targets(path, file_hash(path), names, config, read_all, partial(_numbers_of, given=config)))
+    targets = tuple(config.targets or ())
+    if not targets and not config.levels:
+        targets = tuple(default_targets(path, file_hash(path), names, config, read_all, partial(_numbers_of, given=config)))
     named = named_columns(targets, config)
     for key, wanted in named.items():
         for name in wanted:

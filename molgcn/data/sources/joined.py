@@ -54,6 +54,7 @@ def join_rows(parts: Sequence[RawMolecules], names: Sequence[str]) -> RawMolecul
         bounds=_one_below_another(bounds),
         weights=_one_below_another([part.weights for part in parts]),
         descriptors=_one_below_another([part.descriptors for part in parts]),
+        lists={name: [*chain.from_iterable(part.lists[name] for part in parts)] for name in parts[0].lists},
         kind=parts[0].kind,
         label=parts[0].label,
         left_out=[replace(one, row=one.row + start) for part, start in zip(parts, starts, strict=True) for one in part.left_out],
