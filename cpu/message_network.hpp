@@ -6,7 +6,7 @@
 
 namespace molgcn {
 
-enum class Pool : int { mean, sum, max };
+enum class Pool : int { mean, sum, max, none };  // none: of layer_network alone
 enum class Norm : int { none, batch, layer };
 
 // Consecutive whole molecules that are computed together, in one core's cache.

@@ -17,10 +17,10 @@ from molgcn.nn.members import Members, members_of
 from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.nn.norms import BatchNorm
 from molgcn.nn.pooling import NORM_CONSTANT
+from molgcn.nn.reference import REDUCTIONS
 from molgcn.nn.registry import get_kind, layer_names
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import layer_network
-from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.precision import allowed_precision
 from molgcn.ops.running_statistics import copy_statistics
 
@@ -39,10 +39,8 @@ def why_not(model: MoleculeNet) -> str | None:
         return "its rows are several molecules each"
     if model.outputs:
         return f"it has outputs of {' and '.join(f'{level}s' for level in model.outputs)}, whose states the operators do not return"
-    known = {"pool": (*POOLS, "norm"), "readout": ("last",)}
-    for name, values in known.items():
-        if getattr(model, name) not in values:
-            return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, values))}"
+    if model.readout != "last":
+        return f"its readout is {model.readout}, not last"
     width = model.hidden_channels
     try:
         program_of(_options(model, width, width if model.kind.bonds == "always" else None))
@@ -64,7 +62,16 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     if call.batch_statistics and call.graph.num_nodes > 0:
         counts = [norm.num_batches_tracked for norm in layers.named(model, call.program.batch_norms)]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
+    if model.pool == "attention":
+        return _attention(model, outputs.pooled, batch.ptr)
     return outputs.pooled / NORM_CONSTANT if model.pool == "norm" else outputs.pooled
+
+
+def _attention(model: MoleculeNet, states: Tensor, ptr: Tensor) -> Tensor:
+    """Return the states of the atoms [N, H] pooled by attention, [B, H]. Rows of padding count as one more molecule."""
+    atoms = torch.arange(states.shape[0], dtype=ptr.dtype, device=ptr.device)
+    molecule, count = torch.bucketize(atoms, ptr[1:], right=True), ptr.shape[0] - 1
+    return REDUCTIONS.pool("attention", states, molecule, count + 1, model.gate)[:count]
 
 
 def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = None) -> LayerNetworkCall:
@@ -116,7 +123,7 @@ def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) ->
         model.feed_forward,
         model.feed_forward_norm,
         model.last_activation,
-        pool="sum" if model.pool == "norm" else model.pool,
+        pool={"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
         activation=model.activation,
         settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
     )

@@ -34,7 +34,7 @@ class NetworkOptions(NamedTuple):
         feed_forward_norm: The norm in these blocks: "batch", "layer" or None.
         last_activation: Whether the last layer has norm, activation and dropout too.
         dropout: The probability that an activation is dropped, 0 outside training.
-        pool: "mean", "sum" or "max".
+        pool: "mean", "sum" or "max", or "none" for the states of the atoms.
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics.
         activation: The activation, by the names of `torch.nn.functional`.

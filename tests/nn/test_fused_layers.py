@@ -181,7 +181,6 @@ def test_what_one_operator_cannot_do_is_said():
     ("conv", "options", "reason"),
     [
         ("gat", {}, "its layers are gat, not gcn, gin, gine, sage or gcn_edge"),
-        ("gine", {"pool": "attention"}, "its pool is attention"),
         ("gin", {"readout": "all"}, "its readout is all"),
     ],
     ids=str,

@@ -19,6 +19,7 @@ _LAYERS = {
 }
 _NETWORKS = [(name, options) for name, options in OPTIONS.items() if name != "attention"]
 _NETWORKS += [
+    ("attention", {"pool": "attention", "head_channels": [7, 5], "residual": True}),
     ("silu", {"activation": "silu", "norm": "layer", "residual": True}),
     ("max, last", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
 ]

@@ -132,12 +132,13 @@ def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) ->
     Args:
         call: the network and the batch.
         steps_of: the implementation.
-        poison: gradient of molecules without atoms.
+        poison: gradient of molecules without atoms, or of rows of padding where molecules are not pooled.
     """
     with torch.no_grad():
         out = engine.forward(call, steps_of)
         grad = torch.sin(torch.arange(out.pooled.numel(), device=out.pooled.device, dtype=torch.float64)).view_as(out.pooled).to(out.pooled)
-        grad[call.graph.ptr.diff() == 0] = poison
+        of_nothing = call.graph.ptr.diff() == 0 if call.program.pool != "none" else slice(int(call.graph.ptr[-1]), None)
+        grad[of_nothing] = poison
         if call.batch_statistics:
             call = call._replace(statistics=[])
         has_bonds = call.graph.bonds is not None

@@ -53,11 +53,16 @@ class PlainSteps:
 
     def pool(self, pooled: Tensor) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H]."""
+        if self.run.program.pool == "none":
+            pooled.copy_(self.run.rows(self.run.program.out).values)
+            return
         pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.program.pool))
 
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
         """Compute gradient 0, that of the last value, times the derivative of `mask`."""
         program, out = self.run.program, self.run.program.out
+        if program.pool == "none":
+            return self._write(Produced(out, 0, None, mask), grad_pooled)
         width = program.hidden_channels
         rows = self.run.rows(out).values if program.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
         found = _gradients(lambda source: pool(source, self.run.graph.ptr, program.pool), grad_pooled, {"source": rows})

@@ -92,6 +92,11 @@ class LayerNetworkCall(NamedTuple):
         return self.options.training and len(self.program.batch_norms) > 0
 
     @property
+    def num_pooled(self) -> int:
+        """The number of rows of the result: molecules, or atoms where the program has pool="none"."""
+        return self.graph.num_nodes if self.program.pool == "none" else self.graph.num_graphs
+
+    @property
     def norms_of_batch(self) -> tuple[str, ...]:
         """The names of the norms that use the statistics of the batch."""
         return self.program.batch_norms if self.options.training else ()

@@ -39,7 +39,7 @@ def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call:
     if not call.options.save_for_backward:
         raise ValueError(f"{_NAME}: the backward pass needs save_for_backward=True; run the forward pass with it too")
     expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
-    expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.program.hidden_channels), call.graph.x)
+    expect(_NAME, "grad_pooled", grad_pooled, (call.num_pooled, call.program.hidden_channels), call.graph.x)
 
 
 def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None:

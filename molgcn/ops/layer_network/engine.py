@@ -58,7 +58,7 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     _copy_inputs(run)
     for step in run.program.steps:
         steps.forward(step)
-    pooled = call.graph.x.new_empty(call.graph.num_graphs, call.program.hidden_channels)
+    pooled = call.graph.x.new_empty(call.num_pooled, call.program.hidden_channels)
     steps.pool(pooled)
     return Outputs(pooled, run.new_statistics, saved if call.options.save_for_backward else saved.new_empty(0))
 

@@ -181,7 +181,13 @@ def pooled_end(run: Pass, launches: Mapping[Step, Launch]) -> Finish | None:
         launches: The launches of the forward pass.
     """
     last = run.program.steps[-1]
-    if not isinstance(last, Finish) or launches[last].step is not last or last.out in run.kept or run.graph.num_graphs == 0:
+    if (
+        run.program.pool == "none"
+        or not isinstance(last, Finish)
+        or launches[last].step is not last
+        or last.out in run.kept
+        or run.graph.num_graphs == 0
+    ):
         return None
     return last if last.norm is None or last.norm in run.program.batch_norms else None
 
@@ -252,6 +258,8 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
 def summed_by_pool(run: Pass) -> FinishGrad | None:
     """Return the first step of a backward pass if it needs sums of the columns of gradient 0, which the launch of the pooling makes."""
     first = next((step for step in run.backward.steps if not isinstance(step, (WeightGrads, Step))), None)
+    if run.program.pool == "none":
+        return None
     return first if isinstance(first, FinishGrad) and first.grad == 0 and uses_batch(first.step, run) else None
 
 

@@ -132,7 +132,7 @@ def _fake(*args: Any) -> Outputs:
     x, hidden = call.graph.x, call.program.hidden_channels
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
-    return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, saved)
+    return Outputs(x.new_empty(call.num_pooled, hidden), statistics, saved)
 
 
 @register_fake("molgcn::layer_network_backward")

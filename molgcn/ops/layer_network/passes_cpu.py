@@ -149,7 +149,9 @@ def _forward(*args: Any) -> Outputs:
     call = _contiguous(LayerNetworkCall.of(*args))
     check(call)
     x, hidden = call.graph.x, call.program.hidden_channels
-    saved, pooled = empty_saved(call), x.new_empty(call.graph.num_graphs, hidden)
+    saved, pooled = empty_saved(call), x.new_empty(call.num_pooled, hidden)
+    if call.program.pool == "none":  # rows of padding
+        pooled.zero_()
     saved[_num_moments(call) : _moments(call)] = 0
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)

@@ -74,7 +74,12 @@ class Key(NamedTuple):
         """
         graph, tile_ptr = call.graph, call.graph.tile_ptr
         rows = [rows for rows in (graph.x, graph.bonds) if rows is not None]
-        if not uses_tensor_cores(call) or any(each.shape[1] % 4 > 0 for each in rows) or 0 in (graph.num_graphs, graph.num_nodes):
+        if (
+            not uses_tensor_cores(call)
+            or call.program.pool == "none"
+            or any(each.shape[1] % 4 > 0 for each in rows)
+            or 0 in (graph.num_graphs, graph.num_nodes)
+        ):
             return None
         kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
         atoms, bonds = capacity(graph.num_nodes), capacity(graph.col.shape[0])

@@ -10,7 +10,7 @@ from functools import cache
 from molgcn.ops.layer_network.program_check import check_program
 from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
 
-POOLS = ("mean", "sum", "max")
+POOLS = ("mean", "sum", "max", "none")
 _HEADING = "molgcn.layer_network/3"  # the kind of text and its version
 
 
@@ -26,7 +26,8 @@ class Program:
         ends: The number of steps up to the end of each layer.
         parameters: The parameters' shapes by name, in the order of the operator's arguments.
         norms: The kind of every norm by name, "batch" or "layer", in the order of the network.
-        pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally.
+        pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally. With
+            "none" the result has a row for each atom.
         dropout: The probability that a step with dropout drops a number. Such a program is for training.
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.

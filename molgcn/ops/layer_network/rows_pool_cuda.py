@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, Produced
@@ -33,6 +34,9 @@ class PoolLaunches:
     def pool(self, pooled: Tensor, end: Finish | None) -> None:
         """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
         run, launches = self.run, self._launches
+        if run.program.pool == "none":
+            pooled.copy_(run.rows(run.program.out).values)
+            return
         source = run.rows(run.program.out if end is None else end.source)
         few = end is not None and run.graph.num_nodes <= FEW_ATOMS
         teams = teams_of(source.stride, _FEW_THREADS, _FEW_LANES) if few else teams_of(source.stride, _THREADS)
@@ -50,6 +54,8 @@ class PoolLaunches:
     def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
         """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
         launches, width, out = self._launches, self.run.program.hidden_channels, self.run.program.out
+        if self.run.program.pool == "none":
+            return self._rows_grad(grad_pooled, mask)
         teams = teams_of(stride_of(width), _THREADS)
         source = self.run.rows(out) if self.run.program.pool == "max" else None
         it = launches.arguments(width, stride_of(width), teams, source=source)
@@ -66,6 +72,15 @@ class PoolLaunches:
         launches.launch("rows_pool.cu", "rows_pool_grad", it, grid, block=_THREADS, shared=shared, defines=defines, early=False)
         if leaves is not None:
             launches.ends.left(leaves.step)
+
+    def _rows_grad(self, grad: Tensor, mask: Linear | None) -> None:
+        """Write gradient 0, and zeros to rows of padding, whose gradients may be anything."""
+        run = self.run
+        real = torch.arange(run.graph.num_nodes, device=grad.device) < run.graph.ptr[-1]
+        kept = real[:, None] if mask is None else real[:, None] & (run.rows(run.program.out).values > 0)
+        out = run.gradient(0)
+        out.tensor[:, out.width :] = 0
+        out.values.copy_(torch.where(kept, grad if mask is None else grad * run.mask_scale(mask), 0.0))
 
     def normalize(self, step: Normalize) -> None:
         """Compute a step's value."""

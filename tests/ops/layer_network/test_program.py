@@ -25,7 +25,7 @@ def assert_close(one, other, scale=0.0):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if "attention" not in case])  # which follows the operator
 def test_passes_are_those_of_plain_pytorch(case, training):
     model = pooling_network(case).train(training)
     batch = GraphBatch.from_pyg(batch_of("many"))

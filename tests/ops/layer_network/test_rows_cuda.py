@@ -157,6 +157,21 @@ def test_padded_batches(emulate, network, coded):
     check_padded(random_call(options_of(network), coded=coded))
 
 
+@pytest.mark.parametrize("network", ["gin, layer norm, sum", "gine", "sage", "sage, sum"])
+def test_states_of_atoms(emulate, network):
+    """Without pooling the result has a row for each atom, and zeros for padding, whose gradients are not read."""
+    options = options_of(network)._replace(pool="none")
+    check(random_call(options, sizes=[5, 9, 0, 1]))
+    call = random_call(options)
+    actual, expected = emulated(padded(call, 1e3), poison=torch.nan), passes(call, PlainSteps)
+    assert not actual.outputs["pooled"][-7:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:-7], actual.gradients["x"][:-7]
+    assert worst_difference(actual.outputs, expected.outputs) < (1e-10,)
+    assert worst_gradient(actual, expected) < (1e-10,)
+    call = random_call(options, dtype=torch.float32)
+    assert worst_difference(emulated(call).outputs, expected.outputs) < (2e-5,)
+
+
 @pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn"))
 def test_more_padding_than_atoms(emulate, network):
     """Blocks that have padding alone leave no parts of norms that count."""
