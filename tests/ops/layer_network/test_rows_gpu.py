@@ -18,7 +18,7 @@ def check(spec, bounds=(1e-10, 1e-10), dtype=torch.float64, **options):
     assert worst_gradient(actual, expected) < (bounds[1],)
 
 
-@pytest.mark.parametrize("hidden", [1, 3, 10, 64, 70, 80, 124, 300, 600])
+@pytest.mark.parametrize("hidden", [1, 3, 10, 64, 70, 80, 124, 300, 600, 1030])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_option_at_every_width(network, hidden):
     check(options_of(network, hidden), sizes=SIZES, coded=hidden % 3 > 0, seed=hidden)
