@@ -123,6 +123,23 @@ class Rows:
                 first += len(values)
         return found
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of molecules, atoms and bonds that have rows, a bond counted once."""
+        sizes = {"molecule": len(self.molecules), "atom": self.molecules.num_nodes, "bond": self.molecules.num_edges // 2}
+        return {level: sizes[level] for level in self.levels.counts}
+
+    @property
+    def number(self) -> np.ndarray:
+        """The number of each row's atom or bond in its molecule, int64 [R], as RDKit counts them; 0 for a molecule. A set with targets."""
+        molecules, found = self.molecules, [np.zeros(len(self.molecules), np.int64)]
+        if "atom" in self.levels.counts:
+            found.append(segment_index(np.zeros(len(molecules), np.int64), molecules.num_nodes_per_graph))
+        if "bond" in self.levels.counts:
+            assert molecules.bond_number is not None
+            found.append(molecules.bond_number.astype(np.int64))
+        return np.concatenate(found)
+
     def column(self, target: int, column: Column) -> Column:
         """Return a column of R rows as one of M molecules, which for a target of atoms or bonds has a list in RDKit's order for each."""
         if not self.levels:

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.data import levels
 from molgcn.data.config import DatasetConfig
+from molgcn.data.digits import digits_of
 from molgcn.data.formats import open_molecules
 from molgcn.data.load import LoadedDataset
+from molgcn.data.packed import PackedMolecules
+from molgcn.files.column import Column, Lists
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 
@@ -65,10 +69,19 @@ def _columns(path: Path, config: DatasetConfig) -> list[str]:
 def _of_set(data: LoadedDataset) -> tuple[list[str], Rows]:
     molecules = data.molecules
     assert molecules.smiles is not None
-    targets = np.asarray(molecules.targets)
+    targets = [_cells(molecules, place) for place in range(len(molecules.target_names))]
 
     def rows() -> Rows:
-        for place, (row, smiles) in enumerate(zip(molecules.rows.tolist(), molecules.smiles or (), strict=True)):
-            yield row, [str(row), smiles, *("" if np.isnan(value) else str(value) for value in targets[place])]
+        for row, smiles, *cells in zip(molecules.rows.tolist(), molecules.smiles or (), *targets, strict=True):
+            yield row, [str(row), smiles, *cells]
 
     return ["row", "smiles", *molecules.target_names], rows()
+
+
+def _cells(molecules: PackedMolecules, target: int) -> list[str]:
+    """Return a target's values as text, a list for each molecule where they are of atoms or bonds."""
+    rows = levels.Rows.of(molecules)
+    column = rows.column(target, Column("", rows.targets[:, target], digits_of(rows.targets[:, target])))
+    if isinstance(column, Lists):
+        return column.cells
+    return ["" if np.isnan(value) else str(value) for value in molecules.targets[:, target]]

@@ -98,14 +98,15 @@ def _summary(view: ClassView) -> Markup:
     subject = view.subject
     sizes = np.bincount(view.true) if len(view.true) else np.zeros(1, int)
     counts = {
-        PARTS[part]: (counts[view.place, : len(view.titles)].tolist(), subject.sizes[part] - int(counts[view.place].sum()))
+        PARTS[part]: (counts[view.place, : len(view.titles)].tolist(), subject.count(view.name, part) - int(counts[view.place].sum()))
         for part, counts in subject.class_counts.items()
         if counts.shape[1]
     }
     return render(
         "sections/class_summary.html.jinja",
         count=len(view.index),
-        missing=len(subject.molecules) - len(view.index) - view.unpredicted,
+        missing=subject.count(view.name) - len(view.index) - view.unpredicted,
+        what=subject.what(view.name),
         unpredicted=view.unpredicted,
         found={metric: subject.metrics[f"{subject.part}/{metric}/{view.name}"] for metric in METRICS},
         commonest=float(sizes.max() / max(len(view.index), 1)),
@@ -153,13 +154,15 @@ def _least_likely(view: ClassView) -> Markup:
     cards = [
         view.subject.drawn(int(view.index[place]), view.draw)
         | {
-            "lines": {"true class": view.titles[view.true[place]], "predicted class": view.titles[predicted[place]]},
+            "lines": view.subject.number_line(view.name, int(view.index[place]))
+            | {"true class": view.titles[view.true[place]], "predicted class": view.titles[predicted[place]]},
             "main": "probability of the true one",
             "value": number(float(of_truth[place])),
         }
         for place in np.argsort(of_truth, kind="stable")[:WORST].tolist()
     ]
-    return render("sections/molecules.html.jinja", cards=cards, explained="Those whose true class got the least probability.")
+    what, explained = view.subject.what(view.name), "Those whose true class got the least probability."
+    return render("sections/molecules.html.jinja", cards=cards, explained=explained, what=what)
 
 
 SECTIONS: tuple[Callable[[ClassView], Markup], ...] = (_summary, _curves, _decisions, _least_likely)

@@ -59,8 +59,9 @@ def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
 def _summary(view: NumberView) -> Markup:
     """Return the errors in large print beside the error of always predicting the mean, or a sentence why there are none."""
     errors = view.errors
-    missing = len(view.subject.molecules) - len(errors.index) - errors.unpredicted
-    return render("sections/number_summary.html.jinja", errors=errors, unit=errors.unit, missing=missing)
+    missing = view.subject.count(errors.name) - len(errors.index) - errors.unpredicted
+    what = view.subject.what(errors.name)
+    return render("sections/number_summary.html.jinja", errors=errors, unit=errors.unit, missing=missing, what=what)
 
 
 def _parity(view: NumberView) -> Markup:
@@ -101,7 +102,8 @@ def _by_scaffold(view: NumberView) -> Markup:
         return {"group": group, "picture": view.draw(group.name) if ring else None, "ring": ring, "share": share}
 
     cards = [card(group) for group in groups[:_SCAFFOLDS]]
-    return render("sections/by_scaffold.html.jinja", cards=cards, num_groups=len(groups), rare=rare, unit=view.errors.unit, least=LEAST)
+    unit, what = view.errors.unit, view.subject.what(view.errors.name)
+    return render("sections/by_scaffold.html.jinja", cards=cards, num_groups=len(groups), rare=rare, unit=unit, least=LEAST, what=what)
 
 
 def _worst(view: NumberView) -> Markup:
@@ -111,13 +113,14 @@ def _worst(view: NumberView) -> Markup:
     def card(place: int) -> dict[str, Any]:
         true, predicted, error = (float(values[place]) for values in (errors.true, errors.predicted, errors.error))
         return view.subject.drawn(int(errors.index[place]), view.draw) | {
-            "lines": {"true": number(true, errors.digits), "predicted": number(predicted, errors.digits)},
+            "lines": view.subject.number_line(errors.name, int(errors.index[place]))
+            | {"true": number(true, errors.digits), "predicted": number(predicted, errors.digits)},
             "main": "error",
             "value": ("+" if error > 0 else "") + f"{number(error)} {unit}".rstrip(),
         }
 
     cards = [card(place) for place in errors.worst(WORST).tolist()]
-    return render("sections/molecules.html.jinja", cards=cards, explained="") if cards else Markup("")
+    return render("sections/molecules.html.jinja", cards=cards, explained="", what=view.subject.what(errors.name)) if cards else Markup("")
 
 
 SECTIONS: tuple[Callable[[NumberView], Markup], ...] = (_summary, _parity, _by_size, _by_scaffold, _worst)

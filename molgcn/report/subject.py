@@ -78,6 +78,9 @@ class Subject:
         class_counts: by part, the number of labels of each class [T, C]; empty where targets are numbers.
         trainings: the trainings of a run of several, or None.
         uncertainty: the section about uncertainties, or None.
+        below: by target of atoms or bonds, "atom" or "bond" and the number of them in each part. Where there are any, each of the
+            `molecules` is that of a single value of a target.
+        numbers: RDKit's number of each such atom or bond in its molecule, int64 [M], where there are any.
     """
 
     title: str
@@ -96,6 +99,20 @@ class Subject:
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
     trainings: Trainings | None = None
     uncertainty: Uncertainty | None = None
+    below: Mapping[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
+    numbers: np.ndarray | None = None
+
+    def what(self, name: str) -> str:
+        """Return what has a target, in words: "molecule", "atom" or "bond"."""
+        return self.below[name][0] if name in self.below else "molecule"
+
+    def count(self, name: str, part: str | None = None) -> int:
+        """Return the number of molecules, atoms or bonds that may have a target in a part, by default the one that is shown."""
+        return (self.below[name][1] if name in self.below else self.sizes)[part or self.part]
+
+    def number_line(self, name: str, index: int) -> dict[str, str]:
+        """Return the line of a card that says which atom or bond of its molecule it shows; none for a molecule."""
+        return {} if self.numbers is None or name not in self.below else {self.what(name): str(self.numbers[index])}
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
         """Return the subject restricted to the targets at some places, which have these columns of predictions."""

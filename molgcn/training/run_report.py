@@ -90,6 +90,8 @@ def assemble_subject(
     exact = {one: measured(molecules) for one, molecules in parts.items()}
     rows = {one: Rows.of(molecules) for one, molecules in exact.items()}
     shown = labelled(rows[part])
+    levels = rows[part].levels.of_targets
+    below = {name: level for name, level in zip(task.names, levels, strict=True) if level != "molecule"}
     return Subject(
         title=f"{name} on {_file_names(source)}",
         facts=facts(module, source, data_hash, str(where), versions()),
@@ -106,6 +108,8 @@ def assemble_subject(
         trained_on=trained_on or {},
         comparison=comparison,
         trainings=trainings,
+        below={name: (level, {one: own.counts[level] for one, own in rows.items()}) for name, level in below.items()},
+        numbers=None if shown is None else rows[part].number[shown],
         uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, rows[part].targets),
     )
 

@@ -44,6 +44,7 @@ KINDS = {
     "descriptors": {"num_features": 4, "levels": 2, "largest": 30, "num_descriptors": 5},
     "components": {"num_features": 4, "levels": 2, "largest": 30, "components": 3},
     "encodings": {"num_features": 4, "levels": 2, "largest": 30, "rwse": 5, "bond_rw": 3},
+    "targets of atoms and bonds": {"num_features": 4, "levels": 2, "largest": 30, "atom_targets": 2, "bond_targets": 1},
 }
 
 
@@ -59,6 +60,8 @@ def random_set(
     components=0,
     rwse=0,
     bond_rw=0,
+    atom_targets=0,
+    bond_targets=0,
 ):
     rng = np.random.default_rng(3)
     sizes = [*rng.integers(1, largest, count - 1), largest]
@@ -67,7 +70,11 @@ def random_set(
         item.y = item.y.double() + center
         if components:
             item.component = torch.tensor(rng.integers(0, components, len(item.x)))
-    return with_encodings(PackedMolecules.from_pyg(data), rwse, bond_rw)
+    molecules = with_encodings(PackedMolecules.from_pyg(data), rwse, bond_rw)
+    if not atom_targets:
+        return molecules
+    values = [rng.random(shape, np.float32) for shape in ((molecules.num_nodes, atom_targets), (molecules.num_edges, bond_targets))]
+    return replace(molecules, atom_targets=values[0], bond_targets=values[1])
 
 
 @pytest.fixture(params=KINDS, ids=str)
@@ -106,6 +113,7 @@ def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
         common | {"descriptors_COLUMNS": 5},
         common | {"component_CODE_BYTES": 1},
         common | {"rwse_COLUMNS": 5, "bond_rw_COLUMNS": 3},
+        common | {"atom_targets_COLUMNS": 2, "bond_targets_COLUMNS": 1},
     ]
     assert {*found[0]} == {*found[-1]}  # the others are 0, not missing
 

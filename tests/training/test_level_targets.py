@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -13,8 +14,12 @@ from rdkit import Chem
 import molgcn
 from molgcn.calibrate import CalibrateConfig, calibrate
 from molgcn.config.run import Config, parse
+from molgcn.data.config import DatasetConfig
+from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.levels import Levels, Rows
 from molgcn.data.load import load_dataset
+from molgcn.data.loader import PackedLoader
+from molgcn.data.saved_parts import save_parts
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.evaluation.config import EvaluationDataConfig
@@ -272,3 +277,42 @@ def test_rows_without_levels_are_the_molecules():
     assert not Levels(3) and Levels(3).of_targets == ["molecule"] * 3
     rows = Rows(molgcn.data.PackedMolecules.from_smiles(["CC", "C"]), Levels(0))
     assert rows.at(np.array([1])).tolist() == [1]
+
+
+def test_the_report_names_what_has_a_value(run):
+    """It counts atoms and bonds, a bond once, and says which one of its molecule a card shows."""
+    text = re.sub(r"<[^>]+>|\s+", " ", (run.folder / "report.html").read_text())
+    text = re.sub(r"\s+", " ", text)
+    (true,), rows = lists(run.folder / "predictions_test.csv", "charge")
+    atoms = sum(Chem.MolFromSmiles(row["smiles"]).GetNumAtoms() for row in rows)
+    missing = atoms - sum(int((~np.isnan(one)).sum()) for one in true)
+    assert f"{missing} atoms have no true value" in text and "half of the bonds are closer than this" in text
+    assert "The worst atoms" in text and re.search(r"The worst bonds bond \d+ true ", text)
+
+
+def test_padded_batches_have_the_same_labels_and_outputs(config):
+    """Captured steps read whole slots, whose other places hold rows of earlier batches."""
+    data = build_data(config)
+    module = build_module(config, data).eval()
+    for batch in PackedLoader(lay_out(data.part("train"), BatchLayout(bonds=True)), 16, shuffle=True):
+        slot = batch.padded
+        assert slot.num_nodes > batch.num_nodes
+        loss, sums = module.loss.of_model(module.model, batch, *module.for_loss(labels_of_batch(batch, module.levels)))
+        padded, padded_sums = module.loss.of_model(module.model, slot, *module.for_loss(labels_of_batch(slot, module.levels)))
+        torch.testing.assert_close(padded, loss)
+        torch.testing.assert_close(padded_sums, sums, rtol=1e-5, atol=1e-5)
+
+
+def test_saved_parts_hold_the_lists(config, folder):
+    """A set without columns of its own gets them from a file, and its parts are written with them."""
+    molecules = load_dataset(DatasetConfig(subset=20)).molecules
+    matrices = [np.arange(count, dtype=float)[:, None] + 0.25 for count in molecules.num_nodes_per_graph]
+    whole = [np.zeros((0, 1))] * molecules.num_rows
+    for row, matrix in zip(molecules.rows.tolist(), matrices, strict=True):
+        whole[row] = matrix
+    np.savez(folder / "builtin.npz", *whole, names=np.array(["number"]))
+    options = DatasetConfig(subset=20, atom_targets_path=str(folder / "builtin.npz"))
+    (folder / "parts").mkdir()
+    save_parts(folder / "parts", options, load_dataset(options))
+    (numbers,), rows = lists(folder / "parts" / "train.csv", "number")
+    assert all(row["logp"] for row in rows) and all((one == np.arange(len(one)) + 0.25).all() for one in numbers)
