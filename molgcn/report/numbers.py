@@ -49,7 +49,11 @@ def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
         draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
     """
     smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
-    scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
+    scaffolds = None
+    if smiles is not None:
+        texts = list(dict.fromkeys(smiles))  # each atom with a value of its own repeats its molecule
+        of_text = dict(zip(texts, murcko_scaffolds(texts), strict=True))
+        scaffolds = [of_text[text] for text in smiles]
     columns = zip(subject.names, subject.units, targets, subject.predictions.T, strict=True)
     views = [NumberView(subject, Errors.of(*column), scaffolds, draw) for column in columns]
     parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in SECTIONS]) for view in views]

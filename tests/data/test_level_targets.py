@@ -8,7 +8,7 @@ from rdkit import Chem
 
 from molgcn.data.config import DatasetConfig
 from molgcn.data.levels import Rows
-from molgcn.data.load import load_molecules
+from molgcn.data.load import load_dataset, load_molecules
 from molgcn.errors import UserError
 from molgcn.files.column import Column
 
@@ -92,6 +92,13 @@ def test_joined_files_and_a_subset_keep_their_rows(tmp_path):
     write(tmp_path / "second.csv", SMILES[4:], map(json.dumps, atoms[4:]), map(json.dumps, bonds[4:]))
     joined = config(tmp_path, path=str(tmp_path / "first.csv"), val_path=str(tmp_path / "second.csv"))
     check(load_molecules(joined)[0])
+
+
+def test_only_targets_of_molecules_stratify_a_split(tmp_path):
+    options = {"split": "stratified", "split_fractions": [4, 1, 1]}
+    assert len(load_dataset(config(tmp_path, **options)).splits["train"]) == 4
+    with pytest.raises(UserError, match=r"stratifies by a target of molecules.*Use split=random"):
+        load_dataset(config(tmp_path, targets=None, **options))
 
 
 def test_without_targets_of_molecules_only_those_of_atoms_are_learned(tmp_path):

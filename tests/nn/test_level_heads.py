@@ -5,6 +5,7 @@ import torch
 from network_cases import NUM_FEATURES, batch_of, fitting
 from test_molecule_net import EXACT, outcome, padded
 
+import molgcn
 from molgcn.data import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
@@ -53,6 +54,11 @@ def test_without_outputs_of_molecules_there_is_no_head_of_theirs():
     model = net(out_channels=1, atom_outputs=[0], bond_outputs=[])
     assert [*model.heads] == [model.atom_head] and not any(name.startswith("head") for name in model.state_dict())
     assert model(batch).shape == (batch.num_graphs + batch.num_nodes, 1)
+
+
+def test_steps_of_own_loops_are_not_captured():
+    with pytest.raises(UserError, match="the model has some of atoms or bonds"):
+        molgcn.capture(net())
 
 
 def test_fused_says_why_it_does_not_compute_them():

@@ -9,6 +9,7 @@ import numpy as np
 
 from molgcn.data.config import FOLDS, DatasetConfig
 from molgcn.data.identity import first_copies
+from molgcn.data.levels import Levels
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sources.base import Source
 from molgcn.data.splits.drawn import random_split, scaffold_split
@@ -86,7 +87,9 @@ def _draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
 def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
     """Return the position of the target by which to stratify."""
-    names = molecules.target_names
+    names = molecules.target_names[: Levels.of(molecules).molecule]
+    if not names:
+        raise UserError("split=stratified stratifies by a target of molecules, and all targets are of atoms or bonds. Use split=random.")
     if config.split_column is None and len(names) > 1:
         raise UserError(f"split=stratified needs one target to stratify by. Name it with dataset.split_column=: {listed(names)}.")
     name = config.split_column or names[0]

@@ -104,6 +104,8 @@ def capture(
     Raises:
         UserError: for an argument that does not fit.
     """
+    if getattr(model, "outputs", None):
+        raise UserError("molgcn.capture is for outputs of molecules, and the model has some of atoms or bonds. Call the model itself.")
     if loss is None:
         given = {"an optimizer": optimizer is not None, "gradient_clip_norm": gradient_clip_norm is not None, "ema": ema is not None}
         for name, is_given in (given | {"accumulate_batches": accumulate_batches != 1}).items():
