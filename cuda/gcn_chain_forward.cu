@@ -25,8 +25,8 @@ struct Norm {  // of a thread's column; loaded while the block waits for the oth
     }
 };
 
-// Computes a layer's statistics from the clusters' sums. The first cluster stores them and updates the running ones as torch does: the
-// biased variance normalises, the running one is unbiased.
+// Computes a layer's statistics from the clusters' sums. The first cluster stores them, from the biased variance, and updates the running
+// ones.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const AtomRange& atoms, int layer, int column, const Norm& norm) {
     if (column >= width) return;
     const int half = threadIdx.x / 16 % 2;
@@ -42,9 +42,8 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Share
     float* kept = p.moments + size_t(layer) * 2 * width + column;
     kept[0] = deviation, kept[width] = moments.mean;
     if (column >= HIDDEN) return;
-    const float unbiased = moments.squares / static_cast<float>(max(atoms.num_nodes - 1, 1));
-    p.new_mean[layer * HIDDEN + column] = atoms.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
-    p.new_variance[layer * HIDDEN + column] = atoms.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
+    const Running now = Running{norm.mean, norm.variance}.after(moments, static_cast<float>(atoms.num_nodes), p.momentum);
+    p.new_mean[layer * HIDDEN + column] = now.mean, p.new_variance[layer * HIDDEN + column] = now.variance;
 }
 
 // Writes the next layer's input of the block's atoms and their halo into `near`.

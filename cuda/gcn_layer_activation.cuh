@@ -3,7 +3,7 @@
 #include "gcn_layer_tile.cuh"
 
 // Computes the statistics of the layer before from the parts' sums. Shared memory gets 0: mean, 1: weight / deviation, 2: bias. Block 0
-// stores them and updates the running ones as torch does: the biased variance normalises, the running one is unbiased.
+// stores them, from the biased variance, and updates the running ones.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
     const int parts = parts_of(num_nodes, p.atoms_per_part);
     for (int item = threadIdx.x; item < shares * quads; item += threads) {
@@ -37,10 +37,9 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Activ
         it.moments[column] = deviation;
         it.moments[width + column] = moments.mean;
         if (column >= HIDDEN) continue;
-        const float mean = __ldg(it.mean + column), running = __ldg(it.variance + column);
-        const float unbiased = moments.squares / static_cast<float>(num_nodes > 1 ? num_nodes - 1 : 1);
-        it.new_mean[column] = num_nodes > 0 ? (1.0f - p.momentum) * mean + p.momentum * moments.mean : mean;
-        it.new_variance[column] = num_nodes > 0 ? (1.0f - p.momentum) * running + p.momentum * unbiased : running;
+        const Running before = {__ldg(it.mean + column), __ldg(it.variance + column)};
+        const Running now = before.after(moments, static_cast<float>(num_nodes), p.momentum);
+        it.new_mean[column] = now.mean, it.new_variance[column] = now.variance;
     }
 }
 

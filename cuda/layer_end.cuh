@@ -145,15 +145,12 @@ struct OfColumn {
     }
 };
 
-// Stores a column's mean and 1 / deviation and updates its running statistics as torch does: the biased variance normalises, the running
-// one is unbiased.
+// Stores a column's mean and 1 / deviation, from the biased variance, and updates its running statistics.
 __device__ __forceinline__ void keep_moments(const LayerEnd& it, int column, const OfColumn& old, const ColumnMoments& x, real deviation) {
-    const real momentum = static_cast<real>(it.momentum), unbiased = x.squares / (x.count > real(1) ? x.count - real(1) : real(1));
-    const bool any = x.count > real(0);
+    const Running now = Running{old.mean, old.variance}.after({x.mean, x.squares}, x.count, static_cast<real>(it.momentum));
     it.moments[column] = x.mean;
     it.moments[it.width + column] = deviation;
-    it.new_mean[column] = any ? (real(1) - momentum) * old.mean + momentum * x.mean : old.mean;
-    it.new_variance[column] = any ? (real(1) - momentum) * old.variance + momentum * unbiased : old.variance;
+    it.new_mean[column] = now.mean, it.new_variance[column] = now.variance;
 }
 
 // Brings the columns of a norm from `first` on into shared memory, in two steps. The first does not read what the previous kernel writes, and

@@ -31,5 +31,16 @@ struct Distances {
     __device__ __forceinline__ Moments moments(int count) const { return moments_of(sum, squares, static_cast<real>(count), origin); }
 };
 
+// Running statistics after a batch, as torch updates them: they stay where there are no rows, and the variance is unbiased.
+struct Running {
+    real mean, variance;
+
+    __device__ __forceinline__ Running after(const Moments& batch, real count, real momentum) const {
+        if (!(count > real(0))) return *this;
+        const real unbiased = batch.squares / (count > real(1) ? count - real(1) : real(1));
+        return {(real(1) - momentum) * mean + momentum * batch.mean, (real(1) - momentum) * variance + momentum * unbiased};
+    }
+};
+
 __device__ __forceinline__ int parts_of(int count, int each) { return (count + each - 1) / each; }
 __device__ __forceinline__ int part_size(int count, int each, int i) { return min(each, count - i * each); }
