@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
-from molgcn.config.run import BackendConfig, parse
+from molgcn.config.run import BackendConfig, WhichModels, parse
 from molgcn.config.training import CalibrationMethod
 from molgcn.errors import require
 from molgcn.evaluation.config import LabelledDataConfig
@@ -22,7 +22,7 @@ class CalibrateConfig:
     """The keys of conf/calibrate.yaml."""
 
     ckpt: str | None = None
-    models: Literal["auto", "folds", "refit"] = "auto"
+    models: WhichModels = "auto"
     input: str | None = None
     dataset: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     calibration: Literal["auto"] | CalibrationMethod | list[CalibrationMethod] = "auto"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.config.run import BackendConfig
+from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.predict import Predictions, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.fingerprint import Fingerprints, fingerprint_smiles
@@ -119,7 +119,7 @@ def load(
     ckpt: str | Path | Sequence[str | Path],
     device: str = "auto",
     backend: Literal["auto", "fused", "pyg", "reference"] = "auto",
-    models: Literal["auto", "folds", "refit"] = "auto",
+    models: WhichModels = "auto",
 ) -> Model:
     """Load a trained model for SMILES in Python.
 

@@ -15,7 +15,7 @@ from molgcn.training.train import train
 
 CONF = resource("conf")
 FOLDERS = (CONF, Path(__file__).parents[1] / "benchmarks/conf")
-PRIMARIES = {path.stem: folder for folder in FOLDERS for path in folder.glob("*.yaml") if "\ndefaults:" in path.read_text()}
+PRIMARIES = {path.stem: folder for folder in FOLDERS for path in folder.glob("*.yaml") if "\n  - hydra: " in path.read_text()}
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]

@@ -20,6 +20,9 @@ from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import AUTO, DatasetConfig, LoaderConfig
 from molgcn.errors import UserError, require
 
+WhichModels = Literal["auto", "folds", "refit"]
+"""Which models a cross-validation stands for: the one trained on all molecules, those of the folds, or the former where there is one."""
+
 T = TypeVar("T")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,8 @@ class DatasetConfig(TargetConfig):
             For split=stratified the target to stratify by, needed where there are several targets.
         split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
         split_clusters: number of clusters (split=kmeans). None takes a tenth of the molecules, 200 at most.
-        split_file: JSON of row numbers, as a run saves it (split=file), or several, of which each is trained on in turn (`repeat`), or
-            zinc's index file (split=benchmark).
+        split_file: JSON of row numbers, as a run saves it, or of a list of splits (split=file), or several files; of several splits each
+            is trained on in turn (`repeat`). With split=benchmark it is zinc's index file.
         save_parts: whether the run's folder gets the rows of each part as CSV.
         folds: number of folds (split=cv). None is :data:`FOLDS`.
         cv_by: how the folds are drawn (split=cv), one of :data:`CV_BY`.
@@ -170,19 +171,15 @@ class DatasetConfig(TargetConfig):
         _one_of("cv_by", self.cv_by, CV_BY)
         require(self.folds is None or self.folds >= 2, "dataset.folds", self.folds, "at least 2, of which each is held out once")
         require(self.repeats >= 1, "dataset.repeats", self.repeats, "at least 1")
-        for key, chosen, count in (("fold", self.fold, self.folds or FOLDS), ("repeat", self.repeat, self.num_repeats)):
-            known = chosen is None or 0 <= chosen < count
-            require(known, f"dataset.{key}", chosen, f"a number from 0 to {count - 1}, or null for each in turn")
+        repeats = math.inf if self.split == "file" else self.repeats  # those of files are counted where the files are read
+        for key, chosen, count in (("fold", self.fold, self.folds or FOLDS), ("repeat", self.repeat, repeats)):
+            most = "" if count == math.inf else f" to {count - 1}"
+            require(chosen is None or 0 <= chosen < count, f"dataset.{key}", chosen, f"a number from 0{most}, or null for each in turn")
 
     @property
     def split_files(self) -> list[str]:
         """The files that `split_file` names."""
         return [self.split_file] if isinstance(self.split_file, str) else list(self.split_file or ())
-
-    @property
-    def num_repeats(self) -> int:
-        """The number of splits: those that are drawn, or those in files of their own."""
-        return max(self.repeats, len(self.split_files))
 
     @property
     def smiles_columns(self) -> list[str]:

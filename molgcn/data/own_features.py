@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -12,7 +13,7 @@ from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packing import encode_rows
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
 from molgcn.data.rows import SkippedRow, named_row
-from molgcn.errors import UserError, counted, first_of, shown
+from molgcn.errors import UserError, counted, first_of, listed, shown
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -49,6 +50,26 @@ def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, n
     smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles
     skipped = [SkippedRow(int(molecules.rows[place]), smiles[place], reason) for place, reason in reasons.items()]
     return replace(found, skipped=sorted([*molecules.skipped, *skipped], key=lambda row: row.row))
+
+
+def check_own_features(width: int | None, names: Sequence[str], of: str, option: str, where: str = "") -> None:
+    """Raise UserError unless the own features that are given are those that a model takes.
+
+    Args:
+        width: the number of columns that are given; None where nothing is given.
+        names: the names of the columns that the model was trained with.
+        of: what they describe: "atom" or "bond".
+        option: the key or argument that gives them, as "atom_features=<file.npz>".
+        where: the key and its value, for a message about the number of columns.
+    """
+    if not names and width is not None:
+        raise UserError(f"The model was trained with no own features of {of}s. Leave out {option.partition('=')[0]}=.")
+    if names and width != len(names):
+        there = "" if width is None else f", and {where} has {counted(width, 'column')}"
+        raise UserError(
+            f"The model was trained with {counted(len(names), 'own feature')} of {of}s ({listed(names)}){there}. Give {option}, which has "
+            "a matrix of them for each molecule."
+        )
 
 
 def with_own_features(molecules: _Set, atoms: RowMatrices | None, bonds: RowMatrices | None) -> tuple[_Set | None, dict[int, str]]:
@@ -110,6 +131,7 @@ def counted_of(count: int, of: str, features: str | None) -> str:
     text = counted(count, of)
     if features is None:
         return text
-    explicit = get_featurizer(features).hydrogens == "explicit"
+    featurizer = get_featurizer(features)
+    explicit, added = featurizer.hydrogens == "explicit", " explicit_hydrogens=true" if featurizer.hydrogens_added else ""
     atoms = "hydrogens are atoms, behind the heavy ones as Chem.AddHs adds them" if explicit else "hydrogens are counted, no atoms"
-    return f"{text} with features={features}, where {atoms}"
+    return f"{text} with features={featurizer.name}{added}, where {atoms}"

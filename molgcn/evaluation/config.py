@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from molgcn.config.run import BackendConfig
+from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.data.column_names import ColumnNames, SmilesColumns
 from molgcn.errors import require
 
@@ -42,6 +42,7 @@ class EvaluateConfig:
     """The keys of conf/evaluate.yaml."""
 
     ckpt: str | None = None
+    models: WhichModels = "auto"
     split: Literal["train", "val", "test", "all"] | None = None
     dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     output: str | None = None

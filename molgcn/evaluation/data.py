@@ -14,6 +14,7 @@ from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import DatasetConfig
 from molgcn.data.levels import Levels
 from molgcn.data.load import load_dataset, load_molecules
+from molgcn.data.own_features import check_own_features
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.given import load_split, rows_to_split
 from molgcn.data.splits.parts import CALIBRATION
@@ -24,11 +25,7 @@ from molgcn.training.predictor import MoleculePredictor
 
 log = logging.getLogger(__name__)
 
-_FILES = {
-    "descriptors_path": "descriptors",
-    "atom_features_path": "own features of atoms",
-    "bond_features_path": "own features of bonds",
-}
+_FILES = ("descriptors_path", "atom_features_path", "bond_features_path")
 _FOR_ANOTHER_FILE = ("smiles", "targets", *_FILES, "atom_targets_path", "bond_targets_path", "on_error")
 
 
@@ -125,18 +122,15 @@ def differ_in_split(trainings: Sequence[Path]) -> bool:
 
 def check_fits(molecules: PackedMolecules, module: MoleculePredictor) -> None:
     """Raise UserError where a file gives molecules another number of descriptors or own features than the model takes."""
-    own = module.own_features
-    counts = {
-        "descriptors_path": (len(molecules.descriptor_names), len(module.descriptor_names)),
-        "atom_features_path": (len(molecules.atom_feature_names), len(own["atom"])),
-        "bond_features_path": (len(molecules.bond_feature_names), len(own["bond"])),
-    }
-    for key, (there, wanted) in counts.items():
-        if there != wanted:
-            raise UserError(
-                f"With dataset.{key} the molecules have {there} {_FILES[key]}, and the model was trained with {wanted}. Give a "
-                "file with the columns of the training."
-            )
+    there, wanted = len(molecules.descriptor_names), len(module.descriptor_names)
+    if there != wanted:
+        raise UserError(
+            f"With dataset.descriptors_path the molecules have {there} descriptors, and the model was trained with {wanted}. Give a file "
+            "with the columns of the training."
+        )
+    for of, given in (("atom", molecules.atom_feature_names), ("bond", molecules.bond_feature_names)):
+        key = f"dataset.{of}_features_path"
+        check_own_features(len(given) or None, module.own_features[of], of, f"{key}=<file.npz>", key)
 
 
 def other_data(
@@ -173,13 +167,12 @@ def other_data(
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
-    for key, what in _FILES.items():
-        if (getattr(saved, key) is None) != (getattr(given, key) is None):
-            raise UserError(
-                f"The model takes {what} of a .npz file. Give the file for these molecules with dataset.{key}=."
-                if getattr(given, key) is None
-                else f"The model takes no {what} of a file. Leave out dataset.{key}=."
-            )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file. Give the file for these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file. Leave out dataset.descriptors_path=."
+        )
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(

@@ -141,7 +141,7 @@ def run(config: EvaluateConfig) -> Evaluation:
 
 
 def _load(config: EvaluateConfig) -> _Models:
-    checkpoints = find_checkpoints(config.ckpt, models="folds")
+    checkpoints = find_checkpoints(config.ckpt, models=config.models)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
     if config.members:
         ensemble.check_several()
@@ -196,10 +196,14 @@ def _baseline(config: EvaluateConfig, models: _Models) -> tuple[str, PackedMolec
 def _warn_of_known(
     trained_on: Mapping[str, int] | None, parts: Mapping[str, np.ndarray], models: _Models, own_split: bool
 ) -> dict[str, int]:
-    """Warn of molecules that the models were trained on, and return their number by part, without the models' own training part."""
+    """Warn of molecules that the models were trained on, and return their number by part.
+
+    The models' own training part is left out where there are others to look at.
+    """
     if trained_on is None and not own_split:
         log.info("How many of these molecules the model was trained on is not known: there is no training_hashes.npy of its run")
-    known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
+    expected = {"train"} if own_split and len(parts) > 1 else set()
+    known = {part: count for part, count in (trained_on or {}).items() if count and part not in expected}
     for part, count in known.items():
         log.warning(
             "%s of the %s molecules of '%s' are in the training part of %s, so that errors look smaller than on new molecules",

@@ -45,6 +45,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     """
     members = {name: result.metrics for name, result in results.items()}
     first = next(iter(results.values()))
+    keys = list(dict.fromkeys(key for metrics in members.values() for key in metrics))  # splits of files may lack a part
     alike = {one.name: getattr(first, one.name) for one in fields(RunResult)}  # targets and tasks
     summed_up = {
         "folder": folder,
@@ -52,10 +53,10 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
         "best_value": _or_none(_mean(result.best_value for result in results.values())),
         "best_epoch": None,
         "epochs": sum(result.epochs for result in results.values()),
-        "metrics": {key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},
+        "metrics": {key: _mean(metrics.get(key) for metrics in members.values()) for key in keys},
         "molecules_per_second": _or_none(_mean(result.molecules_per_second for result in results.values())),
         "comparison": Comparison(),  # each member has its own
-        "deviations": {} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
+        "deviations": {} if ensemble else {key: _deviation(metrics.get(key) for metrics in members.values()) for key in keys},
     }
     summary = Summary(**alike | summed_up, members=members, refit_epochs=refit_epochs)
     first_process = rank_zero_only.rank == 0  # type: ignore[attr-defined]

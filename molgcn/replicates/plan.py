@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from molgcn.config.run import Config
 from molgcn.data.config import CV_BY, FOLDS
+from molgcn.data.splits.given import load_splits
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError
+from molgcn.training.members import members_of
 
 SEEDED = (*CV_BY, "cv")  # splits that depend on the seed
 
@@ -64,8 +67,8 @@ def _splits(config: Config) -> Iterator[Member]:
     dataset = config.dataset
     axes: dict[str, int] = {}
     training = replace(config.training, refit=False)
-    if dataset.num_repeats > 1 and dataset.repeat is None:
-        axes["repeat"] = dataset.num_repeats
+    if dataset.repeat is None and (repeats := _num_splits(config) if dataset.split == "file" else dataset.repeats) > 1:
+        axes["repeat"] = repeats
     if dataset.split == "cv" and dataset.fold is None:
         axes["fold"] = dataset.folds or FOLDS
     for places in product(*map(range, axes.values())) if axes else ():
@@ -73,6 +76,16 @@ def _splits(config: Config) -> Iterator[Member]:
         name = "/".join(f"{axis}_{place}" for axis, place in chosen.items())
         overrides = [f"dataset.{axis}={place}" for axis, place in chosen.items()]
         yield Member(name, replace(config, dataset=replace(dataset, **chosen), training=training), overrides)
+
+
+def _num_splits(config: Config) -> int:
+    """Return the number of splits in files. A run of one training goes on without its file, since its folder has the split."""
+    try:
+        return len(load_splits(config.dataset.split_files))
+    except UserError:
+        if config.resume is None or members_of(Path(config.resume)):
+            raise
+        return 1
 
 
 def _models(config: Config) -> Iterator[Member]:

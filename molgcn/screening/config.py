@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 
-from molgcn.config.run import parse
+from molgcn.config.run import WhichModels, parse
 from molgcn.data.column_names import SmilesColumns
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
@@ -23,7 +23,7 @@ class ScreeningConfig:
     """The keys of conf/predict.yaml that other commands share."""
 
     ckpt: str | list[str] | None = None
-    models: Literal["auto", "folds", "refit"] = "auto"
+    models: WhichModels = "auto"
     input: str | None = None
     molecule: str | None = None
     output: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -90,14 +90,22 @@ def smiles_records(
     Raises:
         UserError: for descriptors of another shape, or another number of molecules in a row.
     """
-    given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
     shape = [len(smiles), len(wanted.given)]
+    given = np.empty((len(smiles), 0)) if descriptors is None else as_numbers(descriptors, "descriptors=", str(shape))
     if list(given.shape) != shape:
         there = "no descriptors are given" if descriptors is None else f"descriptors has shape {list(given.shape)}"
         names = f"an array of shape {shape} with {listed(wanted.given)}" if wanted.given else "none beside those that are computed"
         raise UserError(f"The model takes {names} as descriptors=, and {there}.")
     texts = [one_item(one, components) for one in smiles]
     return (described(Record([], text), row, wanted.given) for text, row in zip(texts, given, strict=True))
+
+
+def as_numbers(values: Any, where: str, shape: str) -> np.ndarray:
+    """Return what a caller gives as an array of numbers, float64; UserError says where it is none, and of which shape it should be."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: it is not an array of numbers whose rows are equally long; expected the shape {shape}.") from error
 
 
 def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray | None) -> Iterator[Record]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.config.run import BackendConfig
+from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
@@ -21,7 +21,7 @@ from molgcn.screening.inputs import ModelInputs, components_of
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.predictor import MoleculePredictor
-from molgcn.training.restore import WhichModels, find_checkpoints, load_module, require_features
+from molgcn.training.restore import find_checkpoints, load_module, require_features
 
 
 class Ensemble:

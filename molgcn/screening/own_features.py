@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.formats import Record
-from molgcn.data.own_features import PREFIXES, with_own_features
+from molgcn.data.own_features import PREFIXES, check_own_features, with_own_features
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
-from molgcn.errors import UserError, counted, listed
+from molgcn.errors import UserError, counted
+from molgcn.screening.descriptors import as_numbers
 
 Names = Mapping[str, Sequence[str]]
 """The names of a model's own features, by what they describe: "atom" or "bond"."""
@@ -25,16 +26,11 @@ def records_with_own_features(records: Iterator[Record], wanted: Names, paths: M
     """
     given: dict[str, RowMatrices] = {}
     for of, path in paths.items():
-        names, option = wanted[of], f"{of}_features"
-        if bool(names) != (path is not None):
-            raise UserError(
-                f"The model takes {len(names)} own features of {of}s. Give the .npz file of these rows with {option}=."
-                if names
-                else f"The model takes no own features of {of}s. Leave out {option}=."
-            )
-        if path is not None:
-            given[of] = matrices = read_row_matrices(Path(path).expanduser(), option, PREFIXES[of])
-            _check_width(len(matrices.names), names, option, path)
+        matrices = None if path is None else read_row_matrices(Path(path).expanduser(), f"{of}_features", PREFIXES[of])
+        width = None if matrices is None else len(matrices.names)
+        check_own_features(width, wanted[of], of, f"{of}_features=<file.npz>", f"{of}_features={path}")
+        if matrices is not None:
+            given[of] = matrices
     return _records(records, given, source) if given else records
 
 
@@ -49,14 +45,12 @@ def given_own_features(
     given: dict[str, RowMatrices] = {}
     for of, values in arrays.items():
         names, option = wanted[of], f"{of}_features"
-        if bool(names) != (values is not None):
-            takes = f"the {len(names)} own features of {of}s {listed(names)}" if names else f"no own features of {of}s"
-            raise UserError(f"The model takes {takes}, and {option}= {'has none' if names else 'has some'}.")
+        check_own_features(None if values is None else len(names), names, of, f"{option}=")
         if values is None:
             continue
         if len(values) != count:
             raise UserError(f"{option}= has {len(values)} matrices for {count} molecules. Give one for each.")
-        matrices = [np.asarray(one, np.float32) for one in values]
+        matrices = [as_numbers(one, f"{option}=, molecule {place}", f"[{of}s, {len(names)}]") for place, one in enumerate(values)]
         for place, one in enumerate(matrices):
             if one.size and (one.ndim != 2 or one.shape[1] != len(names)):
                 raise UserError(f"{option}=, molecule {place}: it has shape {list(one.shape)}; expected [{of}s, {len(names)}].")
@@ -80,11 +74,6 @@ def attach_own_features(
     }
     found, reasons = with_own_features(molecules, given["atom"], given["bond"])
     return found, np.delete(kept, [*reasons]), {int(kept[place]): reason for place, reason in reasons.items()}
-
-
-def _check_width(width: int, names: Sequence[str], option: str, where: str) -> None:
-    if width != len(names):
-        raise UserError(f"{option}={where} has {width} columns; the model was trained with {len(names)}: {listed(names)}.")
 
 
 def _records(records: Iterable[Record], given: Mapping[str, RowMatrices], source: str) -> Iterator[Record]:

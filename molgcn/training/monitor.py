@@ -45,6 +45,12 @@ class Monitor:
             if key in each or key == f"val/{metric}":
                 mode: Literal["min", "max"] = "max" if metric in holders[0].rising else "min"
                 return cls(key, mode, (key,) if key in each else tuple(sorted(each)), task.logged_with(metric))
+        asked = key.removeprefix("val/").partition("/")[0]
+        if any(asked in part.extra for part in task.parts):
+            named = ",".join(dict.fromkeys(metric for part in task.parts for metric in (*(part.chosen or part.logged), asked)))
+            raise UserError(
+                f"{option}={shown(key)} is a metric that is computed only where training.metrics names it. Add training.metrics=[{named}]."
+            )
         known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
             f"{option}={shown(key)} is not a value that a validation computes with task={task.name}. Expected one of "

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from molgcn.blending.blend import FOLDER, Blend
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import BackendConfig, Config
+from molgcn.config.run import BackendConfig, Config, WhichModels
 from molgcn.data.applicability import is_domain
 from molgcn.data.rdkit_version import check_rdkit
 from molgcn.errors import UserError, counted
@@ -27,7 +27,6 @@ from molgcn.training.predictor import MoleculePredictor
 
 log = logging.getLogger(__name__)
 
-WhichModels = Literal["auto", "folds", "refit"]
 _OWN_FEATURES = ("atom_feature_names", "bond_feature_names")
 _LISTS = ("target_names", "target_units")
 _LEVELS = ("num_atom_targets", "num_bond_targets")

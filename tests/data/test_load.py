@@ -158,6 +158,16 @@ def test_column_and_file_splits(table, tmp_path):
         np.testing.assert_array_equal(again.splits[part], loaded.splits[part])
 
 
+def test_one_of_several_splits_of_a_file(table, tmp_path):
+    (tmp_path / "splits.json").write_text('[{"train": [0, 2], "test": "4-6"}, {"train": "1-3", "test": [0]}]')
+    read = config(table(), tmp_path, split="file", split_file=str(tmp_path / "splits.json"), repeat=1)
+    assert {part: rows.tolist() for part, rows in load_dataset(read).splits.items()} == {"train": [1, 2, 3], "val": [], "test": [0]}
+    with pytest.raises(UserError, match=r"Several splits in dataset\.split_file= .* as in dataset\.repeat=0"):
+        load_dataset(replace(read, repeat=None))
+    with pytest.raises(UserError, match=r"dataset\.repeat=2 is not valid: expected a number from 0 to 1"):
+        load_dataset(replace(read, repeat=2))
+
+
 def test_scaffold_split(tmp_path):
     rings = ["c1ccccc1", "C1CCCCC1", "C1CCCC1", "c1ccncc1", "c1ccoc1", "C1CCOC1", "C1CCNC1", "C1CC1", "C1CCC1", "c1cc[nH]c1"]
     path = tmp_path / "rings.csv"

@@ -151,6 +151,12 @@ def test_files_and_keys_that_do_not_fit(tmp_path):
         load_molecules(config(tmp_path, bond_features_path=str(tmp_path / "none.npz")))
 
 
+def test_hydrogens_are_named_by_the_keys_of_a_run():
+    molecules = PackedMolecules.from_smiles(["CO"], features="general:explicit_hydrogens", num_workers=0)
+    _, reasons = with_own_features(molecules, RowMatrices.of([np.zeros((2, 1))], ["a"]), None)
+    assert "2 rows, and it has 6 atoms with features=general explicit_hydrogens=true, where hydrogens are atoms" in reasons[0]
+
+
 def test_sets_in_memory():
     molecules = PackedMolecules.from_smiles(["CO", "C"], features="general", num_workers=0)
     found, reasons = with_own_features(molecules, RowMatrices.of([np.ones((2, 1)), np.ones((2, 1))], ["q"]), None)

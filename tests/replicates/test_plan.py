@@ -3,6 +3,15 @@ import pytest
 from molgcn.errors import UserError
 from molgcn.replicates.plan import first_training, plan
 
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text('{"train": [0, 1], "test": [2]}')
+    (tmp_path / "three.json").write_text('[{"train": [0]}, {"train": "0-1"}, {"train": [1]}]')
+
+
 FILES = {"name": "csv", "path": "a.csv", "val_path": "b.csv", "test_path": "c.csv"}
 
 
@@ -21,6 +30,8 @@ FILES = {"name": "csv", "path": "a.csv", "val_path": "b.csv", "test_path": "c.cs
         ({"split": "file", "split_file": ["a.json", "b.json"]}, ["repeat_0", "repeat_1"]),
         ({"split": "file", "split_file": ["a.json", "b.json"], "repeat": 1}, []),
         ({"split": "file", "split_file": ["a.json"]}, []),
+        ({"split": "file", "split_file": "three.json"}, ["repeat_0", "repeat_1", "repeat_2"]),
+        ({"split": "file", "split_file": ["a.json", "three.json"], "repeat": 3}, []),
     ],
 )
 def test_splits(dataset, names, small_config):
@@ -58,7 +69,7 @@ def test_each_split_has_an_ensemble(small_config):
         ({"dataset": {"split": "cv", "fold": 5}}, "dataset.fold=5 is not valid: expected a number from 0 to 4"),
         ({"dataset": {"repeats": 0}}, "dataset.repeats=0 is not valid"),
         ({"dataset": {"split_file": ["a.json", "b.json"]}}, "several files, which go with dataset.split=file"),
-        ({"dataset": {"split": "file", "split_file": ["a.json", "b.json"], "repeat": 2}}, "expected a number from 0 to 1"),
+        ({"dataset": {"split": "file", "split_file": "gone.json"}}, "split_file=gone.json cannot be read"),
         ({"dataset": {"repeats": 2, "repeat": 2}}, "dataset.repeat=2 is not valid: expected a number from 0 to 1"),
         ({"dataset": {"split": "cv", "cv_by": "scafold"}}, "Did you mean 'scaffold'"),
         ({"training": {"ensemble": 0}}, "training.ensemble=0 is not valid"),

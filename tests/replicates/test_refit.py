@@ -10,6 +10,8 @@ from run_cases import InterruptedAfter, assert_same_run, split_of
 
 import molgcn
 from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation.config import EvaluationDataConfig
 from molgcn.replicates.refit import refit_of
 from molgcn.replicates.run import train_all
 from molgcn.training.members import trainings_of
@@ -60,7 +62,7 @@ def test_the_folder_says_what_it_holds(refitted, capsys):
     assert [path.name for path in trainings_of(folder)] == ["fold_0", "fold_1"]  # metrics are those of the folds
 
 
-def test_predictions_are_those_of_the_models_that_are_asked_for(refitted, tmp_path):
+def test_predictions_are_those_of_the_models_that_are_asked_for(refitted, tmp_path, caplog):
     _, folder, _ = refitted
     refit, folds = molgcn.load(folder), molgcn.load(folder, models="folds")
     assert (len(refit.ensemble.members), len(folds.ensemble.members)) == (1, 2)
@@ -68,6 +70,13 @@ def test_predictions_are_those_of_the_models_that_are_asked_for(refitted, tmp_pa
     assert find_checkpoint(folder) == folder / "refit" / "checkpoints" / "last.ckpt"
     with pytest.raises(UserError, match="holds a run of 2 trainings"):
         find_checkpoint(folder, models="folds")
+    (tmp_path / "x.csv").write_text("smiles,logp,tpsa\nCCO,1,2\nCCN,2,3\n")
+    given = {"dataset": EvaluationDataConfig(path=str(tmp_path / "x.csv")), "device": "cpu", "bootstrap": 0, "ckpt": str(folder)}
+    for models, one in (("auto", refit), ("folds", folds)):
+        found = evaluate(EvaluateConfig(**given, models=models, output=str(tmp_path / models))).metrics["all/mae/logp"]
+        assert found == pytest.approx(np.abs(one.predict(["CCO", "CCN"]).values[:, 0] - [1, 2]).mean(), rel=1e-6)
+    evaluate(EvaluateConfig(ckpt=str(folder), device="cpu", bootstrap=0, output=str(tmp_path / "own")))
+    assert "molecules of 'train' are in the training part of" in caplog.text
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     (other / "refit" / "result.json").unlink()

@@ -55,6 +55,18 @@ def test_the_result_is_mean_and_deviation(folds):
     assert json.loads((folder / "fold_0" / "result.json").read_text())["intervals"]
 
 
+def test_a_part_that_only_some_splits_of_a_file_have(folds, small_config, tmp_path):
+    rows = split_of(trainings_of(folds[1])[0])["train"][:60]
+    splits = [{"train": rows[:30], "val": rows[30:40], "test": rows[40:]}, {"train": rows[20:], "test": rows[:20]}]
+    (tmp_path / "s.json").write_text(json.dumps(splits))
+    dataset = {"split": "file", "split_file": str(tmp_path / "s.json")}
+    result = train_all(small_config(dataset=dataset, trainer={"max_epochs": 1}), tmp_path / "run")
+    assert {key.split("/")[0] for key in result.members["repeat_1"]} == {"train", "test"}
+    key = next(key for key in result.metrics if key.startswith("val/mae"))
+    assert result.metrics[key] == result.members["repeat_0"][key] and np.isnan(result.deviations[key])
+    assert split_of(tmp_path / "run" / "repeat_1")["test"] == rows[:20]
+
+
 @pytest.mark.parametrize(  # each fold has 12 batches
     "batches", [pytest.param(1, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow), 20]
 )

@@ -57,6 +57,13 @@ def test_an_unknown_one_is_refused(key):
         Monitor.of(key, NUMBERS)
 
 
+@pytest.mark.parametrize("key", ["val/bounded_rmse", "val/bounded_rmse/a"])
+def test_one_that_must_be_chosen_first_says_how(key):
+    with pytest.raises(UserError, match=rf"monitor={key} is a metric .* Add training\.metrics=\[mae,.*bounded_rmse\]\."):
+        Monitor.of(key, NUMBERS)
+    assert Monitor.of(key, NUMBERS.showing(("bounded_rmse",))).key == key
+
+
 @pytest.mark.parametrize(("metric", "best"), [("mae", min), ("r2", max), ("spearman", max)])
 def test_a_run_keeps_the_best_and_stops_by_it(metric, best, tmp_path, small_config):
     config = small_config(

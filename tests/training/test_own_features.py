@@ -132,9 +132,10 @@ def test_predict_and_fingerprint_take_the_same_files(run, folder, given, tmp_pat
     vectors = molgcn.load(run.folder, device="cpu").fingerprint(SMILES, atom_features=atoms, bond_features=bonds, num_workers=0)
     np.testing.assert_allclose(np.load(tmp_path / "f.npz")["fingerprints"], vectors, rtol=1e-5, atol=1e-6)
     for wrong, match in (
-        ({"atom_features": None}, "takes the 2 own features of atoms atom_feature_0, atom_feature_1, and atom_features= has none"),
+        ({"atom_features": None}, r"trained with 2 own features of atoms \(atom_feature_0, atom_feature_1\)\. Give atom_features=, which"),
         ({"bond_features": bonds[:3]}, "bond_features= has 3 matrices for 40 molecules"),
         ({"atom_features": [one[:, :1] for one in atoms]}, r"molecule 0: it has shape \[2, 1\]; expected \[atoms, 2\]"),
+        ({"atom_features": [[[1.0, 2.0], [3.0]], *atoms[1:]]}, r"atom_features=, molecule 0: it is not an array of .* shape \[atoms, 2\]"),
         ({"atom_features": [atoms[0][:1], *atoms[1:]]}, r"Row 0 of the list.*its atom features have 1 row, and it has 2 atoms"),
     ):
         with pytest.raises(UserError, match=match):
@@ -144,10 +145,16 @@ def test_predict_and_fingerprint_take_the_same_files(run, folder, given, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"atom_features": None}, r"The model takes 2 own features of atoms\. Give the \.npz file of these rows with atom_features="),
+        (
+            {"atom_features": None},
+            r"trained with 2 own features of atoms \(atom_feature_0, atom_feature_1\)\. Give atom_features=<file\.npz>, which",
+        ),
         ({"bond_features": "short.npz"}, r"bond_features= has the matrices of 3 molecules, and .*a\.csv has more rows"),
         ({"bond_features": "long.npz"}, r"bond_features= has the matrices of 41 molecules, and .*a\.csv has 40 rows"),
-        ({"bond_features": "atom.npz"}, r"bond_features=.*atom\.npz has 2 columns; the model was trained with 1: strain"),
+        (
+            {"bond_features": "atom.npz"},
+            r"trained with 1 own feature of bonds \(strain\), and bond_features=.*atom\.npz has 2 columns\. Give",
+        ),
         ({"bond_features": "moved.npz"}, r"Row 0 of .*a\.csv.*its bond features have 2 rows, and it has 1 bond"),
     ],
 )
@@ -186,10 +193,10 @@ def test_evaluate_on_its_own_data_and_on_another_file(run, folder, given, tmp_pa
     np.savez(folder / "wide.npz", *[np.ones((3, 2))] * 3)
     wide = {"path": "methanes.csv", "atom_features_path": "three.npz", "bond_features_path": "wide.npz"}
     wide = EvaluationDataConfig(**{key: str(folder / name) for key, name in wide.items()})
-    with pytest.raises(UserError, match=r"With dataset\.bond_features_path the molecules have 2 own .* trained with 1\."):
+    with pytest.raises(UserError, match=r"own feature of bonds \(strain\), and dataset\.bond_features_path has 2 columns"):
         evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=wide, output=str(tmp_path / "wide")))
     without = replace(other, bond_features_path=None)
-    with pytest.raises(UserError, match=r"takes own features of bonds of a \.npz file.*dataset\.bond_features_path="):
+    with pytest.raises(UserError, match=r"own feature of bonds \(strain\)\. Give dataset\.bond_features_path=<file\.npz>, which"):
         evaluate(EvaluateConfig(ckpt=str(run.folder), device="cpu", dataset=without, output=str(tmp_path / "x")))
 
 
@@ -216,7 +223,7 @@ def test_inputs_of_an_exported_network_have_them(run, given):
     molecules = load_molecules(module.config.dataset)[0]
     found = OnnxInputs(session)(SMILES, atom_features=atoms, bond_features=bonds, num_workers=0)
     assert np.array_equal(found["x"], molecules.node_features()) and np.array_equal(found["edge_attr"], molecules.edge_features())
-    with pytest.raises(UserError, match="takes the 1 own features of bonds strain"):
+    with pytest.raises(UserError, match=r"trained with 1 own feature of bonds \(strain\)\. Give bond_features=, which"):
         OnnxInputs(session)(SMILES, atom_features=atoms)
 
 

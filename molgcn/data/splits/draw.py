@@ -13,12 +13,12 @@ from molgcn.data.levels import Levels
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sources.base import Source
 from molgcn.data.splits.drawn import random_split, scaffold_split
-from molgcn.data.splits.given import column_split, load_split, rows_to_split
+from molgcn.data.splits.given import column_split, load_splits, rows_to_split
 from molgcn.data.splits.groups import butina_groups, column_groups, join_groups, kmeans_groups, scaffold_groups
 from molgcn.data.splits.ordered import column_times, kennard_stone_ranks, ordered_split, report_times
 from molgcn.data.splits.parts import PARTS, Split, are_fractions, split_sizes
 from molgcn.data.splits.stratified import fold_split, strata_of, stratified_split
-from molgcn.errors import UserError, listed, nearest
+from molgcn.errors import UserError, listed, nearest, require
 
 KINDS = {"scaffold": "scaffolds", "butina": "clusters", "kmeans": "clusters", "group": "groups"}  # names of the groups in messages
 
@@ -30,15 +30,20 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
         Sorted int64 positions in `molecules` for "train", "val" and "test". A split file may also name "calibration".
     """
     if config.split == "file":
-        if not config.split_files:
+        found = load_splits(config.split_files)
+        if not found:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        if len(config.split_files) > 1 and config.repeat is None:
+        if len(found) > 1 and config.repeat is None:
             raise UserError(
-                "Several files in dataset.split_file= are a run of several trainings, `python train.py`. Elsewhere name one of them, as in "
-                "dataset.repeat=0."
+                "Several splits in dataset.split_file= are a run of several trainings, `python train.py`. Elsewhere name one of them, as "
+                "in dataset.repeat=0."
             )
-        file = config.split_files[config.repeat or 0]
-        return rows_to_split(load_split(file), molecules, file, source.title)
+        place = config.repeat or 0
+        require(
+            place < len(found), "dataset.repeat", place, f"a number from 0 to {len(found) - 1}, one of the splits of dataset.split_file"
+        )
+        name, split = found[place]
+        return rows_to_split(split, molecules, name, source.title)
     if config.split == "column":
         return column_split(_whole_column(source, config), str(config.split_column), molecules.rows)
     if config.split == "benchmark":

@@ -17,7 +17,10 @@ from molgcn.files.whole_file import whole
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0; val or test may be left out.'
+_FORMAT = (
+    'Expected {"train": [rows], "val": [rows], "test": [rows]}, or a list of such, with rows of the data file counted from 0, also as '
+    '"0-99,120"; val or test may be left out.'
+)
 _SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -32,28 +35,60 @@ def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarr
 
 
 def load_split(path: str | Path) -> Split:
-    """Read a split from a JSON file as :func:`save_split` writes it.
+    """Read the only split of a file; see :func:`load_splits`."""
+    found = load_splits([path])
+    if len(found) > 1:
+        raise UserError(f"dataset.split_file={path} has {len(found)} splits. Give a file with one of them.")
+    return found[0][1]
+
+
+def load_splits(paths: Sequence[str | Path]) -> list[tuple[str, Split]]:
+    """Read JSON files of one split, as :func:`save_split` writes it, or of a list of splits, as Chemprop does.
 
     Returns:
-        Row numbers of the source, int64, for train, val, test and, if the file names it, calibration. Validation and test are empty if the
-        file does not name them.
+        For each split the file and its number there, for messages, and row numbers of the source, int64, for train, val, test and, if the
+        file names it, calibration. Validation and test are empty if the file does not name them.
     """
+    found = []
+    for path in paths:
+        content = _read(path)
+        several = isinstance(content, list) and len(content) > 1
+        for number, one in enumerate(content if isinstance(content, list) and content else [content]):
+            where = f"{path}, split {number}" if several else str(path)
+            found.append((where, _as_split(one, f"dataset.split_file={where}")))
+    return found
+
+
+def _read(path: str | Path) -> object:
     try:
-        content = json.loads(Path(path).expanduser().read_text("utf-8"))
+        return json.loads(Path(path).expanduser().read_text("utf-8"))
     except OSError as error:
         raise UserError(f"dataset.split_file={path} cannot be read: {error.strerror}. Give a JSON file.") from error
     except ValueError as error:
         raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
+
+
+def _as_split(content: object, where: str) -> Split:
     if not isinstance(content, dict) or "train" not in content or content.keys() - {*PARTS, CALIBRATION}:
-        raise UserError(f"dataset.split_file={path} does not name train, val, test and perhaps calibration alone. {_FORMAT}")
-    try:
-        split = {part: np.array(content.get(part, [])) for part in parts_of(content)}
-    except (TypeError, ValueError) as error:
-        raise UserError(f"dataset.split_file={path}: a part is not a list of whole numbers. {_FORMAT}") from error
-    for part, rows in split.items():
+        raise UserError(f"{where} does not name train, val, test and perhaps calibration alone. {_FORMAT}")
+    split = {}
+    for part in parts_of(content):
+        try:
+            rows = _rows(content.get(part, []))
+        except (TypeError, ValueError, MemoryError) as error:
+            raise UserError(f"{where}: '{part}' is not a list of whole numbers. {_FORMAT}") from error
         if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-            raise UserError(f"dataset.split_file={path}: '{part}' is not a list of whole numbers. {_FORMAT}")
-    return {part: rows.astype(np.int64) for part, rows in split.items()}
+            raise UserError(f"{where}: '{part}' is not a list of whole numbers. {_FORMAT}")
+        split[part] = rows.astype(np.int64)
+    return split
+
+
+def _rows(given: object) -> np.ndarray:
+    """Return the rows of a list, or of a text of numbers and ranges that include their ends, such as "0-99,120"."""
+    if not isinstance(given, str):
+        return np.array(given)
+    ranges = [(int(first), int(last or first)) for first, _, last in (one.partition("-") for one in given.split(",") if one.strip())]
+    return np.concatenate([np.empty(0, np.int64), *(np.arange(first, last + 1) for first, last in ranges)])
 
 
 def rows_to_split(wanted: Mapping[str, np.ndarray], molecules: PackedMolecules, split: str, title: str) -> Split:

@@ -6,7 +6,7 @@ from split_sets import as_sets, set_of
 
 from molgcn.data.rows import SkippedRow
 from molgcn.data.splits.drawn import random_split
-from molgcn.data.splits.given import check_split, column_split, load_split, rows_to_split, save_split
+from molgcn.data.splits.given import check_split, column_split, load_split, load_splits, rows_to_split, save_split
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError
 
@@ -36,6 +36,22 @@ def test_bad_split_files_are_named(tmp_path, content, what):
     with pytest.raises(UserError, match=what) as error:
         load_split(path)
     assert str(path) in str(error.value)
+
+
+def test_a_file_of_several_splits_as_chemprop_writes_it(tmp_path):
+    path = tmp_path / "splits.json"
+    path.write_text('[{"train": "0-3,7", "val": [4], "test": "5, 6"}, {"train": [5, 6], "test": "0"}]')
+    (first, one), (second, other) = load_splits([path])
+    assert {part: rows.tolist() for part, rows in one.items()} == {"train": [0, 1, 2, 3, 7], "val": [4], "test": [5, 6]}
+    assert {part: rows.tolist() for part, rows in other.items()} == {"train": [5, 6], "val": [], "test": [0]}
+    assert (first, second) == (f"{path}, split 0", f"{path}, split 1")
+    with pytest.raises(UserError, match=r"splits\.json has 2 splits\. Give a file with one of them"):
+        load_split(path)
+    path.write_text('[{"train": "0-3"}]')
+    assert load_split(path)["train"].tolist() == [0, 1, 2, 3]
+    path.write_text('[{"train": [0]}, {"train": "0-x"}]')
+    with pytest.raises(UserError, match=r"splits\.json, split 1: 'train' is not a list of whole numbers"):
+        load_splits([path])
 
 
 def test_a_missing_split_file_is_named(tmp_path):
