@@ -108,8 +108,9 @@ class MoleculeLoader(ABC):
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `iter` go on where `state_dict` was taken, in a run with the same batches."""
+        """Let the next `iter` go on where `state_dict` was taken, in a run with the same order of molecules on as many ranks or others."""
         self.sampler.load_state_dict(state)
+        self.plan.forget()
 
 
 class PackedLoader(MoleculeLoader):

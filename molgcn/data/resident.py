@@ -165,7 +165,7 @@ class Piece(Slot):
 class PlanBuffer:
     """A buffer on one device that holds the plan of one epoch at a time, at the same address for every epoch.
 
-    All plans of a loader have the same numbers of molecules and batches.
+    All plans of a loader have the same number of batches, and at most the first one's `room` of molecules.
     """
 
     names = ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")
@@ -174,7 +174,7 @@ class PlanBuffer:
         def empty(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.empty(count, dtype=dtype, device=device, pin_memory=pin_memory)
 
-        count = len(plan.order)
+        count = max(len(plan.order), plan.room)
         self.order, self.node_ptr, self.edge_ptr = empty(count), empty(count + 1), empty(count + 1)
         self.tile_ptr = empty(count + len(plan), torch.int32)  # at most one tile for each molecule
         self.batch_ptr, self.tile_starts = empty(len(plan) + 1), empty(len(plan) + 1)

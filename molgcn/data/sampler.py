@@ -52,6 +52,7 @@ class EpochPlan:
         edge_ptr: int64 [n + 1], first directed bond of each molecule of `order`, counted through the epoch.
         tile_ptr: int32, the tile pointers of all batches one after the other, each starting with 0.
         tile_starts: int64 [K + 1], start of each batch in `tile_ptr`.
+        room: the most molecules that another epoch's plan has, or fewer.
     """
 
     order: np.ndarray
@@ -60,6 +61,7 @@ class EpochPlan:
     edge_ptr: np.ndarray
     tile_ptr: np.ndarray
     tile_starts: np.ndarray
+    room: int = 0
 
     def __len__(self) -> int:
         return len(self.batch_ptr) - 1
@@ -83,6 +85,9 @@ class MoleculeSampler:
     With several ranks, each rank takes every `world_size`-th molecule of the permutation, so that shares are disjoint. When shuffling,
     shares have equal sizes, and up to `world_size - 1` molecules, different ones in each epoch, are left out. Without shuffling no molecule
     is left out, so that validation sees all, and the sizes differ by at most one.
+
+    An epoch that other ranks had begun goes on after the molecules that they have read. It keeps its number of batches, of which the first
+    are empty and not read.
 
     With `classes`, an epoch is not a permutation. The same number of molecules is drawn with replacement, equally many of each class.
 
@@ -131,6 +136,7 @@ class MoleculeSampler:
         self.epoch = 0
         self.position = 0
         self._resume = 0
+        self._begun = (0, 0)  # an epoch that other ranks have begun, and how many molecules they have read of it
         if len(self.num_nodes) < world_size:
             raise UserError(
                 f"{counted(len(self.num_nodes), 'molecule')} cannot be shared by {world_size} processes. Use fewer devices "
@@ -144,26 +150,42 @@ class MoleculeSampler:
     @property
     def share(self) -> int:
         """Number of molecules that this rank reads in an epoch."""
-        total = len(self.num_nodes)
-        return total // self.world_size if self.shuffle else len(range(self.rank, total, self.world_size))
+        return self._share(len(self.num_nodes))
 
     @property
     def largest_batch(self) -> int:
         """Largest number of molecules that a batch may have."""
-        return self.batch_size + self._joins
+        return self.batch_size + self._joins(self.share)
 
     @property
     def repeats(self) -> bool:
         """Whether a batch may hold a molecule several times."""
         return self.shuffle and bool(self._members)
 
-    @property
-    def _joins(self) -> bool:
-        return self.join_single and not self.drop_last and self.share > self.batch_size and self.share % self.batch_size == 1
+    def _share(self, total: int) -> int:
+        return total // self.world_size if self.shuffle else len(range(self.rank, total, self.world_size))
+
+    def _joins(self, share: int) -> bool:
+        return self.join_single and not self.drop_last and share > self.batch_size and share % self.batch_size == 1
+
+    def _num_batches(self, share: int) -> int:
+        return share // self.batch_size if self.drop_last or self._joins(share) else -(-share // self.batch_size)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
-        return self.share // self.batch_size if self.drop_last or self._joins else -(-self.share // self.batch_size)
+        return self._num_batches(self.share)
+
+    def _num_molecules(self, read: int) -> int:
+        """Return the number of molecules that this rank reads of an epoch of which others have read some."""
+        share = self._share(len(self.num_nodes) - read)
+        return self._num_batches(share) * self.batch_size if self.drop_last else share
+
+    def _read_before(self, epoch: int) -> int:
+        return self._begun[1] if epoch == self._begun[0] else 0
+
+    def _first(self, epoch: int) -> int:
+        """Return the number of the first batch that this rank reads of an epoch, 0 unless other ranks had begun it."""
+        return len(self) - self._num_batches(self._share(len(self.num_nodes) - self._read_before(epoch)))
 
     def molecules(self, epoch: int) -> np.ndarray:
         """Return the molecules of this rank in the given epoch, int64 [n], before they are ordered by tiles."""
@@ -175,25 +197,29 @@ class MoleculeSampler:
                 drawn = [generator.choice(members, len(share)) for members, share in zip(self._members, shares, strict=True)]
                 order = np.concatenate(drawn)
             generator.shuffle(order)
-        return order[self.rank :: self.world_size][: len(self) * self.batch_size if self.drop_last else self.share]
+        read = self._read_before(epoch)
+        return order[read + self.rank :: self.world_size][: self._num_molecules(read)]
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the plan of the given epoch."""
         order = np.ascontiguousarray(self.molecules(epoch))
-        batch_ptr = np.append(np.arange(len(self)) * self.batch_size, len(order))
+        starts = (np.arange(len(self)) - self._first(epoch)).clip(min=0) * self.batch_size
+        batch_ptr = np.append(starts, len(order))
         tile_ptr, tile_starts = plan_tiles(order, batch_ptr, self.num_nodes, self.tile_nodes)
-        return EpochPlan(order, batch_ptr, pointers(self.num_nodes[order]), pointers(self.num_edges[order]), tile_ptr, tile_starts)
+        arrays = order, batch_ptr, pointers(self.num_nodes[order]), pointers(self.num_edges[order]), tile_ptr, tile_starts
+        return EpochPlan(*arrays, room=self._num_molecules(0))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch to be read next, from its start. A partly read epoch that is chosen again goes on, as when resuming."""
         if epoch != self.epoch or self.position >= len(self):
-            self.epoch, self.position, self._resume = epoch, 0, 0
+            self.epoch = epoch
+            self.position = self._resume = self._first(epoch)
 
     def begin(self) -> int:
         """Start reading the current epoch, or the next one if all its batches were read, and return the first batch to read."""
         if self.position >= len(self):
             self.set_epoch(self.epoch + 1)
-        self.position, self._resume = self._resume, 0
+        self.position, self._resume = self._resume, self._first(self.epoch)
         return self.position
 
     def advance(self) -> None:
@@ -206,25 +232,39 @@ class MoleculeSampler:
         return (plan.batch(number)[0].tolist() for number in range(self.position, len(plan)))
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch, the number of batches read of it, and the options that determine the batches."""
-        return {"epoch": self.epoch, "position": self.position} | {name: value for name, (_, value) in self._identity().items()}
+        """Return the epoch, what was read of it, and the options that determine the batches.
+
+        `position` is this rank's next batch, `read_before` the molecules that other ranks had read of the epoch, and `read` the molecules
+        that all ranks have read of it up to here.
+        """
+        total, before = len(self.num_nodes), self._read_before(self.epoch)
+        here = (self.position - self._first(self.epoch)) * self.batch_size * self.world_size
+        read = total if self.position >= len(self) else before + here
+        where = {"epoch": self.epoch, "position": self.position, "read_before": before, "read": read, "world_size": self.world_size}
+        return where | {name: value for name, (_, value) in self._identity().items()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where `state_dict` was taken, in a run with the same batches."""
+        """Go on where `state_dict` was taken, in a run with the same order of molecules; the number of ranks may be another."""
         for name, (key, value) in self._identity().items():
             if state[name] != value:
                 raise UserError(
                     f"The interrupted run had {key}={state[name]}, this one has {value}: its batches would not be the same. "
                     f"Resume with {key}={state[name]}, or start a new run."
                 )
-        self.epoch = state["epoch"]
-        self.position = self._resume = state["position"]
+        self.epoch, total = state["epoch"], len(self.num_nodes)
+        if self.world_size == state["world_size"]:
+            self._begun = self.epoch, state.get("read_before", 0)
+            self.position = self._resume = state["position"]
+        elif (read := state.get("read", state["position"] * self.batch_size * state["world_size"])) >= total:
+            self.position = self._resume = len(self)
+        else:
+            self._begun = self.epoch, min(read, total - self.world_size)  # each rank reads a molecule
+            self.position = self._resume = self._first(self.epoch)
 
     def _identity(self) -> dict[str, tuple[str, int]]:
         return {
             "seed": ("seed", self.seed),
             "batch_size": ("dataset.batch_size", self.batch_size),
-            "world_size": ("number of processes", self.world_size),
             "num_molecules": ("number of molecules", len(self.num_nodes)),
         }
 
@@ -259,6 +299,12 @@ class PlanAhead:
             self._plans[other].result()
         self._plans = {e: self._plans.get(e) or self._start(e) for e in wanted}
         return self._plans[first].result()
+
+    def forget(self) -> None:
+        """Make plans anew, since the sampler goes on elsewhere."""
+        for plan in self._plans.values():
+            plan.result()
+        self._plans = {}
 
     def _start(self, epoch: int) -> Future[EpochPlan]:
         thread = ThreadPoolExecutor(1, "molgcn-plan")

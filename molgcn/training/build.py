@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from lightning import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.comparison.forest import check_forest
 from molgcn.config.run import Config
@@ -43,6 +44,8 @@ def prepare_process(seed: int) -> None:
     gc.collect()  # reference cycles keep an earlier run, and its memory on the device, alive
     quieten()
     seed_everything(seed, workers=True, verbose=False)
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
+        logging.getLogger("molgcn").setLevel(logging.WARNING)  # the first process of several says what all do
 
 
 def quieten() -> None:

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from molgcn.training.checkpoint_writer import BEST, LAST
 from molgcn.training.loggers import MetricsCSV
 from molgcn.training.monitor import LOSS
+from molgcn.training.other_devices import move_to_batch
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
 from molgcn.training.stopping import stopped_early
@@ -67,14 +68,18 @@ class RunCheckpoint(Checkpoint):
     def best_path(self) -> Path:
         return self.folder / BEST
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the training loader where that of the interrupted run stood.
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Put the training loader where that of the interrupted run stood, and Lightning's loop there too if the run had other devices.
 
         Lightning does not restore a loader that was made before its loops.
         """
-        if self._loader_to_restore is not None:
-            trainer.datamodule.train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
-            self._loader_to_restore = None
+        state, self._loader_to_restore = self._loader_to_restore, None
+        if state is None:
+            return
+        sampler = trainer.datamodule.train_loader.sampler  # type: ignore[attr-defined]
+        trainer.datamodule.train_loader.load_state_dict(state)  # type: ignore[attr-defined]
+        if state["world_size"] != trainer.world_size:
+            move_to_batch(trainer, sampler.position % len(sampler), pl_module.config.training.accumulate_batches)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Restore the random number generators before the first batch, after everything that draws from them at start-up."""

@@ -244,7 +244,10 @@ class MoleculeModule(MoleculePredictor, LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the running sums of the loss."""
-        self.train_loss.load(of_this_rank(self.trainer, checkpoint["train_loss"]))
+        sums = checkpoint["train_loss"]
+        if len(sums) != self.trainer.world_size:  # the first process takes all
+            sums = [tuple(map(sum, zip(*sums, strict=True)))]
+        self.train_loss.load(of_this_rank(self.trainer, sums))
 
     def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
         form = self.static_form(batch)

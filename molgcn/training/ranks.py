@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from lightning import Trainer
 from torch import Tensor
 
-from molgcn.errors import UserError
-
 Value = TypeVar("Value")
+
+
+@cache
+def host_group() -> Any:
+    """Return the group by which processes exchange what lies in the host's memory, without a word to their GPUs.
+
+    Every process has to call this at the same point first.
+    """
+    return torch.distributed.group.WORLD if torch.distributed.get_backend() == "gloo" else torch.distributed.new_group(backend="gloo")
 
 
 def of_all_ranks(trainer: Trainer, value: Value) -> list[Value]:
@@ -18,7 +26,7 @@ def of_all_ranks(trainer: Trainer, value: Value) -> list[Value]:
     if trainer.world_size == 1:
         return [value]
     values: list[Value] = [value] * trainer.world_size
-    torch.distributed.all_gather_object(values, value)
+    torch.distributed.all_gather_object(values, value, host_group())
     return values
 
 
@@ -26,25 +34,16 @@ def rows_of_all_ranks(trainer: Trainer, rows: Tensor) -> Tensor:
     """Return the rows [n, ...] of all processes, in their order; every process has to call this, and n may differ among them."""
     if trainer.world_size == 1:
         return rows
-    sizes = torch.zeros(trainer.world_size, dtype=torch.int64, device=rows.device)
-    torch.distributed.all_gather_into_tensor(sizes, sizes.new_tensor([len(rows)]))
-    counts = sizes.tolist()
+    sizes = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(trainer.world_size)]
+    torch.distributed.all_gather(sizes, sizes[0].new_tensor([len(rows)]))
+    counts = torch.cat(sizes).tolist()
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows
-    gathered = rows.new_empty(len(counts) * len(padded), *rows.shape[1:])
-    torch.distributed.all_gather_into_tensor(gathered, padded)
-    return torch.cat([part[:count] for part, count in zip(gathered.split(len(padded)), counts, strict=True)])
+    gathered = [torch.empty_like(padded) for _ in counts]
+    torch.distributed.all_gather(gathered, padded)
+    return torch.cat([part[:count] for part, count in zip(gathered, counts, strict=True)])
 
 
-def of_this_rank(trainer: Trainer, values: list[Value]) -> Value:
-    """Return the value of this process among those of :func:`of_all_ranks`.
-
-    Raises:
-        UserError: If the checkpoint was written by more or fewer processes.
-    """
-    if len(values) != trainer.world_size:
-        raise UserError(
-            f"The interrupted run had {len(values)} processes, this one has {trainer.world_size}: its batches would not be the same. "
-            f"Resume with trainer.devices={len(values)}, or start a new run."
-        )
-    return values[trainer.global_rank]
+def of_this_rank(trainer: Trainer, values: list[Value]) -> Value | None:
+    """Return the value of this process among those of :func:`of_all_ranks` in a run of fewer, as many or more; None where it has none."""
+    return values[trainer.global_rank] if trainer.global_rank < len(values) else None

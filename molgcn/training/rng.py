@@ -10,23 +10,23 @@ import torch
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the states of Python's, NumPy's, PyTorch's CPU and all CUDA generators."""
+    """Return the states of Python's, NumPy's, PyTorch's CPU generator and that of the current GPU."""
     version, internal, gauss = random.getstate()
     _, key, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "python": (version, list(internal), gauss),
         "numpy": (torch.from_numpy(np.asarray(key).astype(np.int64)), int(position), int(has_gauss), float(cached)),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore what :func:`rng_state` returned; CUDA generators only where the number of devices is the same."""
+    """Restore what :func:`rng_state` returned; of several GPUs' states, which older checkpoints have, this process's GPU takes its own."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     key, position, has_gauss, cached = state["numpy"]
     np.random.set_state(("MT19937", key.numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if torch.cuda.is_available() and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][torch.cuda.current_device() % len(state["cuda"])])

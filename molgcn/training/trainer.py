@@ -25,7 +25,7 @@ from molgcn.config.run import Config
 from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
-from molgcn.training.data_parallel.strategy import DataParallel, without_exchanges_of_signals
+from molgcn.training.data_parallel.strategy import DataParallel, end_on_signals
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."
         )
     if isinstance(trainer.strategy, DDPStrategy):  # Lightning's choice for several devices
-        trainer = without_exchanges_of_signals(_trainer(options | {"strategy": DataParallel()}, callbacks, loggers, folder))
+        trainer = end_on_signals(_trainer(options | {"strategy": DataParallel(folder)}, callbacks, loggers, folder))
     elif trainer.world_size > 1:
         raise UserError(
             f"trainer.strategy={options['strategy']} does not train this program's networks, which fit on each device. Use "

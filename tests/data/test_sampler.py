@@ -116,13 +116,50 @@ def test_a_state_at_the_end_of_an_epoch_goes_on_with_the_next():
     [
         ({"seed": 1}, "seed=0"),
         ({"batch_size": 9}, "dataset.batch_size=8"),
-        ({"world_size": 2}, "processes=1"),
         ({"count": 51}, "molecules=50"),
     ],
 )
 def test_refuses_the_state_of_a_run_with_other_batches(change, name):
     with pytest.raises(UserError, match=name):
         make(**change).load_state_dict(make().state_dict())
+
+
+@given(
+    count=st.integers(9, 120),
+    worlds=st.tuples(*[st.integers(1, 4)] * 3),
+    batch_size=st.integers(1, 9),
+    drop_last=st.booleans(),
+    data=st.data(),
+)
+def test_other_ranks_go_on_with_the_molecules_that_were_not_read(count, worlds, batch_size, drop_last, data):
+    """Each molecule of the epoch is read once, but for those of a remainder that does not suffice for all ranks."""
+    options = {"drop_last": drop_last and count // max(worlds) >= batch_size, "seed": 3}
+    read, state = [], None
+    for number, world_size in enumerate(worlds):
+        ranks = [make(count, batch_size, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+        if state is not None:
+            for rank in ranks:
+                rank.load_state_dict(state)
+        first = {rank.begin() for rank in ranks}
+        assert len(first) == 1 and {len(rank.plan(rank.epoch)) for rank in ranks} == {len(ranks[0])}
+        if ranks[0].epoch > 0:  # the epoch was over
+            assert first == {0}
+            break
+        batches = len(ranks[0]) - min(first)
+        taken = batches if number == 2 else data.draw(st.integers(0, batches))
+        for rank in ranks:
+            plan = rank.plan(0)
+            assert plan.room == len(rank.plan(1).order) >= len(plan.order)  # buffers are made for the first plan
+            for batch in range(min(first), min(first) + taken):
+                molecules, tile_ptr = plan.batch(batch)
+                assert 0 < len(molecules) <= batch_size + 1 and tile_ptr[-1] == len(molecules)
+                read += molecules.tolist()
+                rank.advance()
+        state = ranks[0].state_dict()
+    order = make(count, batch_size, seed=3).molecules(0)
+    again = len(read) - len(set(read))
+    assert again < max(worlds)  # where fewer are left than there are ranks
+    assert set(read) == set(order[: len(set(read))].tolist())
 
 
 def test_is_a_batch_sampler():

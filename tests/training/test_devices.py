@@ -94,6 +94,21 @@ def test_two_processes_go_on_as_if_never_stopped(backend, run_cli, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("before", "after", "steps"), [(2, 1, 7 + 6), (1, 2, 14 + 3)])
+def test_an_epoch_goes_on_with_another_number_of_devices(before, after, steps, run, tmp_path):
+    """Of 320 molecules, 32 a step and device, 128 are read of the second epoch, and of the schedule 7 of 10 steps or 14 of 20."""
+    folder = tmp_path / "run"
+    options = [*OPTIONS, "dataset.batch_size=32", "scheduler=cosine", f"hydra.run.dir='{folder}'"]
+    run(before, *options, f"trainer.max_steps={14 // before}")
+    run(after, f"resume='{folder}'", "trainer.max_steps=-1", f"trainer.devices={after}")
+    ended = load_checkpoint(folder / "checkpoints" / "last.ckpt")
+    assert ended["global_step"] == steps
+    assert ended["lr_schedulers"][0]["last_epoch"] == 20 // after
+    assert ended["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(0.0, abs=1e-12)
+    assert ended["train_loader"]["read"] == 320
+
+
+@pytest.mark.slow
 def test_all_processes_stop_where_a_loss_is_not_finite(run_cli, tmp_path):
     diverging = ["optimizer=sgd", "optimizer.lr=1e30", "model.norm=null", "scheduler=constant"]
     done = run_cli(*OPTIONS, "trainer.devices=2", "trainer.strategy=ddp", *diverging, f"hydra.run.dir='{tmp_path}'")
