@@ -166,7 +166,8 @@ def test_activations(activation, instruction_set):
         plain = call_of(network_options("sage", 6, 10, 1, activation=activation), training=False)
         plain = plain._replace(graph=plain.graph._replace(x=plain.graph.x * scale))
         assert worst(results(plain), results(plain, plain=True)) < 1e-12
-        assert worst(results(changed(plain, torch.Tensor.float)), results(plain, plain=True)) < 5e-6
+        bound = max(5e-6, 1e-7 * scale)  # the products before them round in float32, to numbers of this size
+        assert worst(results(changed(plain, torch.Tensor.float)), results(plain, plain=True)) < bound
 
 
 def test_what_is_not_a_number_stays_so(instruction_set):
