@@ -44,14 +44,18 @@ class MeanGradients:
         if not self._several:
             return
         learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if self._world_size > 1:
-            self._add_up(model, learning)
         gradients = [parameter.grad for parameter in learning if parameter.grad is not None]
-        torch._foreach_div_(gradients, self._num_terms.clamp(min=1).to(gradients[0].dtype))
+        if self._world_size > 1:
+            gradients = [self._added_up(model, learning)]
+        num_terms = self._num_terms.clamp(min=1).to(gradients[0].dtype)
         self._num_terms.zero_()
+        # Last, since the optimiser's first kernel may start before what comes before the launch that it follows.
+        torch._foreach_div_(gradients, num_terms)
 
-    def _add_up(self, model: nn.Module, learning: list[nn.Parameter]) -> None:
+    def _added_up(self, model: nn.Module, learning: list[nn.Parameter]) -> Tensor:
         """Replace gradients and the number of terms by their sums over all processes, and statistics by their means.
+
+        The gradients are views of the tensor that is returned.
 
         A weight that no output of this process's batch depends on has a gradient of 0.
         """
@@ -77,6 +81,7 @@ class MeanGradients:
         if statistics:
             torch._foreach_copy_(statistics, of_statistics)
             torch._foreach_div_(statistics, self._world_size)
+        return self._flat.first(len(learning))
 
 
 class FlatTensors:
@@ -95,11 +100,15 @@ class FlatTensors:
         self._of = tensors[0].dtype, tensors[0].device
         step = _ALIGNMENT // tensors[0].element_size()
         sizes = [-(-tensor.numel() // step) * step for tensor in tensors]
-        starts = list(accumulate(sizes, initial=0))
-        self.tensor = torch.zeros(starts[-1], dtype=tensors[0].dtype, device=tensors[0].device)
+        self._starts = list(accumulate(sizes, initial=0))
+        self.tensor = torch.zeros(self._starts[-1], dtype=tensors[0].dtype, device=tensors[0].device)
         self.views = [
-            self.tensor[start : start + tensor.numel()].view(tensor.shape) for start, tensor in zip(starts, tensors, strict=False)
+            self.tensor[start : start + tensor.numel()].view(tensor.shape) for start, tensor in zip(self._starts, tensors, strict=False)
         ]
+
+    def first(self, count: int) -> Tensor:
+        """Return the room for the first tensors as one."""
+        return self.tensor[: self._starts[count]]
 
     def fits(self, tensors: list[Tensor]) -> bool:
         """Return whether this is the room for tensors of these shapes."""
