@@ -139,17 +139,19 @@ class SchedulerConfig:
 class CallbacksConfig:
     """The group conf/callbacks, which says when to stop early.
 
-    `stop_below_lr` ends training once the schedule has taken the learning rate below it.
+    `early_stopping_patience="auto"` is 20 where the run validates, and else None. `stop_below_lr` ends training once the schedule has taken
+    the learning rate below it.
     """
 
-    early_stopping_patience: int | None = None
+    early_stopping_patience: int | Literal["auto"] | None = None
     early_stopping_min_delta: float = 0.0
     stop_below_lr: float | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         patience, rate = self.early_stopping_patience, self.stop_below_lr
-        require(patience is None or patience >= 0, "callbacks.early_stopping_patience", patience, "validations, or null to train on")
+        waits = patience is None or patience == "auto" or patience >= 0
+        require(waits, "callbacks.early_stopping_patience", patience, "validations, auto, or null to train on")
         require(self.early_stopping_min_delta >= 0, "callbacks.early_stopping_min_delta", self.early_stopping_min_delta, "at least 0")
         require(rate is None or rate > 0, "callbacks.stop_below_lr", rate, "a number above 0, or null")
 

@@ -34,7 +34,7 @@ from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import KernelLaunches, Throughput
-from molgcn.training.trainer import build_trainer
+from molgcn.training.trainer import build_trainer, validates
 from molgcn.training.training_report import report_training
 
 
@@ -87,7 +87,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     with inputs_written(config, folder, data, fresh=resumed is None), loggers_of_run(module, folder) as loggers:
         launches = KernelLaunches()
         throughput = Throughput(launches)
-        stopping = stopping_callbacks(config.callbacks, module.monitor)
+        stopping = stopping_callbacks(config.callbacks, module.monitor, validates(config, "val" in data.dataset.parts))
         options = {**config.trainer}
         if sys.stdout is None or not sys.stdout.isatty():
             options["enable_progress_bar"] = False  # one line per epoch is printed either way

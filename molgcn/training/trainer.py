@@ -62,14 +62,19 @@ class _NoProfiler(PassThroughProfiler):
         return _NOTHING
 
 
+def validates(config: Config, has_part: bool) -> bool:
+    """Return whether a run on a split with or without a validation part validates."""
+    return has_part and bool(config.trainer.get("limit_val_batches", 1) != 0)
+
+
 def check_validates(config: Config, has_part: bool = True) -> None:
     """Check that no option needs validations where there are none; a data set without a validation part is logged."""
-    if has_part and config.trainer.get("limit_val_batches", 1) != 0:
+    if validates(config, has_part):
         return
     why = "trainer.limit_val_batches=0 leaves validation out" if has_part else "the split has no validation part"
     for key, waits in (
         ("scheduler=plateau", config.scheduler.name == "plateau"),
-        ("callbacks.early_stopping_patience", config.callbacks.early_stopping_patience is not None),
+        ("callbacks.early_stopping_patience", config.callbacks.early_stopping_patience not in (None, "auto")),
         (f"training.monitor={config.training.monitor}", config.training.monitor != TrainingConfig.monitor),
     ):
         if waits:

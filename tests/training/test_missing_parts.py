@@ -82,6 +82,13 @@ def test_what_waits_for_validations_needs_the_part(changes, key, tmp_path, small
     assert not (tmp_path / "config.yaml").exists()
 
 
+@pytest.mark.parametrize("changes", [{"dataset": {"split_fractions": [1, 0, 0]}}, {"trainer": {"limit_val_batches": 0}}], ids=str)
+def test_a_patience_of_auto_is_none_without_validations(changes, tmp_path, small_config):
+    callbacks = {"early_stopping_patience": "auto", "early_stopping_min_delta": 100.0}
+    changes = {**changes, "trainer": {"max_epochs": 22, **changes.get("trainer", {})}}
+    assert train(small_config(**changes, callbacks=callbacks), tmp_path).epochs == 22
+
+
 def test_a_run_without_validation_goes_on_bit_for_bit(tmp_path, small_config):
     config = small_config(dataset={"split_fractions": [1, 0, 0]}, trainer={"max_epochs": 3}, training={"checkpoint_seconds": 0})
     _, copies = train_and_copy(config, tmp_path / "whole")

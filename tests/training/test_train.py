@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from molgcn.config.run import Config, parse
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 from molgcn.metrics.regression import METRICS
 from molgcn.tasks.registry import build_task, settled
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -160,12 +160,11 @@ def test_ema_weights_are_the_ones_reported(tmp_path, small_config):
 
 def test_early_stopping_and_the_rate_s_floor(tmp_path, small_config, caplog):
     caplog.set_level("INFO", "molgcn")
-    stopped = train(
-        small_config(callbacks={"early_stopping_patience": 1, "early_stopping_min_delta": 100.0}, trainer={"max_epochs": 9}), tmp_path / "a"
-    )
-    assert stopped.epochs == 2
-    why = "val/loss has not improved in 1 validation (callbacks.early_stopping_patience=1)"
-    assert f"Training ends after 2 epochs of at most 9: {why}" in caplog.messages
+    for patience, epochs in ((1, 2), ("auto", 21)):
+        never = {"early_stopping_patience": patience, "early_stopping_min_delta": 100.0}
+        assert train(small_config(callbacks=never, trainer={"max_epochs": 22}), tmp_path / f"{patience}").epochs == epochs
+        why = f"val/loss has not improved in {counted(epochs - 1, 'validation')} (callbacks.early_stopping_patience={epochs - 1})"
+        assert f"Training ends after {epochs} epochs of at most 22: {why}" in caplog.messages
     cosine = small_config(
         scheduler={"name": "cosine"}, callbacks={"stop_below_lr": 5e-4}, optimizer={"lr": 1e-3}, trainer={"max_epochs": 6}
     )
