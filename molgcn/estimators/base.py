@@ -17,14 +17,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from molgcn.calibration.outputs import Output, outputs_of
 from molgcn.errors import UserError
 from molgcn.estimators.configuration import config_of
 from molgcn.estimators.inputs import as_smiles
 from molgcn.estimators.run_files import read_run, write_run
 from molgcn.model import Model, load
+from molgcn.predict import Predictions
 from molgcn.process.quiet import quiet
 from molgcn.replicates.run import train_all
+from molgcn.screening.ensemble import Ensemble
 
 _loaded: WeakKeyDictionary[MoleculeEstimator, Model] = WeakKeyDictionary()  # the models of fitted estimators, which pickle as files
 
@@ -95,9 +96,11 @@ class MoleculeEstimator(BaseEstimator):
             raise UserError(f"{folder} is not empty. Name a new folder.")
         write_run(self.run_, folder)
 
-    def _fit(self, smiles: list[str], targets: pd.DataFrame, sample_weight: Any, options: Mapping[str, Any]) -> Self:
-        """Train on molecules with targets, one column each, in a temporary folder, and keep the files that prediction needs."""
-        table = targets.assign(smiles=smiles)
+    def _fit(self, smiles: np.ndarray, targets: pd.DataFrame, sample_weight: Any, options: Mapping[str, Any]) -> Self:
+        """Train on SMILES [M, k] with targets, one column each, in a temporary folder, and keep the files that prediction needs."""
+        columns = ["smiles"] if smiles.shape[1] == 1 else [f"smiles_{number}" for number in range(smiles.shape[1])]
+        table = targets.assign(**dict(zip(columns, smiles.T, strict=True)))
+        options = {**options, "dataset.smiles": columns if len(columns) > 1 else columns[0]}
         if sample_weight is not None:
             table["weight"] = _check_sample_weight(sample_weight, np.zeros((len(smiles), 1)), ensure_non_negative=True)
             if not table["weight"].any():
@@ -111,22 +114,25 @@ class MoleculeEstimator(BaseEstimator):
                 stack.enter_context(_silent())
             stack.enter_context(isolate_rng())  # training seeds the generators of the whole process
             try:
-                train_all(config_of(self, data, len({*smiles}), [*targets], options), folder)
+                train_all(config_of(self, data, len({*map(tuple, smiles)}), [*targets], options), folder)
             except UserError as error:
                 raise UserError(str(error).replace(str(data), "X and y")) from error
             self.run_ = read_run(folder)
-        self.n_features_in_ = 1
+        self.n_features_in_ = len(columns)
         _loaded.pop(self, None)
         return self
 
-    def _outputs(self, X: Any) -> list[Output]:
-        """Return the predictions of each target."""
+    def _predicted(self, X: Any) -> tuple[Ensemble, Predictions]:
+        """Return the models, and their predictions."""
         check_is_fitted(self, "run_")
         smiles = as_smiles(X)
+        if smiles.shape[1] != self.n_features_in_:
+            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
+            raise ValueError(f"X has {smiles.shape[1]} features, but {expected}: columns of SMILES.")
         if self not in _loaded:
             with TemporaryDirectory(prefix="molgcn-") as folder, _silent(), isolate_rng():
                 write_run(self.run_, Path(folder))
                 _loaded[self] = load(folder, device=self.device)
         model = _loaded[self]
         with nullcontext() if self.verbose else _silent():
-            return outputs_of(model.ensemble.task, model.predict(smiles).values)
+            return model.ensemble, model.predict(smiles.tolist() if model.ensemble.components else smiles[:, 0].tolist())

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
-from molgcn.calibration.outputs import Classes
+from molgcn.calibration.outputs import Classes, outputs_of
 from molgcn.estimators.base import MoleculeEstimator
 from molgcn.estimators.inputs import as_columns, as_smiles
 
@@ -21,14 +21,14 @@ class Classifier(ClassifierMixin, MoleculeEstimator):
     Attributes:
         classes_: the classes, sorted; of several targets a list with those of each.
         run_: the files of the run, by their paths in its folder; :meth:`save` writes them.
-        n_features_in_: 1.
+        n_features_in_: the number of molecules in a row.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on M molecules.
 
         Args:
-            X: M SMILES, as a list, an array, a Series or one column of a table.
+            X: M SMILES, as a list, an array, a Series or a table, which may have a column for each molecule of a row.
             y: [M] or [M, T] labels of any kind. NaN and None stand for a label that is not known.
             sample_weight: [M], the weights of the molecules in the loss.
         """
@@ -64,4 +64,5 @@ class Classifier(ClassifierMixin, MoleculeEstimator):
         return found[0] if self._one else np.column_stack(found)
 
     def _probabilities(self, X: Any) -> list[np.ndarray]:
-        return [output.probabilities for output in self._outputs(X) if isinstance(output, Classes)]
+        models, predictions = self._predicted(X)
+        return [output.probabilities for output in outputs_of(models.task, predictions.values) if isinstance(output, Classes)]

@@ -7,23 +7,21 @@ from typing import Any
 import numpy as np
 
 
-def as_smiles(X: Any) -> list[str]:
-    """Return the strings of a list, an array, a Series or one column of a table."""
+def as_smiles(X: Any) -> np.ndarray:
+    """Return the strings of a list, an array, a Series or a table, object [M, k] for k molecules in a row."""
     if isinstance(X, str):
         raise ValueError("X is a string. Expected a list of SMILES, as in [X].")
     if hasattr(X, "toarray"):
         raise TypeError("Sparse data was passed for X, but SMILES are required. Expected a list of strings.")
     values = np.asarray(X, dtype=object) if not hasattr(X, "to_numpy") else X.to_numpy(dtype=object)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise ValueError(f"X has the shape {values.shape}. Expected M SMILES, or one column of them.")
-    if not len(values):
-        raise ValueError("Found array with 0 sample(s) (shape=(0,)) while a minimum of 1 is required.")
-    for place, value in enumerate(values):
+    if values.ndim not in (1, 2):
+        raise ValueError(f"X has the shape {values.shape}. Expected M SMILES, or a column of them for each molecule of a row.")
+    if not values.size:
+        raise ValueError(f"Found array with 0 sample(s) (shape={values.shape}) while a minimum of 1 is required.")
+    for place, value in np.ndenumerate(values):
         if not isinstance(value, str):
-            raise ValueError(f"X[{place}] is {value!r} and no string. Expected SMILES.")
-    return [str(value) for value in values]
+            raise ValueError(f"X[{', '.join(map(str, place))}] is {value!r} and no string. Expected SMILES.")
+    return np.atleast_2d(values.T).T
 
 
 def as_columns(y: Any) -> tuple[np.ndarray, bool]:

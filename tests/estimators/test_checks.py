@@ -51,8 +51,8 @@ class _OfNumbers:
     def fit(self, X, y, sample_weight=None):
         return super().fit(spelled(X), y, sample_weight)
 
-    def _outputs(self, X):
-        return super()._outputs(spelled(X))
+    def _predicted(self, X):
+        return super()._predicted(spelled(X))
 
 
 class Regressor(_OfNumbers, molgcn.Regressor):

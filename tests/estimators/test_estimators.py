@@ -143,6 +143,29 @@ def test_parameters_are_keys_of_the_configuration(table):
     assert sum(name.endswith(".ckpt") for name in model.run_) == 2
 
 
+def test_rows_of_several_molecules_and_their_deviations(table, tmp_path):
+    pairs = pd.DataFrame({"solute": table["smiles"], "solvent": table["smiles"].sample(frac=1, random_state=0).to_list()})
+    model = molgcn.Regressor(**{**SMALL, "max_epochs": 1}, ensemble=2).fit(pairs, table["logp"])
+    values, std = model.predict(pairs.to_numpy(), return_std=True)
+    assert model.n_features_in_ == 2 and values.shape == std.shape == (len(table),) and (std > 0).all()
+    model.save(tmp_path / "run")
+    found = molgcn.load(tmp_path / "run", device="cpu").predict(pairs.to_numpy().tolist())
+    np.testing.assert_allclose(std, found.deviation[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(values, model.predict(pairs), rtol=1e-12)
+    with pytest.raises(ValueError, match="X has 1 features, but Regressor is expecting 2 features as input"):
+        model.predict(table["smiles"])
+
+
+def test_deviations_that_the_loss_learns(fitted, table, tmp_path):
+    with pytest.raises(UserError, match=r'return_std=True needs a model that predicts .* loss="mve".* ensemble=5'):
+        fitted.predict(table["smiles"], return_std=True)
+    calibration = {"training.calibration": "auto", "dataset.calibration_fraction": 0.3}
+    sure = molgcn.Regressor(**{**SMALL, "max_epochs": 1}, loss="mve", overrides=calibration).fit(table["smiles"], table["logp"])
+    sure.save(tmp_path / "run")
+    frame = molgcn.load(tmp_path / "run", device="cpu").predict(table["smiles"]).to_frame()
+    np.testing.assert_allclose(sure.predict(table["smiles"], return_std=True)[1], frame["y0 calibrated std"], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "smiles", "values", "kind", "said"),
     [
@@ -157,7 +180,8 @@ def test_parameters_are_keys_of_the_configuration(table):
         ({}, ["C", "CO", "zz"], [1, 2, 3], UserError, r"Row 2 of X and y .*'zz' cannot be used: it is not a SMILES"),
         ({}, "CCO", [1], ValueError, r"X is a string\. Expected a list of SMILES"),
         ({}, [1.0, 2.0], [1, 2], ValueError, r"X\[0\] is 1\.0 and no string"),
-        ({}, [["C", "O"], ["C", "N"]], [1, 2], ValueError, r"X has the shape \(2, 2\)\. Expected M SMILES, or one column"),
+        ({}, [[["C"], ["O"]]], [1], ValueError, r"X has the shape \(1, 2, 1\)\. Expected M SMILES, or a column"),
+        ({}, [["C", "O"], ["C", None]], [1, 2], ValueError, r"X\[1, 1\] is None and no string"),
         ({}, ["C", "O"], [1, 2, 3], ValueError, r"inconsistent numbers of samples"),
         ({}, ["C", "O"], [1, np.inf], ValueError, r"Input y contains infinity"),
         ({}, ["C", "O"], [np.nan, np.nan], ValueError, r"Input y contains NaN only, in target 0"),
