@@ -264,10 +264,21 @@ def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def empty_figures(trained_run) -> Iterator[Callable[..., None]]:
-    """Save empty figures where figures are not tested, since drawing takes most of a small run, and yield what draws them.
+    """Save empty figures in tests that train, and yield what draws them. The run that all tests share is drawn before."""
+    with _empty_figures() as draw:
+        yield draw
 
-    The run that all tests share comes first, since its figures are drawn.
-    """
+
+@pytest.fixture
+def blank_figures() -> Iterator[Callable[..., None]]:
+    """Save empty figures in one test, and yield what draws them."""
+    with _empty_figures() as draw:
+        yield draw
+
+
+@contextmanager
+def _empty_figures() -> Iterator[Callable[..., None]]:
+    """Save empty figures where figures are not tested, since drawing takes most of a small run or page."""
     from matplotlib.figure import Figure
 
     draw = Figure.savefig

@@ -130,7 +130,7 @@ class Ensemble:
         if self.num_passes == 1:
             raise UserError(
                 "members=true shows what each of several models predicts, and ckpt= names one model. Leave it out, or name the folder of a "
-                "run of several trainings or several runs, as in ckpt=[runs/a,runs/b]."
+                "run of several trainings; predict also takes several runs, as in ckpt=[runs/a,runs/b]."
             )
 
     @property

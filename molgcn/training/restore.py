@@ -103,6 +103,8 @@ def _refit(folder: Path, key: str, models: WhichModels) -> Path | None:
         UserError: If it is asked for and not there.
     """
     refit = folder / REFIT
+    if models == "refit" and not members_of(folder):
+        raise UserError(f"models=refit is of a cross-validation with training.refit, and {key}={folder} is one model. Leave it out.")
     complete = bool(members_of(folder)) and (refit / "result.json").is_file()
     if models == "refit" and not complete:
         raise UserError(

@@ -40,6 +40,7 @@ def page(tmp_path, labels, given, name, thresholds=None, titles=("0", "1", "2"))
     return " ".join((tmp_path / "report.html").read_text().split())
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
     given = probabilities(count)
@@ -65,6 +66,7 @@ def test_classes_are_called_by_their_names(tmp_path, count):
     assert ("Class yes &amp; so is predicted above the probability 0.5" in text) == (count == 2)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_decisions_are_at_the_threshold_that_validation_has_chosen(tmp_path):
     given = np.array([0.1, 0.35, 0.2, 0.45, 0.6, 0.25, 0.3, 0.5])
     text = page(tmp_path, LABELS, given, "y", {"y": Threshold(0.28, 0.875), "another": Threshold(0.9, 0.1)})
@@ -82,6 +84,7 @@ def test_missing_labels_and_classes_are_words(tmp_path, labels):
     assert ("There is no molecule with both" in text) == bool(np.isnan(labels).all())
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_predictions_that_are_not_finite_are_counted(tmp_path):
     given = probabilities(2)
     given[0] = math.nan

@@ -1,6 +1,5 @@
 """Molecules are drawn if RDKit can draw."""
 
-import subprocess
 import sys
 
 import pytest
@@ -17,12 +16,10 @@ def test_what_cannot_be_read_is_not_drawn(smiles):
     assert drawings.draw(smiles) is None
 
 
-def test_without_the_libraries_of_x11():
+def test_without_the_libraries_of_x11(monkeypatch, caplog):
     """The import fails on such a server, which is reported once, with the remedy."""
-    program = (
-        "import sys; sys.modules['rdkit.Chem.Draw'] = None; from molgcn.report.drawings import draw; "
-        "print([draw(smiles) for smiles in ('CCO', 'CCO')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "[None, None]\n"
-    assert done.stderr.count("apt install libxrender1") == 1
+    monkeypatch.setitem(sys.modules, "rdkit.Chem.Draw", None)
+    drawings.rdkit_drawing.cache_clear()
+    assert [drawings.draw(smiles) for smiles in ("CCO", "CCO")] == [None, None]
+    assert caplog.text.count("apt install libxrender1") == 1
+    drawings.rdkit_drawing.cache_clear()
