@@ -35,7 +35,7 @@ def run(trained_run, tmp_path):
     return shutil.copytree(trained_run.folder, tmp_path / "run")
 
 
-@pytest.mark.parametrize("backend", ["fused", "pyg"])
+@pytest.mark.parametrize("backend", ["fused", pytest.param("pyg", marks=pytest.mark.slow)])
 def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend, empty_figures, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", empty_figures)
     result = evaluate(config(ckpt=str(run), backend={"name": backend}, dataset={"batch_size": 7}))

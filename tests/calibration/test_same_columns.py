@@ -41,6 +41,7 @@ KINDS = {
         ["kind probability", "kind probability std", "kind calibrated probability", "kind conformal set"],
     ),
 }
+SHARED = ("variance", "ensemble", "trees", "classes")  # whose columns other kinds have too
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def assert_alike(one, other):
     pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True), rtol=1e-5, atol=1e-6, check_dtype=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in SHARED else kind for kind in KINDS])
 def test_a_run_and_both_commands_write_the_same(kind, trained, tmp_path):
     training, columns = KINDS[kind]
     classes = "classes" in kind

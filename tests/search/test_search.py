@@ -95,7 +95,9 @@ def _with_devices(config):
     return parse(Config, {**config.to_dict(), "trainer": {**config.trainer, "devices": 2}})
 
 
-@pytest.mark.parametrize(("objective", "best_of"), [("val/r2/logp", max), ("val/spearman", max), ("val/rmse", min)])
+@pytest.mark.parametrize(
+    ("objective", "best_of"), [("val/r2/logp", max), pytest.param("val/spearman", max, marks=pytest.mark.slow), ("val/rmse", min)]
+)
 def test_the_direction_follows_from_the_objective(objective, best_of, tmp_path, compose, capsys):
     best = search(SearchConfig(n_trials=2, params=SPACE, objective=objective), compose, tmp_path)
     values = [trial.value for trial in study_in(tmp_path).trials]
