@@ -14,7 +14,7 @@ from molgcn.errors import counted
 from molgcn.training.monitor import Monitor
 
 log = logging.getLogger(__name__)
-PATIENCE = 20  # validations: of 113 trainings of the recipe on 17 sets, 109 ended with the same weights, most after half of 60 epochs
+PATIENCE = 20  # validations: 154 of 159 trainings of the recipe keep the weights that all 60 epochs would have left
 
 
 class PatientStopping(EarlyStopping):
