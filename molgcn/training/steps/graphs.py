@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -82,16 +83,33 @@ class Graphs:
         capture = torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local")
         torch.clear_autocast_cache()  # weights that were cast earlier would stay as they were
         try:
-            with ONE_AT_A_TIME, torch.cuda.stream(self._stream), capture:  # where capturing fails, only the first leaves the stream
+            # where capturing fails, only the first leaves the stream
+            with ONE_AT_A_TIME, torch.cuda.stream(self._stream), _without_collection(), capture:
                 try:
                     result = work()
                 finally:
                     for branch in self._branches:
                         torch.cuda.current_stream(self.device).wait_stream(branch)
+        except BaseException:
+            if not self._captured:  # PyTorch gives a pool back with its only graph, and then refuses it
+                self._pool = torch.cuda.graph_pool_handle()
+            raise
         finally:
             torch.clear_autocast_cache()  # what the graph casts lies in its memory
         graph.instantiate()
         return _Captured(graph, result)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect no garbage inside a `with` block: where another graph is destroyed, CUDA ends the capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def refuse_within_capture() -> None:

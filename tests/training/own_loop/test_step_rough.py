@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 
@@ -197,3 +198,30 @@ def test_a_loss_with_tensors_of_its_own(device):
         if number == 4:
             ours.weight, factor = torch.tensor(0.5, device=device), 0.5
         assert_same_losses([step(batch)], [reference(batch)])
+
+
+@pytest.mark.gpu
+def test_a_graph_that_becomes_garbage_while_another_is_captured_stays_until_later():
+    """CUDA ends a capture in which a graph is destroyed, and Python may collect garbage at any time."""
+    batches, kept = batches_of(PACKED, "cpu", "cuda", [8] * 4), []
+
+    def drops(predictions: Tensor, targets: Tensor) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            kept.clear()
+        return squares(predictions, targets)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for loss in (squares, drops):
+            model, _ = twins(PACKED, "cuda")
+            step = molgcn.capture(model, adam(model), loss=loss)
+            assert all(torch.isfinite(step(batch)) for batch in batches)
+            if loss is squares:
+                kept.append(cycle := [step])
+                cycle.append(cycle)
+            del step, model
+            cycle = None
+        assert not kept
+    finally:
+        gc.set_threshold(*thresholds)
