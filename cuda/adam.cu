@@ -1,8 +1,8 @@
 // Adam's step for all parameters: `adam_begin` counts the step and sums the squares of the gradients, `adam_update` clips and updates.
 //
 // A block has `elements` numbers of one tensor. `adam_update` does not let the next kernel start early, since kernels may read weights before
-// they wait. Both kernels read parameters and their state before they wait themselves: these were written before the forward pass whose gradient
-// this is, and the first launch of a forward pass waits for all that came before. Macros: MAX_TENSORS, MAX_GROUPS.
+// they wait. `adam_update` reads parameters and their state before it waits itself: these were written before `adam_begin` started, which starts
+// when all that came before has ended. Macros: MAX_TENSORS, MAX_GROUPS.
 #include "device.cuh"
 #include "adam_structs.h"  // molgcn/ops/adam_cuda.py
 

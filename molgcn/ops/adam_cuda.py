@@ -87,8 +87,9 @@ def adam_step(groups: Sequence[tuple[Mapping[str, Any], Sequence[Parameter]]], m
     scratch = torch.empty(blocks + 2 * count, dtype=torch.float64, device=device)
     it.squares, it.corrections = scratch.data_ptr(), scratch[blocks:].data_ptr()
     it.max_norm, it.num_tensors = max_norm or 0.0, count
-    for name in ("adam_begin", "adam_update"):
-        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=True)
+    # The first kernel starts when all that came before has ended: gradients may come from operations of PyTorch, of NCCL or of memory.
+    for name, overlap in (("adam_begin", False), ("adam_update", True)):
+        kernel("adam.cu", name, macros, device).launch(blocks, _THREADS, _SHARED_BYTES, it, overlap=overlap)
 
 
 def _set_options(group: Any, options: Mapping[str, Any]) -> None:

@@ -49,7 +49,6 @@ class MeanGradients:
             gradients = [self._added_up(model, learning)]
         num_terms = self._num_terms.clamp(min=1).to(gradients[0].dtype)
         self._num_terms.zero_()
-        # Last, since the optimiser's first kernel may start before what comes before the launch that it follows.
         torch._foreach_div_(gradients, num_terms)
 
     def _added_up(self, model: nn.Module, learning: list[nn.Parameter]) -> Tensor:
