@@ -135,13 +135,36 @@ std::vector<double> scales(const LayerRun<T>& run) {
     return found;
 }
 
+// Returns the position of every bond's reverse where a step needs it, else an empty vector. The r-th bond from v to w pairs with the r-th bond
+// from w to v.
+template <typename T>
+std::vector<int32_t> reverses(const LayerRun<T>& run) {
+    const Instruction *first = run.pass.instructions, *last = first + run.pass.num_instructions();
+    std::vector<int32_t> found;
+    if (std::none_of(first, last, [](const Instruction& each) { return each.op >= Op::expand; })) return found;
+    found.resize(run.num_edges);
+    for (int target = 0; target < run.num_nodes; target++) {
+        for (int e = run.rowptr[target], rank = 0; e < run.rowptr[target + 1]; e++) {
+            const int source = run.col[e];
+            rank = e > run.rowptr[target] && run.col[e - 1] == source ? rank + 1 : 0;
+            int at = run.rowptr[source];
+            while (at < run.rowptr[source + 1] && run.col[at] < target) at++;
+            at += rank;
+            if (at >= run.rowptr[source + 1] || run.col[at] != target)
+                throw std::invalid_argument("layer_network: a bond has no reverse; bonds must be sorted by target, then source, and go both ways");
+            found[e] = at;
+        }
+    }
+    return found;
+}
+
 template <typename T>
 void clear_padding(const Batch& batch, const LayerRun<T>& run) {
     for (int m = 0; m < run.pass.num_memory; m++) {
         const Memory& memory = run.pass.memory[m];
-        if (!memory.output || (memory.bonds && batch.sizes[3] >= 0)) continue;
+        if (!memory.output || (memory.kind == 1 && batch.sizes[3] >= 0)) continue;
         T* rows = run.memory[m];
-        std::fill(rows + (memory.bonds ? run.num_edges : run.num_nodes) * memory.stride, rows + batch.sizes[memory.bonds ? 2 : 1] * memory.stride, T(0));
+        std::fill(rows + (memory.kind > 0 ? run.num_edges : run.num_nodes) * memory.stride, rows + batch.sizes[memory.kind > 0 ? 2 : 1] * memory.stride, T(0));
     }
 }
 
@@ -161,6 +184,8 @@ void run_pass(Address numbers, const Batch& batch) {
     }
     const std::vector<double> scale = scales(run);
     run.scale = scale.data();
+    const std::vector<int32_t> reverse = reverses(run);
+    run.reverse = reverse.data();
     set_tensors(batch, run);
     layer_pass<T>()(run);
     clear_padding(batch, run);

@@ -12,13 +12,14 @@ namespace molgcn {
 enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
     pool_grad, norm_sums, activation_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
+    expand, expand_grad, expand_bonds_grad, reverse_grad, sum_incoming, sum_incoming_grad, add_grad,
 };
 
 enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
 
 struct Instruction {
     Op op;
-    int out, source, grad, bonds, result, add, mask;  // buffers
+    int out, source, grad, bonds, result, add, mask, reverse;  // buffers
     int memory, dropped, weight, bias, norm, kind, table, activation, site;
 };
 
@@ -34,9 +35,9 @@ struct Buffer {
     int bonds, width, offset, memory;
 };
 
-// Rows in memory outside tiles.
+// Rows in memory outside tiles: of atoms (0), of bonds (1), which may be a table of distinct ones, or of directed bonds (2).
 struct Memory {
-    int bonds, width, stride;
+    int kind, width, stride;
     int output;  // 1: zeros where the batch is padding
 };
 
@@ -74,6 +75,7 @@ struct LayerRun {
     Partition partition;
     int num_threads, max_bonds;  // the latter in one tile
     const int32_t *ptr, *rowptr, *col, *code;
+    const int32_t* reverse;  // [E] position of each bond's reverse, or null where no step has rows of directed bonds
     const double* scale;  // [N] (bonds at each atom)^-1/2, 0 without bonds, or null where no gather is normalised
     T* const* memory;     // of each of pass.memory
     const T* const* parameters;

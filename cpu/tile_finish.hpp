@@ -74,7 +74,7 @@ void finish_rows(const TileStep<T>& t, const Instruction& step) {
     const bool has_relu = step.activation == of_relu;
     norm_rows(norm, source, out, [=](Vec<T> v) { return has_relu ? relu<T>(v) : v; });
     if (step.activation > of_relu) change(out, [=](ptrdiff_t, Vec<T> v) { return activated<T>(step.activation, v); });
-    if (step.site >= 0) drop(t, step.site, out);
+    if (step.site >= 0) drop(t, step.site, step.out);
     if (add) change(out, [=](ptrdiff_t at, Vec<T> v) { return v + load(add.data + at); });
 }
 
@@ -84,11 +84,11 @@ void activation_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad), out = t.rows(step.out);
     if (!source) {
         std::memcpy(out.data, grad.data, out.count * out.stride * sizeof(T));
-        return drop(t, step.site, out);
+        return drop(t, step.site, step.out);
     }
     norm_rows(RowNorm<T>(t, step), source, out, [=](Vec<T> v) { return v; });
     change(out, [=](ptrdiff_t at, Vec<T> v) { return slope<T>(step.activation, v) * load(grad.data + at); });
-    if (step.site >= 0) drop(t, step.site, out);
+    if (step.site >= 0) drop(t, step.site, step.out);
 }
 
 // Returns the gradient of the norm's output, at one vector.

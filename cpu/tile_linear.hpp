@@ -10,9 +10,10 @@ namespace MOLGCN_ISA {
 
 // Zeroes what dropout number `site` drops and scales the rest, row by row.
 template <typename T>
-void drop(const TileStep<T>& t, int site, const TileRows<T>& rows) {
+void drop(const TileStep<T>& t, int site, int number) {
+    const TileRows<T> rows = t.rows(number);
     const Dropout dropout(t.run.seed, site, t.run.dropout);
-    for (int i = 0; i < rows.count; i++) dropout.apply(t.tile.first_row + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
+    for (int i = 0; i < rows.count; i++) dropout.apply(t.first_row(number) + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
 }
 
 // Computes out = dropout(relu(x W^T + b)) + a.
@@ -33,7 +34,7 @@ void linear_rows(const TileStep<T>& t, const Instruction& step) {
     } else {
         weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v + load(bias + column)); });
     }
-    if (step.site >= 0) drop(t, step.site, out);
+    if (step.site >= 0) drop(t, step.site, step.out);
 }
 
 // Writes the gradient of the source, G W.

@@ -5,6 +5,7 @@
 
 #include "moments.hpp"
 #include "pooling.hpp"
+#include "tile_edges.hpp"
 #include "tile_finish.hpp"
 #include "tile_gather.hpp"
 
@@ -97,6 +98,13 @@ private:
             case Op::eps_grad: return add_eps_gradient(t, step);
             case Op::normalize_grad: return normalize_gradient(t, step);
             case Op::table_grad: return table_gradient(t, step);
+            case Op::expand: return expand_rows(t, step);
+            case Op::expand_grad: return expand_gradient(t, step);
+            case Op::expand_bonds_grad: return expand_bonds_gradient(t, step);
+            case Op::reverse_grad: return reverse_gradient(t, step);
+            case Op::sum_incoming: return sum_incoming_rows(t, step);
+            case Op::sum_incoming_grad: return sum_incoming_gradient(t, step);
+            case Op::add_grad: return add_gradient(t, step);
         }
     }
 

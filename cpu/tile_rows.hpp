@@ -62,10 +62,13 @@ struct TileStep {
         return {data, row_stride<T>(buffer.width), buffer.width, buffer.bonds ? num_bonds : tile.num_rows};
     }
 
+    // Returns the number of the first of these rows in the batch.
+    int64_t first_row(int number) const { return run.pass.buffers[number].bonds ? first_bond : int64_t{tile.first_row}; }
+
     // Returns the rows in memory outside the tile, from the tile's first row on.
     T* outside(int number) const {
         const Memory& m = run.pass.memory[number];
-        return run.memory[number] + (m.bonds ? first_bond : int64_t{tile.first_row}) * m.stride;
+        return run.memory[number] + (m.kind > 0 ? first_bond : int64_t{tile.first_row}) * m.stride;
     }
 };
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from molgcn.nn.layers.base import LayerOptions
+from molgcn.nn.layers.base import INNER, LayerOptions
 from molgcn.nn.registry import get_kind
 from molgcn.ops.layer_network.builder import Builder
 from molgcn.ops.layer_network.program import Program
@@ -79,6 +79,12 @@ def _program(*options: Any) -> Program:
     assert kind.steps is not None, "a network of layers without steps has another backend"
     builder = Builder(network.in_channels, network.edge_channels, network.dropout)
     h = X
+    if not kind.stacked:
+        builder.scope = "convs.0."
+        settings = dict(network.settings) | {name: getattr(network, option) for name, option in INNER.items()}
+        kind.steps(builder, LayerOptions(network.in_channels, hidden, network.edge_channels, settings), h)
+        builder.end_layer()
+        return builder.program(network.pool, network.eps, network.momentum)
     for layer in range(network.num_layers):
         builder.scope = f"convs.{layer}."
         own = LayerOptions(builder.width(h), hidden, network.edge_channels, dict(network.settings))

@@ -13,9 +13,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    ExpandGrad,
+    FinishGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    NormalizeGrad,
+    Produced,
+    SumIncomingGrad,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 
@@ -40,10 +52,14 @@ class PlainSteps:
         out.tensor[:, out.width :] = 0
         if isinstance(step, Linear):
             return self._linear(step)
-        names = ("source", "bonds", "add")
+        names = ("source", "bonds", "add", "reverse")
         inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
         if isinstance(step, Gather):
             out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
+        elif isinstance(step, Expand):
+            out.values.copy_(self._expanded(**inputs))
+        elif isinstance(step, SumIncoming):
+            out.values.copy_(sum_incoming(inputs["source"], self._edges[1], self.run.graph.num_nodes))
         elif isinstance(step, Finish):
             add = inputs.pop("add", None)
             ended = self._finished(step, **inputs, **self._norm(step))
@@ -118,6 +134,26 @@ class PlainSteps:
             self._of_parameter(forward.eps, found["eps"])
 
     @backward.register
+    def _(self, step: ExpandGrad) -> None:
+        grad, graph, forward = self.run.gradient(step.grad).values, self.run.graph, step.step
+        width = grad.shape[1]
+        inputs = {"source": grad.new_zeros(graph.num_nodes, width)}
+        inputs |= {} if forward.bonds is None else {"bonds": grad.new_zeros(graph.num_bond_rows, width)}
+        inputs |= {} if forward.reverse is None else {"reverse": torch.zeros_like(grad)}
+        found = _gradients(self._expanded, grad, inputs)
+        for produced, name in ((step.source, "source"), (step.bonds, "bonds"), (step.reverse, "reverse")):
+            if produced is not None:
+                self._write(produced, found[name])
+
+    @backward.register
+    def _(self, step: SumIncomingGrad) -> None:
+        self._write(step.source, self.run.gradient(step.grad).values[self._edges[1]])
+
+    @backward.register
+    def _(self, step: AddGrad) -> None:
+        self._write(step.source, self.run.gradient(step.grad).values)
+
+    @backward.register
     def _(self, step: NormalizeGrad) -> None:
         inputs = {"source": self.run.rows(step.step.source).values}
         found = _gradients(lambda source: F.normalize(source, dim=-1), self.run.gradient(step.grad).values, inputs)
@@ -129,6 +165,19 @@ class PlainSteps:
         out = out.relu() if step.relu else out
         out = out if step.dropout is None else self._dropped(out, step.dropout)
         self.run.rows(step.out).values.copy_(out if step.add is None else out + self.run.rows(step.add).values)
+
+    @property
+    def _edges(self) -> Tensor:
+        """The source and target of every directed bond, int64 [2, E]."""
+        rowptr, col = self.run.graph.rowptr.long(), self.run.graph.col.long()
+        return torch.stack([col, torch.arange(rowptr.shape[0] - 1, device=col.device).repeat_interleave(rowptr.diff())])
+
+    def _expanded(self, source: Tensor, bonds: Tensor | None = None, reverse: Tensor | None = None) -> Tensor:
+        graph, edges = self.run.graph, self._edges
+        out = source[edges[0]]
+        if bonds is not None:
+            out = out + (bonds if graph.code is None else bonds[graph.code.long()])
+        return out if reverse is None else out - reverse[reverse_bonds(edges, graph.num_nodes)]
 
     def _gathered(
         self, step: Gather, source: Tensor, bonds: Tensor | None = None, eps: Tensor | None = None, bias: Tensor | None = None

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions, NoStepsError
 from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.nn.padding import without_padding
+from molgcn.ops.layer_network.builder import Builder
+from molgcn.ops.layer_network.steps import BONDS
 
 SETTINGS = {
     "depth": 3,  # rounds of messages; the first one computes the bonds' first states
@@ -75,6 +77,26 @@ class DMPNN(Layer):
         return torch.addmm(F.linear(x, atoms, self.W_i.bias).index_select(0, source), edge_attr, bonds.t())
 
 
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the steps of all rounds. Atoms and bonds are multiplied before they are expanded to directed bonds."""
+    settings, channels = options.settings_over(SETTINGS), options.out_channels
+    if settings["undirected"]:
+        raise NoStepsError("its undirected is true, whose means of both directions have no steps")
+    bias, activation, atoms = None if settings["message_bias"] else "", settings["activation"], builder.width(h)
+    if options.edge_channels is None:
+        first = builder.expand(builder.linear(h, "W_i", channels, bias=bias))
+    else:
+        projected = builder.linear(h, "W_i", channels, bias=bias, first_column=0)
+        first = builder.expand(projected, bonds=builder.linear(BONDS, "W_i", channels, bias="", first_column=atoms))
+    states = builder.finish(first, activation=activation)
+    for _ in range(1, settings["depth"]):
+        messages = builder.expand(builder.sum_incoming(states), reverse=states)
+        states = builder.finish(builder.linear(messages, "W_h", channels, bias=bias, add=first), activation=activation, dropout=True)
+    own = builder.linear(h, "W_o", channels, bias="", first_column=0)
+    update = builder.linear(builder.sum_incoming(states), "W_o", channels, first_column=atoms, add=own)
+    return builder.finish(update, activation=activation, dropout=True)
+
+
 def _pyg(options: LayerOptions) -> nn.Module:
     from molgcn.nn.layers.message_passing import DMPNNConv
 
@@ -89,4 +111,4 @@ WITHOUT = {
     "last_activation": "its last map is followed by the activation",
 }
 
-KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", stacked=False, counts_atoms=True, settings=SETTINGS, without=WITHOUT)
+KIND = LayerKind("dmpnn", DMPNN, _pyg, steps, bonds="optional", stacked=False, counts_atoms=True, settings=SETTINGS, without=WITHOUT)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.program import Program, biases_without_effect
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, X, values_read
+from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gather, Linear, Normalize, Step, SumIncoming, X, values_read
 
 
 class Produced(NamedTuple):
@@ -60,6 +60,32 @@ class NormalizeGrad(NamedTuple):
     source: Produced
 
 
+class ExpandGrad(NamedTuple):
+    """Compute the gradients of an :class:`Expand` step's source, bonds and reverse, each if it is wanted, given gradient `grad`."""
+
+    step: Expand
+    grad: int
+    source: Produced | None
+    bonds: Produced | None
+    reverse: Produced | None
+
+
+class SumIncomingGrad(NamedTuple):
+    """Compute the gradient of a :class:`SumIncoming` step's source, given gradient `grad`."""
+
+    step: SumIncoming
+    grad: int
+    source: Produced
+
+
+class AddGrad(NamedTuple):
+    """Add gradient `grad` of a step's value to the gradient that the value added by the step has from later steps."""
+
+    step: Linear | Finish
+    grad: int
+    source: Produced
+
+
 class Product(NamedTuple):
     """The gradient of a weight, G^T x, and the gradient of a bias, the column sums of G.
 
@@ -82,7 +108,7 @@ class WeightGrads(NamedTuple):
     products: tuple[Product, ...]
 
 
-GradStep = FinishGrad | InputGrad | GatherGrad | NormalizeGrad | WeightGrads
+GradStep = FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AddGrad | WeightGrads
 
 
 class Backward(NamedTuple):
@@ -182,11 +208,19 @@ class _Builder:
         grad = self.have[step.out]
         if isinstance(step, Gather):
             return self._reverse_gather(step, grad)
+        if isinstance(step, Expand):
+            values = (step.source, step.bonds, step.reverse)
+            made = [None if each is None or not self._needs[each] else self._produced(step, each) for each in values]
+            return self.steps.append(ExpandGrad(step, grad, *made))
+        if isinstance(step, SumIncoming):
+            return self.steps.append(SumIncomingGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, Linear):
             self._products.append(Product(grad, step.source, step.weight, None if step.bias in self._left_out else step.bias))
         if isinstance(step, (Linear, Finish)) and step.add is not None and self._needs[step.add]:
-            assert step.add not in self.have, "the steps that end a layer or a block come last among the readers of what they add"
-            self.have[step.add] = grad
+            if step.add in self.have:
+                self.steps.append(AddGrad(step, grad, self._produced(step, step.add)))
+            else:
+                self.have[step.add] = grad
         makes_gradients = isinstance(step, Finish) and step.norm is not None
         if self._needs[step.source] or makes_gradients:
             source = self._produced(step, step.source)
@@ -230,13 +264,12 @@ class _Builder:
             return frozenset(values_read(step))
         if isinstance(step, WeightGrads):
             return frozenset(product.source for product in step.products if product.source is not None)
-        made = (step.source, getattr(step, "bonds", None))
+        made = (getattr(step, name, None) for name in ("source", "bonds", "reverse"))
         read = {produced.value for produced in made if produced is not None and produced.mask is not None}
-        forward = step.step
-        if isinstance(forward, (Finish, Normalize)):
-            read.add(forward.source)
-        elif isinstance(forward, Gather) and reads_source(forward):
-            read |= set(values_read(forward)) | ({forward.out} if forward.aggr == "max" else set())
+        if isinstance(step, FinishGrad | NormalizeGrad):
+            read.add(step.step.source)
+        elif isinstance(step, GatherGrad) and reads_source(step.step):
+            read |= set(values_read(step.step)) | ({step.step.out} if step.step.aggr == "max" else set())
         return frozenset(read)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Normalize, Step, Value
+from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Normalize, Rows, Step, SumIncoming, Value
 
 
 class Builder:
@@ -54,7 +54,15 @@ class Builder:
         return self._add(Gather(source, self._value(width), aggr, bonds, named_eps, named_bias, train_eps and bool(eps)))
 
     def linear(
-        self, source: int, name: str, out_channels: int, *, bias: str | None = None, relu: bool = False, add: int | None = None
+        self,
+        source: int,
+        name: str,
+        out_channels: int,
+        *,
+        bias: str | None = None,
+        relu: bool = False,
+        add: int | None = None,
+        first_column: int | None = None,
     ) -> int:
         """Multiply rows by a matrix, as :class:`molgcn.ops.layer_network.steps.Linear` says.
 
@@ -65,8 +73,12 @@ class Builder:
             bias: The name of the bias; None for `<name>.bias`, and "" for none.
             relu: Whether relu follows.
             add: The value that is added, or None.
+            first_column: The first of the columns of the weight that multiply these rows; None where they all do.
         """
-        weight = self._parameter(f"{name}.weight", out_channels, self.width(source))
+        width, part = self.width(source), ""
+        if first_column is not None:
+            part = f"[{first_column}:{first_column + width}]"
+        weight = self._parameter(f"{name}.weight{part}", out_channels, width)
         assert weight is not None
         named_bias = self._parameter(f"{name}.bias" if bias is None else bias, out_channels)
         return self._add(Linear(source, self._value(out_channels, self._values[source].rows), weight, named_bias, relu, add=add))
@@ -74,6 +86,20 @@ class Builder:
     def normalize(self, source: int) -> int:
         """Scale every row to length 1."""
         return self._add(Normalize(source, self._value(self.width(source))))
+
+    def expand(self, source: int, *, bonds: int | None = None, reverse: int | None = None) -> int:
+        """Give every directed bond its source's row, as :class:`molgcn.ops.layer_network.steps.Expand` says.
+
+        Args:
+            source: The atoms' rows.
+            bonds: The bonds' rows that are added, in the width of `source`; or None.
+            reverse: Rows of edges, of which each bond's reverse is subtracted; or None.
+        """
+        return self._add(Expand(source, self._value(self.width(source), "edges"), bonds, reverse))
+
+    def sum_incoming(self, source: int) -> int:
+        """Sum the rows of the directed bonds that point at each atom."""
+        return self._add(SumIncoming(source, self._value(self.width(source))))
 
     def finish(
         self,
@@ -109,7 +135,7 @@ class Builder:
         if norm:
             named = self.scope + norm
             self._norms[named] = kind
-        return self._add(Finish(source, self._value(self.width(source)), named, activation, site, add))
+        return self._add(Finish(source, self._value(*reversed(self._values[source])), named, activation, site, add))
 
     def end_layer(self) -> None:
         """End a layer. Backward passes take gradients of weights, and compute values again, layer by layer."""
@@ -135,7 +161,7 @@ class Builder:
         self._parameters[self.scope + name] = shape
         return self.scope + name
 
-    def _value(self, width: int, rows: Literal["atoms", "bonds"] = "atoms") -> int:
+    def _value(self, width: int, rows: Rows = "atoms") -> int:
         self._values.append(Value(rows, width))
         return len(self._values) - 1
 

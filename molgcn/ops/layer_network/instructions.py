@@ -9,9 +9,20 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, Produced, WeightGrads
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    Backward,
+    ExpandGrad,
+    FinishGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    Produced,
+    SumIncomingGrad,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Gather, Linear, Step, Value
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Expand, Finish, Gather, Linear, Step, SumIncoming, Value
 
 
 class Op(IntEnum):
@@ -36,6 +47,13 @@ class Op(IntEnum):
     EPS_GRAD = 16
     NORMALIZE_GRAD = 17
     TABLE_GRAD = 18
+    EXPAND = 19
+    EXPAND_GRAD = 20
+    EXPAND_BONDS_GRAD = 21
+    REVERSE_GRAD = 22
+    SUM_INCOMING = 23
+    SUM_INCOMING_GRAD = 24
+    ADD_GRAD = 25
 
 
 class Instruction(NamedTuple):
@@ -52,6 +70,7 @@ class Instruction(NamedTuple):
         result: The rows that the forward step has written.
         add: The rows that are added to `out`.
         mask: The rows that `out` is masked by. `out` is 0 wherever they are not positive.
+        reverse: The rows of directed bonds, of which each bond's reverse is subtracted.
         memory: Rows outside the tile: the source of LOAD, the destination of STORE, or a gather's table of distinct bonds.
         dropped: 1 if `mask` has gone through dropout, otherwise 0.
         weight: The number of a parameter: a weight or eps.
@@ -71,6 +90,7 @@ class Instruction(NamedTuple):
     result: int = -1
     add: int = -1
     mask: int = -1
+    reverse: int = -1
     memory: int = -1
     dropped: int = 0
     weight: int = -1
@@ -84,7 +104,7 @@ class Instruction(NamedTuple):
     @property
     def read(self) -> tuple[int, ...]:
         """The rows of the tile that the instruction reads."""
-        return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask) if rows >= 0)
+        return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask, self.reverse) if rows >= 0)
 
 
 class Segment(NamedTuple):
@@ -218,7 +238,7 @@ class Builder:
 
     def _stored_tables(self) -> Iterator[Instruction]:
         """Yield the instructions that store the tables that gathers read."""
-        for value in sorted({step.bonds for step in self._program.steps if isinstance(step, Gather) and step.bonds is not None}):
+        for value in sorted({step.bonds for step in self._program.steps if isinstance(step, Gather | Expand) and step.bonds is not None}):
             yield Instruction(Op.STORE, source=value, memory=self._keys.table(value))
 
     def _forward(self, step: Step) -> Iterator[Instruction]:
@@ -233,6 +253,10 @@ class Builder:
             if made.norm in self._batch_norms:
                 yield Instruction(Op.MOMENTS, source=step.source, norm=made.norm)
             yield made._replace(out=step.out, add=_or_none(step.add))
+        elif isinstance(step, Expand):
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, reverse=_or_none(step.reverse)), step)
+        elif isinstance(step, SumIncoming):
+            yield Instruction(Op.SUM_INCOMING, step.out, step.source)
         else:
             yield Instruction(Op.NORMALIZE, step.out, step.source)
 
@@ -242,6 +266,11 @@ class Builder:
         grad = self._keys.gradient(step.grad)
         if isinstance(step, GatherGrad):
             yield from self._gather_grad(step, grad)
+        elif isinstance(step, ExpandGrad):
+            yield from self._expand_grad(step, grad)
+        elif isinstance(step, SumIncomingGrad | AddGrad):
+            op = Op.ADD_GRAD if isinstance(step, AddGrad) else Op.SUM_INCOMING_GRAD
+            yield self._produced(Instruction(op, grad=grad), step.source)
         elif isinstance(step, InputGrad):
             yield self._produced(Instruction(Op.INPUT_GRAD, grad=grad, weight=self._number(step.step.weight)), step.source)
         elif isinstance(step, FinishGrad):
@@ -270,19 +299,33 @@ class Builder:
             yield self._produced(made._replace(result=result, weight=self._number(gather.eps)), step.source)
         if gather.train_eps:
             yield Instruction(Op.EPS_GRAD, source=gather.source, grad=grad, weight=self._number(gather.eps))
-        if step.bonds is not None and self._coded:
-            yield made._replace(op=Op.BONDS_GRAD, table=len(self.table_widths))
-            yield self._produced(Instruction(Op.TABLE_GRAD, table=len(self.table_widths)), step.bonds)
-            self.table_widths.append(self._program.values[step.bonds.value].width)
-        elif step.bonds is not None:
-            yield self._produced(made._replace(op=Op.BONDS_GRAD), step.bonds)
+        if step.bonds is not None:
+            yield from self._bonds_grad(made._replace(op=Op.BONDS_GRAD), step.bonds)
+
+    def _expand_grad(self, step: ExpandGrad, grad: int) -> Iterator[Instruction]:
+        for op, produced in ((Op.EXPAND_GRAD, step.source), (Op.REVERSE_GRAD, step.reverse)):
+            if produced is not None:
+                yield self._produced(Instruction(op, grad=grad), produced)
+        if step.bonds is not None:
+            yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step), step.bonds)
+
+    def _bonds_grad(self, made: Instruction, bonds: Produced) -> Iterator[Instruction]:
+        """Yield the gradient of bonds' rows, by way of the sums for a table of distinct bonds where there is one."""
+        if not self._coded:
+            yield self._produced(made, bonds)
+            return
+        yield made._replace(table=len(self.table_widths))
+        yield self._produced(Instruction(Op.TABLE_GRAD, table=len(self.table_widths)), bonds)
+        self.table_widths.append(self._program.values[bonds.value].width)
 
     def _finish(self, op: Op, step: Finish) -> Instruction:
         norm = -1 if step.norm is None else self._norms[step.norm]
         return Instruction(op, source=step.source, norm=norm, activation=ACTIVATIONS.index(step.activation), site=_or_none(step.dropout))
 
     def _with_bonds(self, made: Instruction, step: Gather) -> Instruction:
-        made = made._replace(kind=AGGREGATIONS.index(step.aggr))
+        return self._bonds_of(made._replace(kind=AGGREGATIONS.index(step.aggr)), step)
+
+    def _bonds_of(self, made: Instruction, step: Gather | Expand) -> Instruction:
         if step.bonds is None:
             return made
         return made._replace(memory=self._keys.table(step.bonds)) if self._coded else made._replace(bonds=step.bonds)

@@ -29,12 +29,14 @@ class Sizes(NamedTuple):
     Attributes:
         atoms: The number of atoms, N.
         bonds: The number of rows of bonds, K or E.
+        edges: The number of directed bonds, E.
         signs_alone: The values that have no rows in memory, but signs.
         summed: The values that have no memory, since the launch that computes them adds them to the next value.
     """
 
     atoms: int
     bonds: int
+    edges: int
     signs_alone: frozenset[int] = frozenset()
     summed: frozenset[int] = frozenset()
 
@@ -173,7 +175,7 @@ def _gradients(step: GradStep) -> Iterator[int]:
         yield from (product.grad for product in step.products)
         return
     yield step.grad
-    for produced in (step.source, getattr(step, "bonds", None)):
+    for produced in (step.source, getattr(step, "bonds", None), getattr(step, "reverse", None)):
         if produced is not None:
             yield produced.out
             if produced.add is not None:

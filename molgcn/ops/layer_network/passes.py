@@ -230,7 +230,7 @@ def moments_size(call: LayerNetworkCall) -> int:
 
 def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
     program = call.program
-    sizes = Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
+    sizes = Sizes(call.graph.num_nodes, call.graph.num_bond_rows, call.graph.col.shape[0])
     if not without_rows or not uses_tensor_cores(call):
         return sizes
     return sizes._replace(signs_alone=frozenset() if call.options.recompute else signs_alone(program), summed=summed_values(program))

@@ -66,7 +66,12 @@ def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers forward keeps: the mean and 1 / standard deviation of batch norms, and the values that backward loads."""
     if not call.options.save_for_backward:
         return _moments(call)
-    return _moments(call) + _forward_pass(Kind.of(call)).columns[Home.SAVED].numbers((call.graph.num_nodes, call.graph.num_bond_rows))
+    return _moments(call) + _forward_pass(Kind.of(call)).columns[Home.SAVED].numbers(_rows(call))
+
+
+def _rows(call: LayerNetworkCall) -> tuple[int, int, int]:
+    """Return the numbers of atoms, of rows of bonds and of edges."""
+    return call.graph.num_nodes, call.graph.num_bond_rows, call.graph.col.shape[0]
 
 
 def _moments(call: LayerNetworkCall) -> int:
@@ -120,7 +125,7 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
     segments = zip(ends[:-1], ends[1:], (each.norm for each in tiles.segments), (int(each.table) for each in tiles.segments), strict=True)
     instructions = (each for segment in tiles.segments for each in segment.instructions)
     outputs = (Home.GRAD_X, Home.GRAD_BONDS) if backward else (Home.SAVED,)
-    memory = ((each.bonds, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
+    memory = ((each.rows, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
     number = {name: index for index, name in enumerate(program.parameters)}
     of_batch = {name: index for index, name in enumerate(program.batch_norms)}
     norms = (
@@ -137,7 +142,7 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
         len(program.parameters),
         len(builder.table_widths),
     )
-    numbers = [*counts, *tiles.buffer_columns, program.hidden_channels, int(backward), POOLS.index(program.pool), *chain(*lists)]
+    numbers = [*counts, *tiles.buffer_columns[:2], program.hidden_channels, int(backward), POOLS.index(program.pool), *chain(*lists)]
     return CpuPass(array("i", numbers), tiles.memory, tiles.columns)
 
 
@@ -193,7 +198,7 @@ def _run(
 ) -> None:
     """Run a forward pass if `new_statistics` is given, or a backward pass if `gradients` is given."""
     graph, program = call.graph, call.program
-    rows = graph.num_nodes, graph.num_bond_rows
+    rows = _rows(call)
     scratch = graph.x.new_empty(laid_out.columns[Home.SCRATCH].numbers(rows))
     grad_x, grad_bonds, grad_parameters = (None, None, []) if gradients is None else gradients
     bases = {Home.X: graph.x, Home.BONDS: graph.bonds, Home.SCRATCH: scratch, Home.GRAD_X: grad_x, Home.GRAD_BONDS: grad_bonds}

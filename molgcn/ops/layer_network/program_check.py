@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, BONDS, Finish, Gather, Linear, Step, Value, X, values_read
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, BONDS, Expand, Finish, Gather, Linear, Step, SumIncoming, Value, X, values_read
 
 NORMS = ("batch", "layer")
 
@@ -19,8 +19,8 @@ def check_program(
     """
     if not steps or list(ends) != sorted(ends) or not ends or ends[-1] != len(steps):
         raise ValueError(f"the layers end after {list(ends)} of {len(steps)} steps: expected ascending numbers, and all steps at the end")
-    if [value.rows for value in values[:2]] != ["atoms", "bonds"] or not all(value.rows in ("atoms", "bonds") for value in values):
-        raise ValueError("expected the atoms' and the bonds' rows as the first values, and rows of atoms or bonds as the others")
+    if [value.rows for value in values[:2]] != ["atoms", "bonds"] or not all(value.rows in ("atoms", "bonds", "edges") for value in values):
+        raise ValueError("expected the atoms' and the bonds' rows as the first values, and rows of atoms, bonds or edges as the others")
     if not all(type(value.width) is int and value.width > (place != BONDS) - 1 for place, value in enumerate(values)):
         raise ValueError(f"expected positive numbers of columns, got {[value.width for value in values]}")
     known = {X, BONDS} if values[BONDS].width else {X}
@@ -57,6 +57,8 @@ def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[in
 def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidden: int) -> str | None:
     """Return what is wrong with the values of a step, or None."""
     source, out, add = values[step.source], values[step.out], getattr(step, "add", None)
+    if isinstance(step, Expand | SumIncoming):
+        return _problem_of_edges(step, values)
     if out.rows != source.rows or (not isinstance(step, Linear) and out.width != source.width):
         return f"it computes {out} from {source}"
     if add is not None and values[add] != out:
@@ -75,4 +77,18 @@ def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidd
             return f"its norm is {norms.get(step.norm)}: expected one of {', '.join(NORMS)}"
         if source != Value("atoms", hidden):
             return f"it normalises {source}: expected atoms in the width of the pooled value, {hidden}"
+    return None
+
+
+def _problem_of_edges(step: Expand | SumIncoming, values: Sequence[Value]) -> str | None:
+    """Return what is wrong with the values of a step between atoms and directed bonds, or None."""
+    atoms, edges = (step.source, step.out) if isinstance(step, Expand) else (step.out, step.source)
+    width = values[edges].width
+    if values[atoms] != Value("atoms", width) or values[edges].rows != "edges":
+        return f"it computes {values[step.out]} from {values[step.source]}"
+    if isinstance(step, Expand):
+        if step.bonds is not None and values[step.bonds] != Value("bonds", width):
+            return f"it adds {values[step.bonds]} to {values[edges]}"
+        if step.reverse is not None and values[step.reverse] != values[edges]:
+            return f"it subtracts {values[step.reverse]} from {values[edges]}"
     return None

@@ -16,15 +16,19 @@ ACTIVATIONS = ("", "relu", "gelu", "silu", "leaky_relu", "elu", "tanh")
 """The activations of :class:`Finish`, "" for none; kernels know them by their index. They are those of PyTorch with its defaults."""
 
 
+Rows = Literal["atoms", "bonds", "edges"]
+
+
 class Value(NamedTuple):
     """The rows that a step reads or computes.
 
     Attributes:
-        rows: "atoms" for N rows. "bonds" for E rows, or for one row per distinct bond if the graph has codes of bonds.
+        rows: "atoms" for N rows. "bonds" for E rows, or for one row per distinct bond if the graph has codes of bonds. "edges" for E rows,
+            one for each directed bond.
         width: The number of columns.
     """
 
-    rows: Literal["atoms", "bonds"]
+    rows: Rows
     width: int
 
 
@@ -105,13 +109,41 @@ class Normalize(NamedTuple):
     out: int
 
 
-Step = Gather | Linear | Finish | Normalize
-KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize)}
+class Expand(NamedTuple):
+    r"""Give every directed bond its source's row: :math:`o_{vw} = h_v + b_{vw} - r_{wv}`.
+
+    Attributes:
+        source: The value h, rows of atoms.
+        out: The value o, rows of edges.
+        bonds: The value b, rows of bonds, or None.
+        reverse: The value r, rows of edges, of which each bond's reverse is subtracted; or None.
+    """
+
+    source: int
+    out: int
+    bonds: int | None = None
+    reverse: int | None = None
+
+
+class SumIncoming(NamedTuple):
+    r"""Sum the rows of the directed bonds that point at each atom: :math:`o_v = \sum_u h_{uv}`.
+
+    Attributes:
+        source: The value h, rows of edges.
+        out: The value o, rows of atoms.
+    """
+
+    source: int
+    out: int
+
+
+Step = Gather | Linear | Finish | Normalize | Expand | SumIncoming
+KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming)}
 
 
 def values_read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads."""
     yield step.source
-    for value in (getattr(step, "bonds", None), getattr(step, "add", None)):
+    for value in (getattr(step, name, None) for name in ("bonds", "add", "reverse")):
         if value is not None:
             yield value

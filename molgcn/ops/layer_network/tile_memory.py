@@ -49,14 +49,14 @@ class Memory(NamedTuple):
     """Rows outside tiles.
 
     Attributes:
-        bonds: 1 for rows of bonds, 0 for rows of atoms.
+        rows: The kind of rows: 0 for atoms, 1 for bonds, 2 for directed bonds where the rows of bonds are a table.
         width: The number of columns.
         stride: The distance between two rows, in numbers.
         offset: The number of columns of the same kind before these.
         home: The tensor that the rows belong to.
     """
 
-    bonds: int
+    rows: int
     width: int
     stride: int
     offset: int
@@ -64,23 +64,26 @@ class Memory(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The total numbers of columns in some memory, which has the rows of atoms first and then the rows of bonds.
+    """The total numbers of columns in some memory, which has the rows of atoms first, then those of bonds and of edges.
 
     Attributes:
         atoms: The number of columns of rows of atoms.
         bonds: The number of columns of rows of bonds.
+        edges: The number of columns of rows of edges.
     """
 
     atoms: int = 0
     bonds: int = 0
+    edges: int = 0
 
-    def numbers(self, rows: tuple[int, int]) -> int:
-        """Return the size of the memory in numbers, where `rows` are the numbers of atoms and of rows of bonds."""
-        return self.atoms * rows[0] + self.bonds * rows[1]
+    def numbers(self, rows: tuple[int, int, int]) -> int:
+        """Return the size of the memory in numbers, where `rows` are the numbers of atoms, of rows of bonds and of edges."""
+        return sum(columns * count for columns, count in zip(self, rows, strict=True))
 
-    def first_number(self, memory: Memory, rows: tuple[int, int]) -> int:
-        """Return the offset of some rows in this memory in numbers, where `rows` are the numbers of atoms and of rows of bonds."""
-        return memory.offset * rows[memory.bonds] + (self.atoms * rows[0] if memory.bonds else 0)
+    def first_number(self, memory: Memory, rows: tuple[int, int, int]) -> int:
+        """Return the offset of some rows in this memory in numbers, where `rows` are the numbers of atoms, of rows of bonds and of edges."""
+        before = sum(columns * count for columns, count in zip(self[: memory.rows], rows, strict=False))
+        return memory.offset * rows[memory.rows] + before
 
 
 class TileProgram(NamedTuple):
@@ -184,29 +187,29 @@ class _Layouter:
         ]
         used = sorted({key for keys in touched for key in keys})
         memory: dict[int, Memory] = {}
-        columns = [0, 0]
+        columns = [0, 0, 0]
         for key in sorted(saved, key=self._is_whole, reverse=True):  # whole vectors first, so that they are aligned
-            bonds, width = self._rows(key)
-            memory[key] = Memory(bonds, width, width, columns[bonds], Home.SAVED)
-            columns[bonds] += width
-        scratch = [0, 0]
-        for kind in (0, 1):
+            rows, width = self._rows(key)
+            memory[key] = Memory(rows, width, width, columns[rows], Home.SAVED)
+            columns[rows] += width
+        scratch = [0, 0, 0]
+        for kind in (0, 1, 2):
             sizes = {key: _padded(self._rows(key)[1]) for key in used if key not in self._homes and self._rows(key)[0] == kind}
             offsets, scratch[kind] = lay_out(spans(sizes, touched))
             memory |= {key: Memory(kind, self._rows(key)[1], size, offsets[key], Home.SCRATCH) for key, size in sizes.items()}
         for key in used:
             if key not in memory:
-                bonds, width = self._rows(key)
-                memory[key] = Memory(bonds, width, width, 0, self._homes[key])
+                rows, width = self._rows(key)
+                memory[key] = Memory(rows, width, width, 0, self._homes[key])
         own = {Home.SAVED: Columns(*columns), Home.SCRATCH: Columns(*scratch)}
         return {key: memory[key] for key in used}, dict.fromkeys(Home, Columns()) | own
 
     def _numbered(self, segment: Segment) -> Segment:
         """Return the segment with the numbers of buffers and memory instead of keys."""
         touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
-        numbers, columns = {-1: -1}, list(self._buffer_columns)
+        numbers, columns = {-1: -1}, list(self._buffer_columns)[:2]
         for kind in (0, 1):
-            own = {key for keys in touched for key in keys if self._rows(key)[0] == kind} - self._in_place
+            own = {key for keys in touched for key in keys if self._of_bonds(key) == kind} - self._in_place
             sizes = {key: _padded(self._rows(key)[1]) for key in own}
             offsets, size = lay_out(spans(sizes, touched))
             columns[kind] = max(columns[kind], size)
@@ -217,8 +220,8 @@ class _Layouter:
         memory = {-1: -1} | {key: number for number, key in enumerate(self._memory)}
         for key in self._in_place.intersection(key for keys in touched for key in keys):
             numbers[key] = len(self._buffers)
-            self._buffers.append(Buffer(*self._rows(key), offset=0, memory=memory[key]))
-        names = ("out", "source", "grad", "bonds", "result", "add", "mask")
+            self._buffers.append(Buffer(self._of_bonds(key), self._rows(key)[1], offset=0, memory=memory[key]))
+        names = ("out", "source", "grad", "bonds", "result", "add", "mask", "reverse")
         instructions = (
             each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})
             for each in segment.instructions
@@ -226,9 +229,13 @@ class _Layouter:
         return segment._replace(instructions=tuple(instructions))
 
     def _rows(self, key: int) -> tuple[int, int]:
-        """Return the kind of rows, 1 for bonds and 0 for atoms, and their width."""
+        """Return the kind of rows, as :class:`Memory` has it, and their width."""
         rows, width = self._keys.rows(key)
-        return int(rows == "bonds"), width
+        return ("atoms", "bonds", "edges").index(rows), width
+
+    def _of_bonds(self, key: int) -> int:
+        """Return 1 for rows of bonds or edges, which a tile has equally many of, and 0 for rows of atoms."""
+        return min(self._rows(key)[0], 1)
 
 
 def _padded(width: int) -> int:
