@@ -84,7 +84,9 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     dropout = model.dropout if training else 0.0
     eps, momentum = _eps_and_momentum(norms)
     program = program_of(options._replace(dropout=dropout, eps=eps, momentum=momentum))
-    parameters, statistics = (layers.named(model, names) for names in (program.parameters, program.statistics))
+    statistics = layers.named(model, program.statistics)
+    whole = zip(layers.named(model, program.members), program.columns, strict=True)
+    parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
     if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay

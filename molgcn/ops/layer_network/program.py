@@ -25,6 +25,7 @@ class Program:
         steps: The steps in the order of the network. The last one's value is pooled.
         ends: The number of steps up to the end of each layer.
         parameters: The parameters' shapes by name, in the order of the operator's arguments.
+            A name ends in the columns of its matrix, as in "W_i.weight[0:133]", where steps multiply by some of them.
         norms: The kind of every norm by name, "batch" or "layer", in the order of the network.
         pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally. With
             "none" the result has a row for each atom.
@@ -37,6 +38,8 @@ class Program:
         edge_channels: The number of columns of the bonds' rows, D, or None if no step reads them.
         batch_norms: The names of the batch norms, in the order of the network.
         statistics: The running statistics' shapes by name, in the operator's order: all means, then all variances.
+        members: The names of the parameters in a state dict, in the order of `parameters`, without the columns.
+        columns: The first and the end of the columns of each parameter; None for the whole.
         text: The text of the program.
 
     Raises:
@@ -59,6 +62,8 @@ class Program:
     edge_channels: int | None = field(init=False)
     batch_norms: tuple[str, ...] = field(init=False)
     statistics: Mapping[str, tuple[int, ...]] = field(init=False)
+    members: tuple[str, ...] = field(init=False)
+    columns: tuple[tuple[int, int] | None, ...] = field(init=False)
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +82,8 @@ class Program:
             "edge_channels": self.values[1].width or None,
             "batch_norms": batch_norms,
             "statistics": statistics,
+            "members": tuple(name.partition("[")[0] for name in self.parameters),
+            "columns": tuple(_columns(name) for name in self.parameters),
             "text": self._text(),
         }
         for name, value in derived.items():
@@ -104,6 +111,12 @@ class Program:
             return Program(tuple(Value(*value) for value in values), made, tuple(ends), shapes, norms, *rest)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the text of a network's program: {error}") from error
+
+
+def _columns(name: str) -> tuple[int, int] | None:
+    """Return the first and the end of the columns that the name of a parameter ends in, or None."""
+    first, colon, end = name.partition("[")[2].removesuffix("]").partition(":")
+    return (int(first), int(end)) if colon else None
 
 
 @cache
