@@ -12,7 +12,7 @@
 // step before are left).
 #include "rows.cuh"
 #include "gather.cuh"
-#include "rows_parts.cuh"
+#include "rows_table.cuh"
 
 struct Term {
     Quad grad, other;  // the bond's row, or the largest of atom i's neighbours
@@ -21,10 +21,6 @@ struct Term {
 struct Sum {
     real value;
     __device__ __forceinline__ void merge(const Sum& x) { value += x.value; }
-};
-struct Sums {
-    Quad value;
-    __device__ __forceinline__ void merge(const Sums& x) { add(value, x.value); }
 };
 
 // Returns what each of the neighbours of atom i that equal the largest gets of its gradient.
@@ -40,20 +36,19 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
 
 extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 768 : 1024) / THREADS) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
+    const int ranges = TABLE ? ranges_of(p) : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
     const int num_atoms = atoms_of(p), quad = team.quad;
     const bool writes = first_code == 0 && p.of_source.out != nullptr;
     unsigned char *of_norm = memory, *free = of_norm + (LEAVES ? 6 * 4 * p.lanes * sizeof(real) : 0);
-    Sums* table = reinterpret_cast<Sums*>(free);  // [teams][codes][lanes]: each number belongs to one thread
-    Sums* mine = table + team.index * p.codes * p.lanes + team.lane;
+    const TableSums table(p, team, free, first_code);
     Sum eps_sum = {};
     int j = team.idle ? p.num_atoms : team.first_row;
     Incoming bonds(p, p.paired, j, num_atoms);
     GradSums left;
     if (LEAVES) left.norm = LoadNorm(p, p.next, team, of_norm, false).merged(p, team, num_atoms, of_norm);
     wait_for_previous();
-    for (int code = 0; TABLE && team.index < team.per_block && code < p.codes; code++) mine[code * p.lanes] = {};
+    if (TABLE) table.clear(p, team);
     const int num_bonds = __ldg(p.rowptr + num_atoms);
     const auto load_term = [&](int i, int row) {
         Term it = {load(p.grad + offset_of(p, i, quad)), {}, real(1)};
@@ -90,9 +85,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 7
             }
             if (BONDS) term = each([&](int e) { return h.e[e] + it.other.e[e] > real(0) ? term.e[e] : real(0); });
             add(sum, scale * it.weight, term);
-            if (TABLE && row >= first_code && row < first_code + p.codes)
-                add(mine[(row - first_code) * p.lanes].value, term);
-            else if (!TABLE && BONDS && p.of_bonds.out != nullptr)
+            if (TABLE)
+                table.add(p, row, term);
+            else if (BONDS && p.of_bonds.out != nullptr)
                 write(p, p.of_bonds, row, quad, term);
         });
         if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, own);
@@ -103,17 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, (DOUBLE ? 512 : LEAVES ? 7
         if (LEAVES && first_code == 0) left.add(p, j, quad, sum, before);
         bonds = next;
     }
-    if (TABLE) {
-        merge_block(table, team.per_block, p.codes * p.lanes);
-        real* part = p.table_parts + size_t(team.part) * p.num_bond_rows * p.stride;
-        for (int i = threadIdx.x; i < p.codes * p.lanes; i += blockDim.x) {
-            const int row = first_code + i / p.lanes, column = 4 * (team.chunk * p.lanes + i % p.lanes);
-            if (row >= p.num_bond_rows || column >= p.stride) continue;
-            Quad all = table[i].value, *to = reinterpret_cast<Quad*>(part + size_t(row) * p.stride + column);
-            if (p.adds) add(all, *to);
-            *to = all;
-        }
-    }
+    if (TABLE) table.leave(p, team);
     if (LEAVES && first_code == 0) leave_part<NormSums>(p, team, left, free);
     if (p.sum_parts == nullptr || first_code > 0) return;
     Sum* sums = reinterpret_cast<Sum*>(free);  // [threads]

@@ -23,6 +23,8 @@ NETWORKS = {
     "gcn_edge": {"conv": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
     "gcn": {"conv": "gcn", "norm": "batch", "residual": True, "pool": "max"},
     "gcn without loops": {"conv": "gcn", "norm": "layer", "add_self_loops": False},
+    "dmpnn": {"conv": "dmpnn", "edge_channels": 4, "dropout": 0.3},
+    "dmpnn, biases, no bonds": {"conv": "dmpnn", "message_bias": True, "activation": "silu"},
     "sage": {"conv": "sage", "aggr": "mean", "normalize": True, "project": True},
     "sage, batch norm": {"conv": "sage", "norm": "batch", "residual": True},
     "sage, max": {"conv": "sage", "aggr": "max", "norm": "layer", "root_weight": False},

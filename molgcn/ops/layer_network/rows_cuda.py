@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, NormalizeGrad
+from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, FinishGrad, GatherGrad, NormalizeGrad, SumIncomingGrad
 from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
 from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Normalize
+from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Normalize, SumIncoming
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -28,12 +29,14 @@ class RowKernels:
     def __init__(self, run: Pass, workspace: Workspace, ends: LayerEnds) -> None:
         launches = RowLaunches(run, workspace, ends)
         self._gather = GatherLaunches(launches)
+        self._edges = EdgeLaunches(launches)
         self._finish = FinishLaunches(launches)
         self._pool = PoolLaunches(launches)
 
     def prepare(self) -> None:
         """Compute what the kernels of a backward pass read of the bonds, as its first launches."""
         self._gather.prepare()
+        self._edges.prepare()
 
     def gather(self, step: Gather, launch: Launch) -> None:
         """Compute the value of a gather, with the end of a layer that its launch includes."""
@@ -42,6 +45,24 @@ class RowKernels:
     def gather_grad(self, step: GatherGrad, leaves: FinishGrad | None) -> None:
         """Compute the gradients of a gather's source, bonds and eps, and leave the sums for the norm of `leaves`."""
         self._gather.backward(step, leaves)
+
+    def to_edges(self, step: Expand | SumIncoming) -> None:
+        """Compute the value of a step between atoms and directed bonds."""
+        if isinstance(step, Expand):
+            self._edges.expand(step)
+        else:
+            self._edges.sum_incoming(step)
+
+    def to_edges_grad(self, step: ExpandGrad | SumIncomingGrad) -> None:
+        """Compute the gradients of a step between atoms and directed bonds."""
+        if isinstance(step, ExpandGrad):
+            self._edges.expand_grad(step)
+        else:
+            self._edges.sum_incoming_grad(step)
+
+    def add_grad(self, step: AddGrad) -> None:
+        """Add a gradient to an earlier one."""
+        self._edges.add_grad(step)
 
     def finish(self, step: Finish, leaves: Finish | None) -> None:
         """Compute the value of a layer's end, and leave the moments for the norm of `leaves`."""

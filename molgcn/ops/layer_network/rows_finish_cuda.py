@@ -41,6 +41,7 @@ class FinishLaunches:
         teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, **rows)
         it.end = self._ends.forward(step)
+        self._launches.on_rows_of(it, step.source)
         self._launch("rows_finish.cu", "rows_finish", it, teams, leaves)
 
     def leave_moments(self, step: Finish) -> None:
@@ -62,6 +63,7 @@ class FinishLaunches:
         it.of_source = self._launches.gradient(step.source)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), self.run.rows(leaves.step.source).address
+        self._launches.on_rows_of(it, forward.source)
         self._launch("rows_finish_grad.cu", "rows_finish_grad", it, teams, None if leaves is None else leaves.step)
 
     def leave_sums(self, step: FinishGrad) -> None:
@@ -81,8 +83,8 @@ class FinishLaunches:
 
     def _launch(self, file: str, name: str, it: Any, teams: Teams, leaves: Finish | None) -> None:
         """Launch a kernel, which leaves parts for the norm of a step if it is not None."""
-        rows = 1 if teams.parts(self._num_atoms) <= FEW_PARTS else _ROWS
-        parts = min(teams.parts(self._num_atoms, rows), self._launches.resident(teams.chunks, _BLOCKS))
+        rows = 1 if teams.parts(it.num_atoms) <= FEW_PARTS else _ROWS
+        parts = min(teams.parts(it.num_atoms, rows), self._launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
             parts = self._launches.parts_left(parts)
             it.left = self._ends.room(leaves, parts, teams.per_block)

@@ -38,13 +38,13 @@ _HEADER = Header(
         ("const real*", "scale"),  # [atoms]: D^-1/2
         ("int*", "new_paired"),
         ("real*", "new_scale"),
-        ("int", "num_graphs num_atoms num_bond_rows"),  # including padding
+        ("int", "num_graphs num_atoms num_bond_rows num_edges"),  # including padding; num_edges: directed bonds
         ("int", "backwards"),  # whether the kernel goes from the last row to the first
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
         ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
-        ("const real*", "source bonds add grad largest"),  # rows; each may be null
+        ("const real*", "source bonds add grad largest reverse"),  # rows; each may be null
         ("real*", "out"),  # rows
-        ("Gradient", "of_source of_bonds"),
+        ("Gradient", "of_source of_bonds of_reverse"),
         ("const real*", "eps"),  # the gather's eps, or null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies
@@ -115,6 +115,7 @@ class RowLaunches:
         rate = call.program.dropout
         self._defines = {"DOUBLE": int(double), "DROPOUT": int(rate > 0), "OTHERS": int(has_other_activations(call.program))}
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
+        sizes |= {"num_edges": graph.col.shape[0]}
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
         self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})
 
@@ -132,6 +133,12 @@ class RowLaunches:
         for name, each in rows.items():
             setattr(it, name, 0 if each is None else each.address)
         return it
+
+    def on_rows_of(self, it: Any, value: int) -> None:
+        """Let a kernel that takes each row by itself run on the rows of a value: those of directed bonds, unless they are atoms'."""
+        if self.run.program.values[value].rows == "edges":
+            graph = self.run.graph
+            it.ptr, it.num_graphs, it.num_atoms = graph.rowptr.data_ptr(), graph.num_nodes, graph.col.shape[0]
 
     def gradient(self, produced: Produced | None) -> ctypes.Structure:
         """Return the arguments of a gradient: where it is written, what is added to it, and its mask."""

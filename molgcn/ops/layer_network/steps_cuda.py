@@ -13,7 +13,16 @@ from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
 from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import engine, planned
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    ExpandGrad,
+    FinishGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    SumIncomingGrad,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.engine import StepsOf
@@ -32,7 +41,7 @@ from molgcn.ops.layer_network.planned import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
@@ -82,6 +91,8 @@ class CudaSteps:
             self._rows.gather(launch.step, launch)
         elif isinstance(launch.step, Finish):
             self._rows.finish(launch.step, launch.leaves)
+        elif isinstance(launch.step, Expand | SumIncoming):
+            self._rows.to_edges(launch.step)
         else:
             self._rows.normalize(launch.step)
 
@@ -117,6 +128,10 @@ class CudaSteps:
             self._rows.gather_grad(step, launch.leaves)
         elif isinstance(step, FinishGrad):
             self._rows.finish_grad(step, launch.leaves)
+        elif isinstance(step, ExpandGrad | SumIncomingGrad):
+            self._rows.to_edges_grad(step)
+        elif isinstance(step, AddGrad):
+            self._rows.add_grad(step)
         else:
             self._rows.normalize_grad(step)
         if step is self._run.backward.steps[-1]:

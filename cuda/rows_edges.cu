@@ -1,0 +1,104 @@
+// From atoms to directed bonds and back, and the gradients. Each thread has four columns and goes through the bonds that point at an atom.
+// `paired` has the position of each bond's reverse.
+//
+// Macros: THREADS (of a block), TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
+#include "rows.cuh"
+#include "rows_table.cuh"
+
+// Calls visit(bond) for the bonds that point at an atom.
+template <class Visit>
+__device__ __forceinline__ void each_bond(const Parameters& p, int atom, Visit visit) {
+    const int end = __ldg(p.rowptr + atom + 1);
+    for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) visit(bond);
+}
+// Calls visit(atom) for a team's atoms. Sets the rows of bonds of padding to zero in `rows`, where it is not null.
+template <class Visit>
+__device__ __forceinline__ void each_atom(const Parameters& p, const Team& team, real* rows, Visit visit) {
+    const int num_atoms = atoms_of(p), num_bonds = __ldg(p.rowptr + num_atoms);
+    if (team.idle) return;
+    for (int atom = team.first_row; is_row(p, atom); atom += team.step) {
+        for (int bond = num_bonds + atom; rows != nullptr && bond < p.num_edges; bond += p.num_atoms)
+            store(p, rows, bond, team.quad, constant(real(0)));
+        visit(atom, atom < num_atoms);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    wait_for_previous();
+    each_atom(p, team, p.out, [&](int atom, bool there) {
+        if (!there) return;
+        each_bond(p, atom, [&](int bond) {
+            Quad x = load(p.source + offset_of(p, __ldg(p.col + bond), team.quad));
+            if (p.bonds != nullptr) add(x, load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad)));
+            if (p.reverse != nullptr) add(x, real(-1), load(p.reverse + offset_of(p, p.paired[bond], team.quad)));
+            store(p, p.out, bond, team.quad, x);
+        });
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    wait_for_previous();
+    each_atom(p, team, nullptr, [&](int atom, bool there) {
+        Quad sum;
+        if (there) each_bond(p, atom, [&](int bond) { add(sum, load(p.source + offset_of(p, bond, team.quad))); });
+        store(p, p.out, atom, team.quad, sum);
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming_grad(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    wait_for_previous();
+    each_atom(p, team, p.of_source.out, [&](int atom, bool there) {
+        if (!there) return;
+        const Quad grad = load(p.grad + offset_of(p, atom, team.quad));
+        each_bond(p, atom, [&](int bond) { write(p, p.of_source, bond, team.quad, grad); });
+    });
+}
+
+// The bonds that leave an atom are the reverses of those that point at it.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const int ranges = TABLE ? ranges_of(p) : 1, range = TABLE ? blockIdx.x % ranges : 0;
+    const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
+    const TableSums table(p, team, memory, range * p.codes);
+    wait_for_previous();
+    if (TABLE) table.clear(p, team);
+    const bool first = range == 0;
+    if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
+    each_atom(p, team, first ? p.of_reverse.out : nullptr, [&](int atom, bool there) {
+        Quad sum;
+        if (there)
+            each_bond(p, atom, [&](int bond) {
+                const int back = p.paired[bond];
+                const Quad term = load(p.grad + offset_of(p, back, team.quad));
+                add(sum, term);
+                if (TABLE)
+                    table.add(p, __ldg(p.code + back), term);
+                else if (p.of_bonds.out != nullptr)
+                    write(p, p.of_bonds, back, team.quad, term);
+                if (first && p.of_reverse.out != nullptr) write(p, p.of_reverse, bond, team.quad, each([&](int e) { return -term.e[e]; }));
+            });
+        if (!first || p.of_source.out == nullptr) return;
+        if (there)
+            write(p, p.of_source, atom, team.quad, sum);
+        else
+            store(p, p.of_source.out, atom, team.quad, constant(real(0)));
+    });
+    if (TABLE) table.leave(p, team);
+}
+
+// Adds a gradient to an earlier one, on any rows.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_add_grad(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    wait_for_previous();
+    const int num_rows = atoms_of(p);
+    if (team.idle) return;
+    for (int row = team.first_row; is_row(p, row); row += team.step) {
+        if (row < num_rows)
+            write(p, p.of_source, row, team.quad, load(p.grad + offset_of(p, row, team.quad)));
+        else
+            store(p, p.of_source.out, row, team.quad, constant(real(0)));
+    }
+}

@@ -1,0 +1,104 @@
+"""Steps between atoms and directed bonds, and their gradients, by `cuda/rows_edges.cu`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.structs import fill
+from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, SumIncomingGrad
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams
+from molgcn.ops.layer_network.steps import Expand, SumIncoming
+
+_BLOCKS = 8  # blocks per multiprocessor
+_TABLE_BLOCKS = 2  # blocks per multiprocessor that sum over distinct bonds
+_TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
+_PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
+
+
+class EdgeLaunches:
+    """The kernels of the steps between atoms and directed bonds of a pass.
+
+    Args:
+        launches: The launches of the pass.
+    """
+
+    def __init__(self, launches: RowLaunches) -> None:
+        self._launches, self.run = launches, launches.run
+
+    @cached_property
+    def _paired(self) -> Tensor:
+        """The position of every bond's reverse [E]."""
+        graph, teams = self.run.graph, Teams(_PAIR_LANES, 1)
+        paired = graph.x.new_empty(graph.col.shape[0], dtype=torch.int32)
+        it = fill(self._launches.arguments(0, 0, teams), {"new_paired": paired})
+        it.code = 0  # positions, not codes
+        self._launches.launch("rows_prepare.cu", "rows_pair", it, teams.parts(graph.num_nodes), defines={"AGGR": 0}, early=False)
+        self._launches.wait()
+        return paired
+
+    def prepare(self) -> None:
+        """Find the reverses that a backward pass reads, before the launches that read anything else."""
+        if any(isinstance(step, ExpandGrad) for step in self.run.backward.steps):
+            _ = self._paired
+
+    def expand(self, step: Expand) -> None:
+        """Compute the value of a step that gives bonds their sources' rows."""
+        run, source = self.run, self.run.rows(step.source)
+        paired = 0 if step.reverse is None else self._paired.data_ptr()
+        rows = {"bonds": None if step.bonds is None else run.rows(step.bonds)}
+        rows |= {"reverse": None if step.reverse is None else run.rows(step.reverse)}
+        it, teams = self._arguments(source.width, source.stride, source=source, out=run.rows(step.out), **rows)
+        it.paired = paired
+        self._launch("rows_expand", it, teams, run.graph.num_nodes)
+
+    def sum_incoming(self, step: SumIncoming) -> None:
+        """Compute the value of a step that sums the rows of an atom's bonds."""
+        source = self.run.rows(step.source)
+        it, teams = self._arguments(source.width, source.stride, source=source, out=self.run.rows(step.out))
+        self._launch("rows_sum_incoming", it, teams, self.run.graph.num_nodes)
+
+    def sum_incoming_grad(self, step: SumIncomingGrad) -> None:
+        """Compute the gradient of the rows that are summed."""
+        grad = self.run.gradient(step.grad)
+        it, teams = self._arguments(grad.width, grad.stride, grad=grad)
+        it.of_source = self._launches.gradient(step.source)
+        self._launch("rows_sum_incoming_grad", it, teams, self.run.graph.num_nodes)
+
+    def expand_grad(self, step: ExpandGrad) -> None:
+        """Compute the gradients of a step that gives bonds their sources' rows."""
+        run, launches, grad = self.run, self._launches, self.run.gradient(step.grad)
+        paired = self._paired.data_ptr()
+        it, teams = self._arguments(grad.width, grad.stride, grad=grad)
+        it.paired = paired
+        it.of_source, it.of_reverse = launches.gradient(step.source), launches.gradient(step.reverse)
+        table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
+        if not table or step.bonds is None:
+            it.of_bonds = launches.gradient(step.bonds)
+            return self._launch("rows_expand_grad", it, teams, run.graph.num_nodes)
+        each = 4 * launches.number_bytes
+        it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (teams.threads * each))
+        ranges = -(-run.graph.num_bond_rows // it.codes)
+        parts = launches.parts_left(min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _TABLE_BLOCKS)))
+        it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
+        shared, defines = (teams.threads * it.codes + 6 * teams.lanes) * each, {"THREADS": THREADS, "TABLE": 1}
+        launches.launch("rows_edges.cu", "rows_expand_grad", it, parts * teams.chunks * ranges, shared=shared, defines=defines)
+
+    def add_grad(self, step: AddGrad) -> None:
+        """Add a gradient to an earlier one."""
+        grad = self.run.gradient(step.grad)
+        it, teams = self._arguments(grad.width, grad.stride, grad=grad)
+        self._launches.on_rows_of(it, step.source.value)
+        it.of_source = self._launches.gradient(step.source)
+        self._launch("rows_add_grad", it, teams, it.num_atoms)
+
+    def _arguments(self, width: int, stride: int, **rows: Any) -> tuple[Any, Teams]:
+        teams = self._launches.teams(stride)
+        return self._launches.arguments(width, stride, teams, **rows), teams
+
+    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int) -> None:
+        parts = min(teams.parts(num_rows), self._launches.resident(teams.chunks, _BLOCKS))
+        self._launches.launch("rows_edges.cu", name, it, teams.chunks * parts, defines={"THREADS": THREADS, "TABLE": 0})
