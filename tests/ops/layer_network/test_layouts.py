@@ -16,7 +16,7 @@ from molgcn_benchmark.family import KEY, network
 from molgcn_benchmark.family import NETWORKS as FAMILY
 from molgcn_benchmark.results import Table
 
-SIZES = Sizes(94_652, 3)  # 4,096 molecules of ZINC, whose bonds are of three kinds
+SIZES = Sizes(94_652, 3, 204_800)  # 4,096 molecules of ZINC, whose bonds are of three kinds
 MEASURED = Table(Path(__file__).parents[3] / "benchmarks/results/family_cuda.csv", KEY)
 
 

@@ -1,0 +1,37 @@
+"""Steps on rows of directed bonds agree with plain PyTorch on every implementation, and with the module of D-MPNN."""
+
+import pytest
+import torch
+from emulated import gpu_memory
+from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
+from plain_steps import PlainSteps
+
+from molgcn.errors import UserError
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
+
+OPTIONS = {
+    "dropout": {"edge_channels": 4, "dropout": 0.3},
+    "biases": {"edge_channels": 4, "message_bias": True, "activation": "gelu", "pool": "max"},
+    "without bonds": {"pool": "sum"},
+    "one round": {"edge_channels": 4, "num_layers": 1},
+}
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-10), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_kernels(emulate, options, coded, dtype, bound):
+    """In float32 the project's kernels compute the products too."""
+    own = {"num_layers": 3, **OPTIONS[options]}
+    of = network_options("dmpnn", in_channels=7, hidden_channels=20, **own)
+    call = random_call(of, coded=coded, dtype=dtype)
+    expected = passes(random_call(of, coded=coded), PlainSteps)
+    for each in (call, padded(call, float("nan"))):
+        with gpu_memory():
+            actual = passes(each, CudaSteps)
+        if each is call:
+            assert worst_difference(actual.outputs, expected.outputs) < (bound,)
+            assert worst_gradient(actual, expected) < (10 * bound,)
+        else:
+            assert all(one[: len(expected.outputs[name])].isfinite().all() for name, one in actual.outputs.items() if name == "pooled")
+            assert all(one.isfinite().all() for name, one in actual.gradients.items() if name not in ("x", "bonds"))
