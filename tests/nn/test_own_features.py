@@ -76,7 +76,7 @@ def test_backends_see_standardised_features(case, coded):
     expected_model = network(molecules, case, "reference", scaled=False)
     expected = expected_model(standardized(molecules, expected_model.edge_channels is not None))
     expected.square().sum().backward()
-    for backend in ("reference", "pyg", "fused") if case != "dmpnn" else ("reference", "pyg"):
+    for backend in ("reference", "pyg", "fused"):
         model = network(molecules, case, backend)
         fit(model, molecules)
         found = model(molecules.batch(slice(None)).double())

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.nn.activations import ACTIVATIONS
+from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.ops.layer_network.backward import (
     AddGrad,
     ExpandGrad,
@@ -27,7 +28,6 @@ from molgcn.ops.layer_network.backward import (
 )
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
-from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 

@@ -70,7 +70,7 @@ class LayerKind:
         steps: adds the layer's steps to those of a network, for backend=fused, and returns the value that they compute: `steps(builder,
             options, h)` of the atoms' states `h`. Names of parameters are those of the layer's own state dict. The bonds' states are the
             value :data:`molgcn.ops.layer_network.steps.BONDS`. It raises :class:`NoStepsError` for options without steps. None leaves the
-            layer without backend=fused, as those are that are not stacked or give bonds new states.
+            layer without backend=fused, as those are that give bonds new states.
         bonds: whether the layer sees the features of bonds: "never", "optional" or "always".
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of this layer, each followed by norm, activation, dropout and residual. If False, the

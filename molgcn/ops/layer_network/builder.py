@@ -135,7 +135,8 @@ class Builder:
         if norm:
             named = self.scope + norm
             self._norms[named] = kind
-        return self._add(Finish(source, self._value(*reversed(self._values[source])), named, activation, site, add))
+        made = self._values[source]
+        return self._add(Finish(source, self._value(made.width, made.rows), named, activation, site, add))
 
     def end_layer(self) -> None:
         """End a layer. Backward passes take gradients of weights, and compute values again, layer by layer."""

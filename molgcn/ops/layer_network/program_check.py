@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, BONDS, Expand, Finish, Gather, Linear, Step, SumIncoming, Value, X, values_read
+from molgcn.ops.layer_network.steps import (
+    ACTIVATIONS,
+    AGGREGATIONS,
+    BONDS,
+    Expand,
+    Finish,
+    Gather,
+    Linear,
+    Step,
+    SumIncoming,
+    Value,
+    X,
+    values_read,
+)
 
 NORMS = ("batch", "layer")
 

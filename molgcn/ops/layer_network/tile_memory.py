@@ -81,7 +81,7 @@ class Columns(NamedTuple):
         return sum(columns * count for columns, count in zip(self, rows, strict=True))
 
     def first_number(self, memory: Memory, rows: tuple[int, int, int]) -> int:
-        """Return the offset of some rows in this memory in numbers, where `rows` are the numbers of atoms, of rows of bonds and of edges."""
+        """Return the offset of some rows in this memory in numbers; `rows` are the numbers of atoms, of rows of bonds and of edges."""
         before = sum(columns * count for columns, count in zip(self[: memory.rows], rows, strict=False))
         return memory.offset * rows[memory.rows] + before
 

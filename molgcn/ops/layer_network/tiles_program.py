@@ -166,7 +166,7 @@ def _backward_tasks(program: Program, steps: Iterable[GradStep], *, coded: bool)
     for step in steps:
         if isinstance(step, GatherGrad):
             yield from _gather_grad_tasks(program, step, coded=coded)
-        elif not isinstance(step, WeightGrads) and program.values[step.source.value].rows == "atoms":
+        elif isinstance(step, FinishGrad | InputGrad | NormalizeGrad) and program.values[step.source.value].rows == "atoms":
             yield _backward_task(program, step)
 
 

@@ -1,4 +1,4 @@
-"""Steps on rows of directed bonds agree with plain PyTorch on every implementation, and with the module of D-MPNN."""
+"""Kernels for steps on rows of directed bonds agree with plain PyTorch under emulation."""
 
 import pytest
 import torch
@@ -6,7 +6,6 @@ from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
 from plain_steps import PlainSteps
 
-from molgcn.errors import UserError
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 OPTIONS = {
@@ -17,7 +16,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-10), (torch.float32, 2e-5)])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 @pytest.mark.parametrize("coded", [True, False])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_kernels(emulate, options, coded, dtype, bound):

@@ -46,7 +46,9 @@ def test_passes_are_those_of_plain_pytorch(case, training):
     for tensor, gradient in zip(call.graph[:2], found[:2], strict=True):
         if tensor is not None and tensor.requires_grad:
             tensor.backward(gradient, retain_graph=True)
-    own = dict(zip(call.program.parameters, found[2], strict=True))
+    own: dict[str, torch.Tensor] = {}
+    for name, gradient in zip(call.program.members, found[2], strict=True):  # columns of a matrix, one part after another
+        own[name] = torch.cat([own[name], gradient], 1) if name in own else gradient
     got = {name: own.get(name, parameter.grad) for name, parameter in model.named_parameters()}
     scale = max(gradient.norm().item() for gradient in wanted.values())
     for name, gradient in wanted.items():
