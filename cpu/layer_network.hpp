@@ -19,7 +19,7 @@ enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
 
 struct Instruction {
     Op op;
-    int out, source, grad, bonds, result, add, mask, reverse;  // buffers
+    int out, source, grad, bonds, result, add, mask;  // buffers
     int memory, dropped, weight, bias, norm, kind, table, activation, site;
 };
 

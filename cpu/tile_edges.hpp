@@ -28,7 +28,7 @@ void fill_row(T* to, ptrdiff_t stride, const Function& f) {
 // Computes the source's row, plus the bond's row, minus the reverse's row.
 template <typename T>
 void expand_rows(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), reverse = t.rows(step.reverse);
+    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), reverse = t.rows(step.add);
     const TileBonds<T> bonds(t, step);
     each_edge(t, [&](int from, int, int e, int back) {
         const T *row = source[from], *more = bonds.with_rows() ? bonds.row(t.first_bond + e) : nullptr, *less = reverse ? reverse[back] : nullptr;

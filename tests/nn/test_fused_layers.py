@@ -181,7 +181,7 @@ def test_what_one_operator_cannot_do_is_said():
 @pytest.mark.parametrize(
     ("conv", "options", "reason"),
     [
-        ("gat", {}, "its layers are gat, not gcn, gin, gine, sage or gcn_edge"),
+        ("gat", {}, "its layers are gat, not gcn, gin, gine, sage, gcn_edge or dmpnn"),
         ("gin", {"readout": "all"}, "its readout is all"),
     ],
     ids=str,

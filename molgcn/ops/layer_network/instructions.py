@@ -68,9 +68,8 @@ class Instruction(NamedTuple):
         grad: The rows of a gradient that it reads.
         bonds: The rows of the tile's bonds that it reads.
         result: The rows that the forward step has written.
-        add: The rows that are added to `out`.
+        add: The rows that are added to `out`. EXPAND subtracts the row of each bond's reverse among them.
         mask: The rows that `out` is masked by. `out` is 0 wherever they are not positive.
-        reverse: The rows of directed bonds, of which each bond's reverse is subtracted.
         memory: Rows outside the tile: the source of LOAD, the destination of STORE, or a gather's table of distinct bonds.
         dropped: 1 if `mask` has gone through dropout, otherwise 0.
         weight: The number of a parameter: a weight or eps.
@@ -90,7 +89,6 @@ class Instruction(NamedTuple):
     result: int = -1
     add: int = -1
     mask: int = -1
-    reverse: int = -1
     memory: int = -1
     dropped: int = 0
     weight: int = -1
@@ -104,7 +102,7 @@ class Instruction(NamedTuple):
     @property
     def read(self) -> tuple[int, ...]:
         """The rows of the tile that the instruction reads."""
-        return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask, self.reverse) if rows >= 0)
+        return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask) if rows >= 0)
 
 
 class Segment(NamedTuple):
@@ -254,7 +252,7 @@ class Builder:
                 yield Instruction(Op.MOMENTS, source=step.source, norm=made.norm)
             yield made._replace(out=step.out, add=_or_none(step.add))
         elif isinstance(step, Expand):
-            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, reverse=_or_none(step.reverse)), step)
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, add=_or_none(step.reverse)), step)
         elif isinstance(step, SumIncoming):
             yield Instruction(Op.SUM_INCOMING, step.out, step.source)
         else:

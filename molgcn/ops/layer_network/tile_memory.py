@@ -221,7 +221,7 @@ class _Layouter:
         for key in self._in_place.intersection(key for keys in touched for key in keys):
             numbers[key] = len(self._buffers)
             self._buffers.append(Buffer(self._of_bonds(key), self._rows(key)[1], offset=0, memory=memory[key]))
-        names = ("out", "source", "grad", "bonds", "result", "add", "mask", "reverse")
+        names = ("out", "source", "grad", "bonds", "result", "add", "mask")
         instructions = (
             each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})
             for each in segment.instructions
