@@ -12,10 +12,16 @@ from lightning import Trainer
 from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from molgcn.training.data_parallel.lost_process import LostProcess
 from molgcn.training.ranks import host_group
+
+_CAUTION = (
+    "On two GPUs validation losses have been seen to part from one GPU's by more than rounding; two processes on a CPU agree. Compare with "
+    "trainer.devices=1 before you rely on several GPUs (docs/gpus.md, Several devices)."
+)
 
 
 class DataParallel(DDPStrategy):
@@ -39,6 +45,8 @@ class DataParallel(DDPStrategy):
         """Connect the processes, and watch whether all are there."""
         super().setup_environment()
         assert self.cluster_environment is not None
+        if self.root_device.type == "cuda":
+            rank_zero_warn(_CAUTION)
         host_group()
         watching = LostProcess.of_this_process()
         watching.connect(self.cluster_environment.main_address, self.global_rank, self.world_size)
