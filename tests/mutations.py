@@ -46,8 +46,8 @@ MUTATIONS = [
     # shares of ranks
     Mutation(
         "molgcn/data/sampler.py",
-        "order[self.rank :: self.world_size]",
-        "order[self.rank // 2 :: self.world_size]",
+        "order[read + self.rank :: self.world_size]",
+        "order[read + self.rank // 2 :: self.world_size]",
         "tests/data/test_sampler.py::test_ranks_have_disjoint_shares",
     ),
     # a unit
