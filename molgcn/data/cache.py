@@ -43,6 +43,20 @@ def identity_hash(identity: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
+def _folder_of(name: str, identity: dict[str, Any], cache_dir: str | Path | None) -> Path:
+    return cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
+
+
+def load_cached(name: str, identity: dict[str, Any], cache_dir: str | Path | None = None) -> PackedMolecules | None:
+    """Return the memory-mapped packed set of `identity`, or None if the cache does not have it or it cannot be read."""
+    folder = _folder_of(name, identity, cache_dir)
+    try:
+        return PackedMolecules.load(folder) if folder.exists() else None
+    except (UserError, OSError) as error:
+        log.debug("%s is not read: %s", folder, error)
+        return None
+
+
 def load_or_pack(
     name: str,
     identity: dict[str, Any],
@@ -55,7 +69,7 @@ def load_or_pack(
     run. When several processes need the same set, one packs it and the others wait. `identity` is everything that determines the set:
     content hashes, options, versions.
     """
-    folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
+    folder = _folder_of(name, identity, cache_dir)
     with exclusive(folder):
         remove_leftovers(folder.parent, folder.name)
         try:

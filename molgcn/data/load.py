@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
-from molgcn.data.cache import file_hash, identity_hash, load_or_pack
+from molgcn.data.cache import file_hash, identity_hash, load_cached, load_or_pack
 from molgcn.data.components import featurize_components
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import AUTO, DatasetConfig
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
@@ -163,13 +163,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity[f"{of}_targets"] = [*given.names[of]] if path is None else file_hash(Path(path).expanduser(), key)
     if config.standardize != "none":
         identity["standardize"] = config.standardize
-    # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
-    cached = {**identity, "reading": READING}
-    if config.tree_generators:
-        cached["tree_generators"] = config.tree_generators
-    if config.descriptor_generators or config.tree_generators or config.standardize != "none":
-        cached["rdkit"] = version("rdkit")
-    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer, config, given), config.cache_dir)
+    molecules = _load_packed(config, identity, lambda: _pack(source, featurizer, config, given))
     if molecules.target_units != units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=units)
     if source.files:  # the files may have had other names when they were packed
@@ -186,6 +180,26 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title, config.standardize)
     return molecules, source, identity_hash(identity)
+
+
+def _load_packed(config: DatasetConfig, identity: dict[str, Any], pack: Callable[[], PackedMolecules]) -> PackedMolecules:
+    """Return the packed set from the cache, where it may be that of `auto`, as which training packs what its saved run names."""
+
+    def key(tree_generators: list[str] | None) -> dict[str, Any]:
+        # how molecules are read and the version of RDKit change what is cached, and not the data hash, by which runs are resumed
+        cached = {**identity, "reading": READING}
+        if tree_generators:
+            cached["tree_generators"] = tree_generators
+        if config.descriptor_generators or tree_generators or config.standardize != "none":
+            cached["rdkit"] = version("rdkit")
+        return cached
+
+    names = config.tree_generators
+    if names in (None, config.default_tree_generators):
+        packed = load_cached(config.name, key([AUTO]), config.cache_dir)
+        if packed is not None and (packed.tree_descriptors is None) == (names is None):
+            return packed
+    return load_or_pack(config.name, key(names), pack, config.cache_dir)
 
 
 def _pack(source: Source, featurizer: Featurizer, config: DatasetConfig, targets_below: GivenTargets) -> PackedMolecules:

@@ -14,6 +14,7 @@ from run_cases import rows_of
 from molgcn.blending.blend import FILE, FOLDER
 from molgcn.blending.shares import OF_CLASSES, OF_NUMBERS
 from molgcn.config.run import BackendConfig, Config, parse
+from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
@@ -217,3 +218,25 @@ def test_a_large_set_has_no_trees_unless_they_are_asked_for(path, caplog):
     chosen = settled_blend(config, replace(molecules, tree_descriptors=None))
     assert (chosen.training.blend, chosen.dataset.tree_generators) == ("none", None)
     assert "training.blend=trees fits them all the same" in caplog.text
+
+
+def test_what_auto_packed_is_read_from_the_cache_by_the_saved_run(path, tmp_path):
+    few, cache = tmp_path / "few.csv", tmp_path / "cache"
+    few.write_text("".join(path.read_text().splitlines(keepends=True)[:41]))
+    dataset = {"smiles": "smiles", "tree_generators": None, "cache_dir": str(cache), "calibration_fraction": 0}
+    config = config_of(few, dataset=dataset, training={"blend": "auto", "calibration": "none", "report": False})
+    train(config, tmp_path / "run")
+    (packed,) = (one for one in (cache / "packed").iterdir() if one.is_dir())
+    evaluate(EvaluateConfig(ckpt=str(tmp_path / "run"), device="cpu", bootstrap=0, output=str(tmp_path / "e")))
+    assert load_module(tmp_path / "run").config.dataset.tree_generators == config.dataset.default_tree_generators
+    assert [one for one in (cache / "packed").iterdir() if one.is_dir()] == [packed]
+    without, _, _ = load_molecules(replace(config.dataset, tree_generators=None))
+    assert without.tree_descriptors is None
+
+
+def test_what_auto_packed_without_trees_is_read_where_none_are_named(tmp_path):
+    (tmp_path / "many.csv").write_text("smiles,y\n" + "C,1\n" * 20_001)
+    config = DatasetConfig(name="csv", path=str(tmp_path / "many.csv"), targets=["y"], cache_dir=str(tmp_path), tree_generators=["auto"])
+    for names in (["auto"], None):
+        assert load_molecules(replace(config, tree_generators=names))[0].tree_descriptors is None
+    assert len([one for one in (tmp_path / "packed").iterdir() if one.is_dir()]) == 1
