@@ -77,6 +77,7 @@ class Key(NamedTuple):
         if (
             not uses_tensor_cores(call)
             or call.program.pool == "none"
+            or call.program.has_edges
             or any(each.shape[1] % 4 > 0 for each in rows)
             or 0 in (graph.num_graphs, graph.num_nodes)
         ):
@@ -84,18 +85,14 @@ class Key(NamedTuple):
         kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
         atoms, bonds = capacity(graph.num_nodes), capacity(graph.col.shape[0])
         atoms += _STEPS * (atoms == kinds)
-        while bonds in (atoms, kinds):  # a number of rows says what they are rows of
-            bonds += _STEPS
-        graphs = capacity(graph.num_graphs)
-        while graphs in (atoms, bonds):  # kernels take directed bonds in place of atoms, and atoms in place of molecules
-            graphs += _STEPS
+        bonds += _STEPS * (bonds == atoms)  # a number of rows says what they are rows of
         return Key(
             call.program,
             call.options,
             steps_of,
             graph.x.device,
             launcher(),
-            graphs,
+            capacity(graph.num_graphs),
             atoms,
             bonds,
             kinds,
@@ -107,14 +104,8 @@ class Key(NamedTuple):
     def counts(self) -> dict[str, dict[int, int]]:
         """The fields of arguments that a call sets, as :class:`molgcn.cuda_runtime.plan.Plan` takes them."""
         graphs, atoms, bonds, tiles = {self.graphs: 0}, {self.atoms: 1}, {self.bonds: 2}, {self.tiles or 0: 3}
-        return {
-            "num_graphs": {**atoms, **graphs},
-            "num_atoms": {**bonds, **atoms},
-            "num_edges": bonds,
-            "num_bond_rows": bonds if self.kinds is None else {},  # the number of distinct bonds is the key's
-            "num_rows": {**bonds, **atoms},
-            "num_tiles": tiles,
-        }
+        bonds = bonds if self.kinds is None else {}  # the number of distinct bonds is the key's
+        return {"num_graphs": graphs, "num_atoms": atoms, "num_bond_rows": bonds, "num_rows": {**bonds, **atoms}, "num_tiles": tiles}
 
     def call(self) -> LayerNetworkCall:
         """Return a call of this size on memory of its own that holds nothing."""

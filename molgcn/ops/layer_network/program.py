@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from molgcn.ops.layer_network.program_check import check_program
 from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
@@ -93,6 +93,11 @@ class Program:
         steps = [[type(step).__name__, *step] for step in self.steps]
         rest = [self.ends, self.parameters, self.norms, self.pool, self.dropout, self.eps, self.momentum]
         return json.dumps([_HEADING, self.values, steps, *rest], separators=(",", ":"))
+
+    @cached_property
+    def has_edges(self) -> bool:
+        """Whether some values have a row for each directed bond."""
+        return any(value.rows == "edges" for value in self.values)
 
     @staticmethod
     @cache

@@ -43,7 +43,7 @@ def why_not(call: LayerNetworkCall) -> str | None:
         return f"no tile is promised to have at most {_MAX_TILE} atoms"
     if call.batch_statistics:
         return "batch norm in training couples all molecules"
-    if any(value.rows == "edges" for value in program.values):
+    if program.has_edges:
         return "it has rows of directed bonds"
     if program.pool == "none":
         return "it does not pool"
