@@ -96,7 +96,7 @@ def test_two_processes_go_on_as_if_never_stopped(backend, run_cli, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "steps"), [(2, 1, 7 + 6), (1, 2, 14 + 3)])
 def test_an_epoch_goes_on_with_another_number_of_devices(before, after, steps, run, tmp_path):
-    """Of 320 molecules, 32 a step and device, 128 are read of the second epoch, and of the schedule 7 of 10 steps or 14 of 20."""
+    """Each run stops in its second epoch after 128 of 320 molecules, at 7 of 10 steps of its schedule, or 14 of 20 on one device."""
     folder = tmp_path / "run"
     options = [*OPTIONS, "dataset.batch_size=32", "scheduler=cosine", f"hydra.run.dir='{folder}'"]
     run(before, *options, f"trainer.max_steps={14 // before}")

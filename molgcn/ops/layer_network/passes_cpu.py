@@ -17,7 +17,8 @@ from molgcn.ops.expect import aligned
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
-from molgcn.ops.layer_network.instructions import Builder, Keys
+from molgcn.ops.layer_network.instruction_builder import Builder
+from molgcn.ops.layer_network.instructions import Keys
 from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
 from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, SumIncomingGrad
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams
+from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import Expand, SumIncoming
 
+# Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
 _TABLE_BLOCKS = 2  # blocks per multiprocessor that sum over distinct bonds
-_TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
-_PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
 
 
 class EdgeLaunches:
@@ -32,7 +31,7 @@ class EdgeLaunches:
     @cached_property
     def _paired(self) -> Tensor:
         """The position of every bond's reverse [E]."""
-        graph, teams = self.run.graph, Teams(_PAIR_LANES, 1)
+        graph, teams = self.run.graph, Teams(PAIR_LANES, 1)
         paired = graph.x.new_empty(graph.col.shape[0], dtype=torch.int32)
         it = fill(self._launches.arguments(0, 0, teams), {"new_paired": paired})
         it.code = 0  # positions, not codes
@@ -80,7 +79,7 @@ class EdgeLaunches:
             it.of_bonds = launches.gradient(step.bonds)
             return self._launch("rows_expand_grad", it, teams, run.graph.num_nodes)
         each = 4 * launches.number_bytes
-        it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (teams.threads * each))
+        it.codes = min(run.graph.num_bond_rows, TABLE_BYTES // (teams.threads * each))
         ranges = -(-run.graph.num_bond_rows // it.codes)
         parts = launches.parts_left(min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _TABLE_BLOCKS)))
         it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)

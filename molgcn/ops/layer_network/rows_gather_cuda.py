@@ -11,7 +11,7 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Teams
+from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 # Sizes of launches, measured on an H100 (docs/decisions/rows_on_cuda.md). They follow the number of multiprocessors, and any size computes
@@ -22,8 +22,6 @@ _TABLE_THREADS = 512  # threads of a backward block that sums over distinct bond
 _GRAD_BLOCKS = 16  # backward blocks per multiprocessor
 _SUMMING_THREADS = 1024  # threads per multiprocessor of backward blocks that leave sums
 _LEAVING_THREADS = 768  # those where layers leave sums for norms too
-_PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
-_TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 
 
 class GatherLaunches:
@@ -48,7 +46,7 @@ class GatherLaunches:
     def paired(self) -> Tensor:
         """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
-        self._prepare("rows_pair", "sum", Teams(_PAIR_LANES, 1), "new_paired", paired)
+        self._prepare("rows_pair", "sum", Teams(PAIR_LANES, 1), "new_paired", paired)
         return paired
 
     def _prepare(self, name: str, aggr: str, teams: Teams, field: str, out: Tensor) -> None:
@@ -126,7 +124,7 @@ class GatherLaunches:
             shared = launches.end_bytes(teams)
         if table and step.bonds is not None:
             each = 4 * launches.number_bytes
-            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (teams.threads * each))
+            it.codes = min(run.graph.num_bond_rows, TABLE_BYTES // (teams.threads * each))
             ranges = -(-run.graph.num_bond_rows // it.codes)
             shared = max(shared, (teams.threads * it.codes + 6 * teams.lanes) * each)
             it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)

@@ -23,6 +23,8 @@ THREADS = 256
 MOST_LANES = 32
 FEW_LANES = 8  # the most lanes in a small batch, where every block merges the parts of a norm's columns
 FEW_PARTS = 48  # the most parts that leave multiprocessors idle: teams stay wide, and threads have a row each
+PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
+TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
 _EITHER_WAY = {"rows_finish.cu", "rows_finish_grad.cu", "rows_gather.cu", "rows_gather_grad.cu"}  # kernels that read `backwards`
 _HEADER = Header(
     "rows_structs.h",

@@ -1,0 +1,215 @@
+"""Turn the steps of a pass into instructions on tiles of whole molecules, which `cpu/tile_pass.hpp` runs.
+
+The instructions are cut into segments wherever batch norm needs all tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    Backward,
+    ExpandGrad,
+    FinishGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    Produced,
+    SumIncomingGrad,
+    WeightGrads,
+)
+from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
+from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Expand, Finish, Gather, Linear, Step, SumIncoming
+
+
+class Builder:
+    """Builds the instructions of a pass.
+
+    Args:
+        program: The network.
+        keys: The numbers of all rows.
+        coded: Whether the graph has codes of bonds, so that the bonds' rows are a table of distinct bonds.
+        batch_statistics: Whether batch norms use the statistics of the batch.
+    """
+
+    def __init__(self, program: Program, keys: Keys, *, coded: bool, batch_statistics: bool) -> None:
+        self.table_widths: list[int] = []
+        self._program = program
+        self._keys = keys
+        self._coded = coded
+        self._parameters = {name: index for index, name in enumerate(program.parameters)}
+        self._norms = {name: index for index, name in enumerate(program.norms)}
+        self._batch_norms = {self._norms[name] for name in program.batch_norms} if batch_statistics else set()
+        self._segments: list[Segment] = []
+        self._tiles: list[Instruction] = []
+        self._table: list[Instruction] = []
+        self._products: dict[int, list[Instruction]] = {}
+        self._makers = {step.out: step for step in program.steps}
+        self._present: set[int] = set()
+
+    def forward(self) -> tuple[Segment, ...]:
+        """Return the segments of the forward pass."""
+        self._makers = {}
+        for step in self._program.steps:
+            self._emit(*self._forward(step))
+        self._emit(Instruction(Op.POOL, source=self._program.out))
+        tables = [Segment((*self._table, *self._stored_tables()), table=True)] if self._coded else []
+        return *tables, *self._segments, Segment(tuple(self._tiles))
+
+    def backward(self, backward: Backward) -> tuple[Segment, ...]:
+        """Return the segments of the backward pass."""
+        for step in backward.steps:
+            for product in step.products if isinstance(step, WeightGrads) else ():
+                made = Instruction(Op.PRODUCT, source=_or_none(product.source), grad=self._keys.gradient(product.grad))
+                made = made._replace(weight=self._number(product.weight), bias=self._number(product.bias))
+                self._products.setdefault(made.grad, []).append(made)
+        source = self._program.out if self._program.pool == "max" else -1
+        self._emit(self._produced(Instruction(Op.POOL_GRAD, source=source), Produced(self._program.out, 0, None, backward.mask)))
+        for step in backward.steps:
+            self._emit(*self._backward(step))
+        tables = [Segment(tuple(self._stored_tables()), table=True)] if self._coded else []
+        last = [Segment(tuple(self._table), table=True)] if self._coded else []
+        return *tables, *self._segments, Segment(tuple(self._tiles)), *last
+
+    def _emit(self, *instructions: Instruction) -> None:
+        """Add instructions, each followed by the weight gradients of its result, and end the segment if tiles must wait for all others."""
+        for made in instructions:
+            values = [self._keys.value(rows) for rows in (made.source, made.out) if rows >= 0]
+            to = self._table if any(map(self._of_table, values)) else self._tiles
+            for each in (made, *self._products.pop(made.out, ())):
+                for rows in each.read:
+                    self._make_again(rows)
+                to.append(each)
+            if made.op in (Op.MOMENTS, Op.NORM_SUMS) and made.norm in self._batch_norms:
+                self._segments.append(Segment(tuple(self._tiles), made.norm))
+                self._tiles = []
+                self._present.clear()
+
+    def _make_again(self, rows: int) -> None:
+        """In a backward pass, compute a value again if that is faster than writing it to memory and reading it back."""
+        step = self._makers.get(rows)
+        if rows in self._present or step is None or isinstance(step, Linear):
+            return
+        if isinstance(step, Finish) and (step.dropout is not None or self._adds(step.add)):
+            return
+        self._present.add(rows)
+        *_, made = self._forward(step)  # without MOMENTS, since a batch norm's moments are known
+        for read in made.read:
+            self._make_again(read)
+        self._tiles.append(made)
+
+    def _adds(self, value: int | None) -> bool:
+        """Return whether a value adds an earlier value. Computing it again could then go back through all earlier layers."""
+        step = self._makers.get(-1 if value is None else value)
+        return isinstance(step, Finish) and step.add is not None
+
+    def _stored_tables(self) -> Iterator[Instruction]:
+        """Yield the instructions that store the tables that gathers read."""
+        for value in sorted({step.bonds for step in self._program.steps if isinstance(step, Gather | Expand) and step.bonds is not None}):
+            yield Instruction(Op.STORE, source=value, memory=self._keys.table(value))
+
+    def _forward(self, step: Step) -> Iterator[Instruction]:
+        if isinstance(step, Gather):
+            made = Instruction(Op.GATHER, step.out, step.source, weight=self._number(step.eps), bias=self._number(step.bias))
+            yield self._with_bonds(made, step)
+        elif isinstance(step, Linear):
+            made = Instruction(Op.LINEAR, step.out, step.source, weight=self._number(step.weight), bias=self._number(step.bias))
+            yield made._replace(add=_or_none(step.add), activation=int(step.relu), site=_or_none(step.dropout))
+        elif isinstance(step, Finish):
+            made = self._finish(Op.FINISH, step)
+            if made.norm in self._batch_norms:
+                yield Instruction(Op.MOMENTS, source=step.source, norm=made.norm)
+            yield made._replace(out=step.out, add=_or_none(step.add))
+        elif isinstance(step, Expand):
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, add=_or_none(step.reverse)), step)
+        elif isinstance(step, SumIncoming):
+            yield Instruction(Op.SUM_INCOMING, step.out, step.source)
+        else:
+            yield Instruction(Op.NORMALIZE, step.out, step.source)
+
+    def _backward(self, step: GradStep | Step) -> Iterator[Instruction]:
+        if isinstance(step, WeightGrads | Step):
+            return
+        grad = self._keys.gradient(step.grad)
+        if isinstance(step, GatherGrad):
+            yield from self._gather_grad(step, grad)
+        elif isinstance(step, ExpandGrad):
+            yield from self._expand_grad(step, grad)
+        elif isinstance(step, SumIncomingGrad | AddGrad):
+            op = Op.ADD_GRAD if isinstance(step, AddGrad) else Op.SUM_INCOMING_GRAD
+            yield self._produced(Instruction(op, grad=grad), step.source)
+        elif isinstance(step, InputGrad):
+            yield self._produced(Instruction(Op.INPUT_GRAD, grad=grad, weight=self._number(step.step.weight)), step.source)
+        elif isinstance(step, FinishGrad):
+            yield from self._finish_grad(step, grad)
+        else:
+            yield self._produced(Instruction(Op.NORMALIZE_GRAD, source=step.step.source, grad=grad), step.source)
+
+    def _finish_grad(self, step: FinishGrad, grad: int) -> Iterator[Instruction]:
+        made = self._finish(Op.FINISH_GRAD, step.step)
+        alone = step.step.activation not in ("", "relu")  # relu's derivative costs nothing where the norm's is computed
+        if made.site >= 0 or alone:
+            activated = self._keys.activated(step.grad)
+            yield made._replace(op=Op.ACTIVATION_GRAD, out=activated, grad=grad, **({} if alone else {"source": -1, "activation": 0}))
+            grad = activated
+        made = made._replace(grad=grad, site=-1, activation=0 if alone else made.activation)
+        if made.norm >= 0:
+            yield made._replace(op=Op.NORM_SUMS)
+        yield self._produced(made, step.source)
+
+    def _gather_grad(self, step: GatherGrad, grad: int) -> Iterator[Instruction]:
+        gather = step.step
+        reads_source = gather.bonds is not None or gather.aggr == "max"
+        made = self._with_bonds(Instruction(Op.GATHER_GRAD, source=gather.source if reads_source else -1, grad=grad), gather)
+        if step.source is not None:
+            result = gather.out if gather.aggr == "max" else -1
+            yield self._produced(made._replace(result=result, weight=self._number(gather.eps)), step.source)
+        if gather.train_eps:
+            yield Instruction(Op.EPS_GRAD, source=gather.source, grad=grad, weight=self._number(gather.eps))
+        if step.bonds is not None:
+            yield from self._bonds_grad(made._replace(op=Op.BONDS_GRAD), step.bonds)
+
+    def _expand_grad(self, step: ExpandGrad, grad: int) -> Iterator[Instruction]:
+        for op, produced in ((Op.EXPAND_GRAD, step.source), (Op.REVERSE_GRAD, step.reverse)):
+            if produced is not None:
+                yield self._produced(Instruction(op, grad=grad), produced)
+        if step.bonds is not None:
+            yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step), step.bonds)
+
+    def _bonds_grad(self, made: Instruction, bonds: Produced) -> Iterator[Instruction]:
+        """Yield the gradient of bonds' rows, by way of the sums for a table of distinct bonds where there is one."""
+        if not self._coded:
+            yield self._produced(made, bonds)
+            return
+        yield made._replace(table=len(self.table_widths))
+        yield self._produced(Instruction(Op.TABLE_GRAD, table=len(self.table_widths)), bonds)
+        self.table_widths.append(self._program.values[bonds.value].width)
+
+    def _finish(self, op: Op, step: Finish) -> Instruction:
+        norm = -1 if step.norm is None else self._norms[step.norm]
+        return Instruction(op, source=step.source, norm=norm, activation=ACTIVATIONS.index(step.activation), site=_or_none(step.dropout))
+
+    def _with_bonds(self, made: Instruction, step: Gather) -> Instruction:
+        return self._bonds_of(made._replace(kind=AGGREGATIONS.index(step.aggr)), step)
+
+    def _bonds_of(self, made: Instruction, step: Gather | Expand) -> Instruction:
+        if step.bonds is None:
+            return made
+        return made._replace(memory=self._keys.table(step.bonds)) if self._coded else made._replace(bonds=step.bonds)
+
+    def _produced(self, made: Instruction, produced: Produced) -> Instruction:
+        add = -1 if produced.add is None else self._keys.gradient(produced.add)
+        made = made._replace(out=self._keys.gradient(produced.out), add=add)
+        return made if produced.mask is None else made._replace(mask=produced.value, dropped=int(produced.mask.dropout is not None))
+
+    def _of_table(self, value: int) -> bool:
+        return self._coded and self._program.values[value].rows == "bonds"
+
+    def _number(self, name: str | None) -> int:
+        return -1 if name is None else self._parameters[name]
+
+
+def _or_none(number: int | None) -> int:
+    return -1 if number is None else number
