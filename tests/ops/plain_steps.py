@@ -26,7 +26,7 @@ from molgcn.ops.layer_network.backward import (
     SumIncomingGrad,
     WeightGrads,
 )
-from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
@@ -45,6 +45,11 @@ class PlainSteps:
         self.run = run
         if run.is_backward:
             run.zero_gradients.zero_()
+
+    def pad(self, given: Tensor, to: Rows) -> None:
+        """Copy an input whose width is not a multiple of four."""
+        to.tensor[:, to.width :] = 0
+        to.values.copy_(given)
 
     def forward(self, step: Step) -> None:
         """Compute a step's value."""

@@ -9,12 +9,16 @@ from torch import Tensor
 from molgcn.ops.layer_network.backward import GradStep
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.operator import Outputs
-from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
 
 
 class Steps(Protocol):
     """An implementation of the steps of one pass. It writes zeros to rows of padding and to columns between width and stride."""
+
+    def pad(self, given: Tensor, to: Rows) -> None:
+        """Copy an input whose width is not a multiple of four."""
+        ...
 
     def forward(self, step: Step) -> None:
         """Compute a step's value, or leave it to the step or the pooling that reads it next."""
@@ -55,7 +59,9 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     saved = call.graph.x.new_empty(saved_numbers(call, signs_alone=steps_of.signs_alone))
     run = Pass(call, saved, backward=False, signs_alone=steps_of.signs_alone)
     steps = steps_of(run)
-    _copy_inputs(run)
+    for value, given in ((X, run.graph.x), (BONDS, run.graph.bonds)):
+        if given is not None and given.shape[1] % 4 > 0:
+            steps.pad(given, run.rows(value))
     for step in run.program.steps:
         steps.forward(step)
     pooled = call.graph.x.new_empty(call.num_pooled, call.program.hidden_channels)
@@ -88,14 +94,5 @@ def backward(
     return of_x, of_bonds, list(run.grad_parameters.values())
 
 
-def _copy_inputs(run: Pass) -> None:
-    """Copy inputs whose width is not a multiple of four into padded rows."""
-    for value, given in ((X, run.graph.x), (BONDS, run.graph.bonds)):
-        if given is not None and given.shape[1] % 4 > 0:
-            rows = run.rows(value)
-            rows.tensor[:, rows.width :] = 0
-            rows.values.copy_(given)
-
-
 def _gradient(run: Pass, number: int | None) -> Tensor:
-    return run.graph.x.new_empty(0, 0) if number is None else run.gradient(number).values.contiguous()
+    return run.graph.x.new_empty(0, 0) if number is None else run.gradient(number).values

@@ -19,6 +19,7 @@ from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, re
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.operator import Gradients, Outputs
 from molgcn.ops.layer_network.passes import uses_tensor_cores
 from molgcn.ops.layer_network.program import Program
@@ -33,6 +34,13 @@ def capacity(count: int) -> int:
     """Return the size, at least `count`, that a plan is made for: at most an eighth more, or a multiple of 8."""
     step = max(_STEPS, 2 ** max(0, (count - 1).bit_length() - 1) // _STEPS)
     return max(1, -(-count // step)) * step
+
+
+def _unlike(size: int, *others: int | None) -> int:
+    """Return a capacity, a step or more larger where it would be one of the other numbers."""
+    while size in others:
+        size += _STEPS
+    return size
 
 
 class Key(NamedTuple):
@@ -73,26 +81,20 @@ class Key(NamedTuple):
             steps_of: The implementation of its steps.
         """
         graph, tile_ptr = call.graph, call.graph.tile_ptr
-        rows = [rows for rows in (graph.x, graph.bonds) if rows is not None]
-        if (
-            not uses_tensor_cores(call)
-            or call.program.pool == "none"
-            or call.program.has_edges
-            or any(each.shape[1] % 4 > 0 for each in rows)
-            or 0 in (graph.num_graphs, graph.num_nodes)
-        ):
+        if not uses_tensor_cores(call) or call.program.pool == "none" or 0 in (graph.num_graphs, graph.num_nodes):
             return None
         kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
-        atoms, bonds = capacity(graph.num_nodes), capacity(graph.col.shape[0])
-        atoms += _STEPS * (atoms == kinds)
-        bonds += _STEPS * (bonds == atoms)  # a number of rows says what they are rows of
+        # A number of rows says what they are rows of.
+        graphs = _unlike(capacity(graph.num_graphs), kinds)
+        atoms = _unlike(capacity(graph.num_nodes), kinds, graphs)
+        bonds = _unlike(capacity(graph.col.shape[0]), kinds, graphs, atoms)
         return Key(
             call.program,
             call.options,
             steps_of,
             graph.x.device,
             launcher(),
-            capacity(graph.num_graphs),
+            graphs,
             atoms,
             bonds,
             kinds,
@@ -103,9 +105,8 @@ class Key(NamedTuple):
     @property
     def counts(self) -> dict[str, dict[int, int]]:
         """The fields of arguments that a call sets, as :class:`molgcn.cuda_runtime.plan.Plan` takes them."""
-        graphs, atoms, bonds, tiles = {self.graphs: 0}, {self.atoms: 1}, {self.bonds: 2}, {self.tiles or 0: 3}
-        bonds = bonds if self.kinds is None else {}  # the number of distinct bonds is the key's
-        return {"num_graphs": graphs, "num_atoms": atoms, "num_bond_rows": bonds, "num_rows": {**bonds, **atoms}, "num_tiles": tiles}
+        rows, names = {self.graphs: 0, self.atoms: 1, self.bonds: 2}, ("num_graphs", "num_atoms", "num_bond_rows", "num_edges", "num_rows")
+        return {**dict.fromkeys(names, rows), "num_tiles": {self.tiles or 0: 3}}
 
     def call(self) -> LayerNetworkCall:
         """Return a call of this size on memory of its own that holds nothing."""
@@ -246,7 +247,12 @@ def backward(key: Key, call: LayerNetworkCall, grad_pooled: Tensor, saved: Tenso
     memory, flat = made.plan.run(call, grad_pooled, saved)
     found = torch._C._nn.unflatten_dense_tensors(flat, [call.parameters[index] for index in made.order])
     of_x, of_bonds = (
-        memory.new_empty(0, 0) if offset is None or rows is None else memory[offset : offset + rows.numel()].view(rows.shape)
+        memory.new_empty(0, 0) if offset is None or rows is None else _rows(memory, offset, *rows.shape)
         for offset, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
     )
     return of_x, of_bonds, [found[index] for index in made.number]
+
+
+def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Tensor:
+    """Return the rows that begin at an offset of the memory of a pass."""
+    return memory.as_strided((num_rows, width), (stride_of(width), 1), offset)

@@ -234,8 +234,7 @@ class TensorCoreProducts:
 
     def _real(self, value: int) -> tuple[int, int]:
         """Return the addresses from which `num_real` in cuda/quads.cuh reads the number of a value's rows without padding."""
-        graph = self.run.graph
-        atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
-        if self.run.program.values[value].rows == "atoms":
-            return atoms, 0
-        return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
+        graph, rows = self.run.graph, self.run.program.values[value].rows
+        if rows == "bonds" and graph.code is not None:
+            return 0, 0
+        return graph.ptr.data_ptr() + 4 * graph.num_graphs, 0 if rows == "atoms" else graph.rowptr.data_ptr()

@@ -36,11 +36,12 @@ from molgcn.ops.layer_network.launches_cuda import (
 )
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Implementation, Outputs, register_direct, register_saved_numbers
-from molgcn.ops.layer_network.passes import Pass, saved_numbers, uses_tensor_cores
+from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers, uses_tensor_cores
 from molgcn.ops.layer_network.planned import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
+from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
 from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
@@ -75,6 +76,10 @@ class CudaSteps:
         else:
             self._launches = forward_launches(run, device)
             self._pooled_end = pooled_end(run, self._launches)
+
+    def pad(self, given: Tensor, to: Rows) -> None:
+        """Copy an input whose width is not a multiple of four."""
+        pad_rows(given, to)
 
     def forward(self, step: Step) -> None:
         """Compute a step's value, unless a later step's launch or that of the pooling does."""
@@ -152,7 +157,9 @@ def _forward(*args: Any) -> Outputs:
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _prepared(LayerNetworkCall.of(*args))
     check_backward(grad_pooled, saved, _saved_numbers(call), call)
-    return engine.backward(call, aligned(grad_pooled), aligned(saved), _steps_of(call), grad_x=grad_x, grad_bonds=grad_bonds)
+    steps_of = _steps_of(call)
+    of_x, of_bonds, found = engine.backward(call, aligned(grad_pooled), aligned(saved), steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
+    return of_x.contiguous(), of_bonds.contiguous(), found
 
 
 def _implementation(call: LayerNetworkCall) -> Implementation | None:

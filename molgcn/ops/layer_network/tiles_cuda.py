@@ -18,6 +18,7 @@ from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
 from molgcn.ops.layer_network.program import POOLS, has_other_activations
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
+from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Normalize, Step, X
 from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
 from molgcn.ops.layer_network.tiles_plan import TilePlan
@@ -48,6 +49,10 @@ class TileSteps:
             self._workspace.sums.add_zeros(run.zero_gradients)
         else:
             run.lay_out_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
+
+    def pad(self, given: Tensor, to: Rows) -> None:
+        """Copy an input whose width is not a multiple of four."""
+        pad_rows(given, to)
 
     def forward(self, step: Step) -> None:
         """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
