@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from molgcn.data.load import load_molecules
@@ -55,11 +55,20 @@ def errors(run: Path, metric: str) -> Row:
     return row
 
 
-def sheet(rows: Sequence[Row]) -> list[str]:
-    """Return a Markdown table with a line for each row that :func:`measure` yielded."""
-    lines = ["| set | metric | network | trees | both | features, s | training, s |", "|---|---|---:|---:|---:|---:|---:|"]
+def gpu_seconds(path: Path) -> dict[str, tuple[float, float]]:
+    """Return of each set in a table of folds that a GPU trained the seconds of its features and the mean of those of a fold's trainings."""
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    for row in Table(path, ("set", "fold")).rows:
+        seconds.setdefault(row["set"], []).append((row["load_seconds"], row["seconds"]))
+    return {name: (found[0][0], statistics.mean(one[1] for one in found)) for name, found in seconds.items()}
+
+
+def sheet(rows: Sequence[Row], gpu: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return a Markdown table with a line for each row that :func:`measure` yielded, and beside it what :func:`gpu_seconds` returned."""
+    lines = ["| set | metric | network | trees | both | CPU, s | GPU, s |", "|---|---|---:|---:|---:|---:|---:|"]
     for row in rows:
         cells = [f"{row[name]:.4g} ± {row[f'{name}_std']:.2g}" for name in ("network", "trees", "blend")]
-        times = (f"{row[key]:.0f}" for key in ("load_seconds", "seconds"))
-        lines.append("| " + " | ".join([row["set"], row["metric"], *cells, *times]) + " |")
+        times = [(row["load_seconds"], row["seconds"]), gpu.get(row["set"])]
+        cells += [f"{pair[0]:.0f} + {pair[1]:.0f}" if pair else "-" for pair in times]
+        lines.append("| " + " | ".join([row["set"], row["metric"], *cells]) + " |")
     return lines

@@ -6,7 +6,7 @@ import pytest
 
 from molgcn.files.json_file import read_json
 from molgcn.resources import resource
-from molgcn_benchmark.admet import KEY, measure, sheet
+from molgcn_benchmark.admet import KEY, gpu_seconds, measure, sheet
 from molgcn_benchmark.results import Table
 
 pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
@@ -31,4 +31,13 @@ def test_a_row_has_the_means_over_the_folds(tmp_path):
         assert row[f"{column}_std"] == pytest.approx(abs(found[0] - found[1]) / 2**0.5, abs=1e-4)
     assert [*measure(tmp_path, ["caco2_wang"], SMALL, tmp_path / "gone", Table(tmp_path / "admet.csv", KEY))] == [row]
     assert not (tmp_path / "gone").exists()
-    assert sheet([row])[2].startswith("| caco2_wang | mae | ")
+    assert sheet([row], {})[2].startswith("| caco2_wang | mae | ")
+
+
+def test_seconds_of_a_gpu_stand_beside_those_of_a_cpu(tmp_path):
+    (tmp_path / "admet_gpu.csv").write_text("set,fold,load_seconds,seconds\nherg,0,9.8,14.5\nherg,1,9.8,13.5\n")
+    gpu = gpu_seconds(tmp_path / "admet_gpu.csv")
+    scores = {name: 0.5 for part in ("network", "trees", "blend") for name in (part, f"{part}_std")}
+    rows = [{"set": name, "metric": "roc_auc", **scores, "load_seconds": 7.2, "seconds": 27.1} for name in ("herg", "dili")]
+    assert [line.split(" | ")[-2:] for line in sheet(rows, gpu)[2:]] == [["7 + 27", "10 + 14 |"], ["7 + 27", "- |"]]
+    assert gpu_seconds(tmp_path / "none.csv") == {}
