@@ -244,7 +244,8 @@ def test_help_is_worth_reading(cli, tmp_path, module, mentions):
 
 def test_the_examples_of_the_help_page_compose():
     for name in ("default", *(name for name in DATACLASSES if name != "train")):
-        text = yaml.safe_load((PRIMARIES.get(name, CONF) / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
+        page = yaml.safe_load((PRIMARIES.get(name, CONF) / "hydra" / f"{name}.yaml").read_text())["help"]
+        text = page.get("header") or page["template"]
         commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
         assert commands
         for program, arguments in commands:
