@@ -105,6 +105,7 @@ void set_tensors(const Batch& batch, LayerRun<T>& run) {
     run.new_means = pointers<T>(statistics) + 2 * of_batch;
     run.new_vars = run.new_means + of_batch;
     run.pooled = pointer<T>(batch.tensors[0]);
+    run.pooled_stride = run.pass.num_pooled() * run.pass.channels;
     run.moments = pointer<T>(batch.tensors[1]);
     run.dropout = batch.numbers[0];
     run.eps = batch.numbers[1];

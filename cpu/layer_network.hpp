@@ -2,6 +2,7 @@
 // declarations.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "message_network.hpp"
@@ -54,7 +55,7 @@ struct Shape {
 struct LayerPass {
     int num_segments, num_buffers, num_memory, num_norms, num_parameters, num_tables;
     int buffer_columns[2];  // of a tile's atoms and bonds
-    int channels;           // of norms over the batch, and of what is pooled
+    int channels;           // of norms over the batch, and of each value that is pooled
     int backward, pool;     // 1: a backward pass; a Pool
     const Segment* segments;
     const Instruction* instructions;
@@ -65,6 +66,15 @@ struct LayerPass {
     const int* table_widths;  // of the gradients of tables
 
     int num_instructions() const { return segments[num_segments - 1].last; }
+
+    // Returns the number of values that are pooled, whose columns are side by side.
+    int num_pooled() const {
+        int last = 0;
+        for (int i = 0; i < num_instructions(); i++) {
+            if (instructions[i].op == Op::pool || instructions[i].op == Op::pool_grad) last = std::max(last, instructions[i].table);
+        }
+        return last + 1;
+    }
 };
 
 // A pass on a batch. Counts are those of what is in use, without padding.
@@ -80,7 +90,8 @@ struct LayerRun {
     T* const* memory;     // of each of pass.memory
     const T* const* parameters;
     T* const* grad_parameters;
-    T* pooled;   // [B, H], or its gradient
+    T* pooled;   // [B, pooled_stride], or its gradient
+    int pooled_stride;
     T* moments;  // mean and 1 / deviation [2, H] of each norm over the batch, or null where running statistics take their place
     const T *const *running_means, *const *running_vars;
     T *const *new_means, *const *new_vars;

@@ -12,14 +12,14 @@ struct Pooling {
     Pool pool;
     const int32_t *ptr, *row_ptr;  // first atom and first row of each molecule
     int channels;
-    ptrdiff_t stride;
+    ptrdiff_t stride, pooled_stride;  // of h, and of the pooled rows
 };
 
-// Pools a tile's rows h into rows [B, channels]. Each row of h counts as many atoms as `copies` says.
+// Pools a tile's rows h into rows of `channels` columns, one for each molecule. Each row of h counts as many atoms as `copies` says.
 template <typename T>
 void pool_forward(const Pooling& p, const Tile& tile, const T* copies, const T* h, T* pooled) {
     for (int g = tile.first_graph; g < tile.last_graph; g++) {
-        T* out = pooled + int64_t{g} * p.channels;
+        T* out = pooled + g * p.pooled_stride;
         const int first = p.row_ptr[g] - tile.first_row, last = p.row_ptr[g + 1] - tile.first_row;
         const T* row = h + first * p.stride;
         for (int c = 0; c < p.channels; c++) out[c] = p.pool == Pool::max && first < last ? row[c] : T(0);
@@ -41,7 +41,7 @@ void pool_forward(const Pooling& p, const Tile& tile, const T* copies, const T* 
 template <typename T>
 void pool_backward(const Pooling& p, const Tile& tile, const T* copies, const T* grad_pooled, const T* h, T* grad_h) {
     for (int g = tile.first_graph; g < tile.last_graph; g++) {
-        const T* grad = grad_pooled + int64_t{g} * p.channels;
+        const T* grad = grad_pooled + g * p.pooled_stride;
         const int first = p.row_ptr[g] - tile.first_row, last = p.row_ptr[g + 1] - tile.first_row;
         if (p.pool != Pool::max) {
             const T each = p.pool == Pool::mean ? T(1) / T(p.ptr[g + 1] - p.ptr[g]) : T(1);

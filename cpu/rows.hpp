@@ -69,7 +69,7 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
 
 template <typename T>
 Pooling pooling(const Network<T>& net) {
-    return {net.problem.pool, net.problem.ptr, net.problem.row_ptr, net.channels, net.stride};
+    return {net.problem.pool, net.problem.ptr, net.problem.row_ptr, net.channels, net.stride, net.channels};
 }
 
 }  // namespace MOLGCN_ISA

@@ -85,7 +85,7 @@ private:
             case Op::linear: return linear_rows(t, step);
             case Op::finish: return finish_rows(t, step);
             case Op::normalize: return normalize_rows(t, step);
-            case Op::pool: return pool(t, t.rows(step.source));
+            case Op::pool: return pool(t, step);
             case Op::moments: return deviations.add(t.rows(step.source).data, ones_.data(), t.tile.num_rows);
             case Op::pool_grad: return pool_gradient(t, step);
             case Op::norm_sums: return add_norm_sums(t, step);
@@ -108,23 +108,31 @@ private:
         }
     }
 
-    Pooling pooling(const TileRows<T>& rows) const { return {Pool(pass_.pool), run_.ptr, run_.ptr, pass_.channels, rows.stride}; }
+    Pooling pooling(const TileRows<T>& rows) const {
+        return {Pool(pass_.pool), run_.ptr, run_.ptr, pass_.channels, rows.stride, run_.pooled_stride};
+    }
+
+    // Returns the first row of the result, from the columns of what a step pools on.
+    T* pooled(const Instruction& step) const { return run_.pooled + step.table * pass_.channels; }
 
     // Returns an atom's row in the result where molecules are not pooled.
-    T* unpooled(const TileStep<T>& t, int row) const { return run_.pooled + (int64_t{t.tile.first_row} + row) * pass_.channels; }
+    T* unpooled(const TileStep<T>& t, const Instruction& step, int row) const {
+        return pooled(step) + (int64_t{t.tile.first_row} + row) * run_.pooled_stride;
+    }
 
-    void pool(const TileStep<T>& t, const TileRows<T>& source) const {
-        if (Pool(pass_.pool) != Pool::none) return pool_forward(pooling(source), t.tile, ones_.data(), source.data, run_.pooled);
-        for (int i = 0; i < source.count; i++) std::memcpy(unpooled(t, i), source[i], pass_.channels * sizeof(T));
+    void pool(const TileStep<T>& t, const Instruction& step) const {
+        const TileRows<T> source = t.rows(step.source);
+        if (Pool(pass_.pool) != Pool::none) return pool_forward(pooling(source), t.tile, ones_.data(), source.data, pooled(step));
+        for (int i = 0; i < source.count; i++) std::memcpy(unpooled(t, step, i), source[i], pass_.channels * sizeof(T));
     }
 
     void pool_gradient(const TileStep<T>& t, const Instruction& step) const {
         const TileRows<T> out = t.rows(step.out), source = t.rows(step.source);
         zero(out.data, out.count * out.stride);
         if (Pool(pass_.pool) == Pool::none)
-            for (int i = 0; i < out.count; i++) std::memcpy(out[i], unpooled(t, i), pass_.channels * sizeof(T));
+            for (int i = 0; i < out.count; i++) std::memcpy(out[i], unpooled(t, step, i), pass_.channels * sizeof(T));
         else
-            pool_backward<T>(pooling(out), t.tile, ones_.data(), run_.pooled, source.data, out.data);
+            pool_backward<T>(pooling(out), t.tile, ones_.data(), pooled(step), source.data, out.data);
         end_gradient(t, step, false);
     }
 

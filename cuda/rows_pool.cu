@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool(const __grid_constan
         Quad all = pooled_by(p, team, begin, end, reinterpret_cast<Quad*>(room), load_row);
         if (team.idle || team.index > 0) continue;
         if (POOL == POOL_MEAN && end > begin) all = each([&](int e) { return all.e[e] / static_cast<real>(end - begin); });
-        store_vector(p, p.pooled + size_t(graph) * p.width, quad, all);
+        store_vector(p, p.pooled + size_t(graph) * p.pooled_stride, quad, all);
     }
 }
 
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool_grad(const __grid_co
             count = over_teams(team, p, shared, count, [](Quad& all, const Quad& x) { add(all, x); });
         }
         if (team.idle) continue;
-        Quad grad = load_vector(p, p.grad + size_t(graph) * p.width, quad);
+        Quad grad = load_vector(p, p.grad + size_t(graph) * p.pooled_stride, quad);
         if (POOL == POOL_MEAN) grad = each([&](int e) { return grad.e[e] / static_cast<real>(end - begin); });
         if (POOL == POOL_MAX) grad = each([&](int e) { return grad.e[e] / count.e[e]; });
 #pragma unroll 2

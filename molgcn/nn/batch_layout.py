@@ -128,4 +128,4 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
 
 
 def _runs_message_network(model: ModelConfig) -> bool:
-    return runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool, model.activation)
+    return runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool, model.readout, model.activation)

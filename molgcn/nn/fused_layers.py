@@ -39,8 +39,6 @@ def why_not(model: MoleculeNet) -> str | None:
         return "its rows are several molecules each"
     if model.outputs:
         return f"it has outputs of {' and '.join(f'{level}s' for level in model.outputs)}, whose states the operators do not return"
-    if model.readout != "last":
-        return f"its readout is {model.readout}, not last"
     width = model.hidden_channels
     try:
         program_of(_options(model, width, width if model.kind.bonds == "always" else None))
@@ -50,7 +48,7 @@ def why_not(model: MoleculeNet) -> str | None:
 
 
 def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
-    """Return the pooled states of the molecules [B, H], and update the norms' running statistics.
+    """Return the pooled states of the molecules, [B, H] or [B, L H] of all layers, and update the norms' running statistics.
 
     Raises:
         UserError: for norms in another mode than their model, or norms that differ from each other in eps or momentum.
@@ -126,6 +124,7 @@ def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) ->
         model.feed_forward_norm,
         model.last_activation,
         pool={"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
+        readout=model.readout,
         activation=model.activation,
         settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
     )

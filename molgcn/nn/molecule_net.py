@@ -304,7 +304,7 @@ class MoleculeNet(nn.Module):
     @property
     def runs_message_network(self) -> bool:
         """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
-        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool, self.activation)
+        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool, self.readout, self.activation)
 
     @property
     def linears(self) -> list[nn.Linear] | None:

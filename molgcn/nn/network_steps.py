@@ -35,6 +35,7 @@ class NetworkOptions(NamedTuple):
         last_activation: Whether the last layer has norm, activation and dropout too.
         dropout: The probability that an activation is dropped, 0 outside training.
         pool: "mean", "sum" or "max", or "none" for the states of the atoms.
+        readout: "last" to pool the states of the last layer, or "all" for those of all layers side by side.
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics.
         activation: The activation, by the names of `torch.nn.functional`.
@@ -53,6 +54,7 @@ class NetworkOptions(NamedTuple):
     last_activation: bool = True
     dropout: float = 0.0
     pool: str = "mean"
+    readout: str = "last"
     eps: float = 1e-5
     momentum: float = 0.1
     activation: str = "relu"
@@ -78,7 +80,7 @@ def _program(*options: Any) -> Program:
     kind, hidden = get_kind(network.conv), network.hidden_channels
     assert kind.steps is not None, "a network of layers without steps has another backend"
     builder = Builder(network.in_channels, network.edge_channels, network.dropout)
-    h = X
+    h, outs = X, list[int]()
     if not kind.stacked:
         builder.scope = "convs.0."
         settings = dict(network.settings) | {name: getattr(network, option) for name, option in INNER.items()}
@@ -98,7 +100,8 @@ def _program(*options: Any) -> Program:
             builder.scope = f"feed_forwards.{layer}."
             h = _feed_forward(builder, h, network.feed_forward_norm, network.activation)
         builder.end_layer()
-    return builder.program(network.pool, network.eps, network.momentum)
+        outs.append(h)
+    return builder.program(network.pool, network.eps, network.momentum, outs if network.readout == "all" else ())
 
 
 def _feed_forward(builder: Builder, h: int, norm: Literal["batch", "layer"] | None, activation: str) -> int:

@@ -121,12 +121,13 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kind.own_settings, **given}
 
 
-def runs_message_network(conv: str, feed_forward: bool, rwse: int, pool: str, activation: str) -> bool:
+def runs_message_network(conv: str, feed_forward: bool, rwse: int, pool: str, readout: str, activation: str) -> bool:
     """Return whether `molgcn::message_network` computes all layers and the pooling on backend=fused.
 
     It computes networks of graph convolutions with relu and nothing else. The arguments are the network's options of these names.
     """
-    return conv == "gcn" and not feed_forward and not rwse and pool in ("mean", "sum", "max") and activation == "relu"
+    pools = pool in ("mean", "sum", "max") and readout == "last"
+    return conv == "gcn" and not feed_forward and not rwse and pools and activation == "relu"
 
 
 def _key(name: str) -> str:

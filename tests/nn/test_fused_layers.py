@@ -182,7 +182,7 @@ def test_what_one_operator_cannot_do_is_said():
     ("conv", "options", "reason"),
     [
         ("gat", {}, "its layers are gat, not gcn, gin, gine, sage, gcn_edge or dmpnn"),
-        ("gin", {"readout": "all"}, "its readout is all"),
+        ("gin", {"num_components": 2}, "its rows are several molecules each"),
     ],
     ids=str,
 )

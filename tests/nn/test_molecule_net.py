@@ -212,7 +212,6 @@ def test_an_option_that_a_layer_cannot_have_is_an_error(conv):
         ({"conv": "gin", "feed_forward_norm": "x"}, "model.feed_forward_norm=x: expected batch, layer or null"),
         ({"conv": "gin", "head_channels": [4, 0]}, r"model.head_channels=\[4, 0\]"),
         ({"conv": "gat", "backend": "fused"}, "no operators .* are gat, not gcn, .* Use backend=reference or backend=pyg"),
-        ({"conv": "gcn", "readout": "all", "backend": "fused"}, "its readout is all, not last"),
         ({"conv": "dmpnn", "undirected": True, "backend": "fused"}, "its undirected is true, whose means of both directions have no steps"),
         ({"conv": "gat", "strategy": "tile"}, "belongs to backend=fused; backend=reference has only auto"),
     ],

@@ -18,9 +18,10 @@ _LAYERS = {
     "sage max": {"aggr": "max", "project": True},
     "dmpnn": {"message_bias": True, "embed_bonds": True, "embed": True},
 }
-_NETWORKS = [(name, options) for name, options in OPTIONS.items() if name != "attention"]
-_NETWORKS += [
-    ("attention", {"pool": "attention", "head_channels": [7, 5], "residual": True}),
+_NETWORKS = [
+    *OPTIONS.items(),
+    ("every layer", {"readout": "all", "norm": "batch", "residual": True, "feed_forward": True}),
+    ("every layer, max", {"readout": "all", "pool": "max", "embed": True}),
     ("silu", {"activation": "silu", "norm": "layer", "residual": True}),
     ("max, last", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
 ]

@@ -37,6 +37,10 @@ NETWORKS = {
     "leaky relu": {"conv": "gin", "activation": "leaky_relu", "mlp_activation": "gelu", "residual": True},
     "elu": {"conv": "gcn", "activation": "elu", "norm": "batch", "residual": True, "feed_forward": True},
     "tanh": {"conv": "sage", "activation": "tanh", "feed_forward": True, "feed_forward_norm": None, "dropout": 0.2},
+    "every layer": {"conv": "gine", "edge_channels": 4, "readout": "all", "norm": "batch", "residual": True, "dropout": 0.3},
+    "every layer, relu": {"conv": "gcn", "readout": "all", "pool": "sum", "dropout": 0.3},
+    "every layer, max": {"conv": "gin", "readout": "all", "pool": "max", "norm": "layer", "feed_forward": True},
+    "every layer, states": {"conv": "gcn_edge", "edge_channels": 4, "readout": "all", "pool": "none", "norm": "layer"},
 }
 
 

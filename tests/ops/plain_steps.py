@@ -22,6 +22,7 @@ from molgcn.ops.layer_network.backward import (
     GradStep,
     InputGrad,
     NormalizeGrad,
+    PoolGrad,
     Produced,
     SumIncomingGrad,
     WeightGrads,
@@ -72,22 +73,20 @@ class PlainSteps:
         else:
             out.values.copy_(F.normalize(inputs["source"], dim=-1))
 
-    def pool(self, pooled: Tensor) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        if self.run.program.pool == "none":
-            pooled.copy_(self.run.rows(self.run.program.out).values)
-            return
-        pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.program.pool))
+    def pool(self, value: int, pooled: Tensor) -> None:
+        """Compute the pooled rows of a value, `pooled` [B, H]."""
+        rows, how = self.run.rows(value).values, self.run.program.pool
+        pooled.copy_(rows if how == "none" else pool(rows, self.run.graph.ptr, how))
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`."""
-        program, out = self.run.program, self.run.program.out
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
+        """Compute the gradient of a value, given the gradient of its pooled rows, `grad_pooled` [B, H]."""
+        program, value = self.run.program, step.source.value
         if program.pool == "none":
-            return self._write(Produced(out, 0, None, mask), grad_pooled)
+            return self._write(step.source, grad_pooled)
         width = program.hidden_channels
-        rows = self.run.rows(out).values if program.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
+        rows = self.run.rows(value).values if program.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
         found = _gradients(lambda source: pool(source, self.run.graph.ptr, program.pool), grad_pooled, {"source": rows})
-        self._write(Produced(out, 0, None, mask), found["source"])
+        self._write(step.source, found["source"])
 
     def again(self, step: Step) -> None:
         """Compute a step's value again in a backward pass."""

@@ -6,7 +6,8 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7, 60, 2]
 _WITH_BATCH_NORM = ("gin", "gine", "gcn_edge", "sage, batch norm", "feed-forward", "gelu", "elu")
-CASES = {name: name not in _WITH_BATCH_NORM for name in NETWORKS if "max" not in name and "dmpnn" not in name and name != "gcn"}
+_NOT = ("max", "dmpnn", "every layer")
+CASES = {name: name not in _WITH_BATCH_NORM for name in NETWORKS if not any(other in name for other in _NOT) and name != "gcn"}
 """The names of networks that tiles can compute, and whether they can do so in training."""
 
 

@@ -27,6 +27,18 @@ class Produced(NamedTuple):
     mask: Linear | None = None
 
 
+class PoolGrad(NamedTuple):
+    """Compute the gradient of a value that is pooled, given the gradient of its pooled rows.
+
+    Attributes:
+        place: The value's place among the program's `outs`.
+        source: The value's gradient.
+    """
+
+    place: int
+    source: Produced
+
+
 class FinishGrad(NamedTuple):
     """Compute the gradients of a :class:`Finish` step's source and of its norm's weight and bias, given gradient `grad`."""
 
@@ -108,17 +120,16 @@ class WeightGrads(NamedTuple):
     products: tuple[Product, ...]
 
 
-GradStep = FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AddGrad | WeightGrads
+GradStep = PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AddGrad | WeightGrads
 
 
 class Backward(NamedTuple):
-    """A network's backward pass. It begins with gradient 0, which is the gradient of the pooled value.
+    """A network's backward pass.
 
     Attributes:
         steps: The steps in their order. A step of the forward pass among them computes its value again.
         read: The values of the forward pass that each step reads.
         gradients: The value that each gradient belongs to, by the gradient's number.
-        mask: The step that made the pooled value with relu, or None. Gradient 0 includes its derivative; see :class:`Produced`.
         of_x: The number of the gradient of x, or None if it is not wanted.
         of_bonds: The number of the gradient of the bonds' rows, or None if it is not wanted.
         kept: The values of the forward pass that the backward pass reads before it computes them again.
@@ -127,7 +138,6 @@ class Backward(NamedTuple):
     steps: tuple[GradStep | Step, ...]
     read: tuple[frozenset[int], ...]
     gradients: tuple[int, ...]
-    mask: Linear | None
     of_x: int | None
     of_bonds: int | None
     kept: frozenset[int]
@@ -143,18 +153,16 @@ def backward_of(
     program: Program,
     grad_x: bool,
     grad_bonds: bool,
-    keep_out: bool,
     layers_together: int = 1,
     recompute: bool = False,
     batch_norms: tuple[str, ...] = (),
 ) -> Backward:
-    """Return the backward pass from the gradient of the last value to the parameters and inputs.
+    """Return the backward pass from the gradients of the pooled rows to the parameters and inputs.
 
     Args:
         program: The forward pass.
         grad_x: Whether the gradient of x is wanted.
         grad_bonds: Whether the gradient of the bonds' rows is wanted.
-        keep_out: Whether the pooling's backward reads the last value again.
         layers_together: The number of layers whose weights and biases get their gradients in one step. The layers' own gradients are kept
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
@@ -171,12 +179,9 @@ def backward_of(
             builder.compute_again(program.steps[start : end - 1], first)
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
-    maker = program.steps[-1]
-    mask = maker if isinstance(maker, Linear) and maker.relu else None
     read = tuple(builder.read_by(step) for step in builder.steps)
-    out = frozenset({program.out} if mask or keep_out else ())
     of_x, of_bonds = builder.have.get(X), builder.have.get(BONDS)
-    found = Backward(tuple(builder.steps), read, tuple(builder.gradients), mask, of_x, of_bonds, out.union(*read))
+    found = Backward(tuple(builder.steps), read, tuple(builder.gradients), of_x, of_bonds, frozenset[int]().union(*read))
     return found._replace(kept=found.kept - found.again)
 
 
@@ -185,8 +190,9 @@ class _Builder:
 
     def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str]) -> None:
         self.steps: list[GradStep | Step] = []
-        self.gradients = [program.out]
-        self.have = {program.out: 0}  # the gradient of each value so far
+        self.gradients: list[int] = []
+        self.have: dict[int, int] = {}  # the gradient of each value so far
+        self._outs, self._takes_maxima = program.outs, program.pool == "max"
         self._products: list[Product] = []
         self._left_out = left_out
         self._makers = {step.out: step for step in program.steps}
@@ -205,6 +211,8 @@ class _Builder:
         """Add the backward steps from the gradient of a step's value to the gradients of the values that it reads."""
         if not self._needs[step.out]:
             return
+        if step.out in self._outs:
+            self.steps.append(PoolGrad(self._outs.index(step.out), self._produced(None, step.out)))
         grad = self.have[step.out]
         if isinstance(step, Gather):
             return self._reverse_gather(step, grad)
@@ -235,8 +243,9 @@ class _Builder:
         if source is not None or bonds is not None or step.train_eps:
             self.steps.append(GatherGrad(step, grad, source, bonds))
 
-    def _produced(self, step: Step, value: int) -> Produced:
-        maker, first = self._makers.get(value), self._readers[value][0]
+    def _produced(self, step: Step | None, value: int) -> Produced:
+        """Return the gradient of a value with what a step, or without one the pooling, contributes."""
+        maker, first = self._makers.get(value), None if value in self._outs else self._readers[value][0]
         mask = maker if isinstance(maker, Linear) and maker.relu and step is first else None
         self.gradients.append(value)
         made = Produced(value, len(self.gradients) - 1, self.have.get(value), mask)
@@ -266,7 +275,9 @@ class _Builder:
             return frozenset(product.source for product in step.products if product.source is not None)
         made = (getattr(step, name, None) for name in ("source", "bonds", "reverse"))
         read = {produced.value for produced in made if produced is not None and produced.mask is not None}
-        if isinstance(step, FinishGrad | NormalizeGrad):
+        if isinstance(step, PoolGrad):
+            read |= {step.source.value} if self._takes_maxima else set()
+        elif isinstance(step, FinishGrad | NormalizeGrad):
             read.add(step.step.source)
         elif isinstance(step, GatherGrad) and reads_source(step.step):
             read |= set(values_read(step.step)) | ({step.step.out} if step.step.aggr == "max" else set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from molgcn.ops.layer_network.program import Program
@@ -142,17 +143,19 @@ class Builder:
         """End a layer. Backward passes take gradients of weights, and compute values again, layer by layer."""
         self._ends.append(len(self._steps))
 
-    def program(self, pool: str, eps: float = 1e-5, momentum: float = 0.1) -> Program:
+    def program(self, pool: str, eps: float = 1e-5, momentum: float = 0.1, outs: Sequence[int] = ()) -> Program:
         """Return the program of the steps so far; :class:`Program` describes the arguments.
+
+        Without `outs` the last value is pooled.
 
         Raises:
             ValueError: If the steps do not fit together.
         """
-        hidden = (self.width(self._steps[-1].out),)
+        last = self._steps[-1].out
+        hidden = (self.width(last),)
         parameters = self._parameters | {f"{norm}.{name}": hidden for norm in self._norms for name in ("weight", "bias")}
-        made = Program(
-            tuple(self._values), tuple(self._steps), tuple(self._ends), parameters, self._norms, pool, self._dropout, eps, momentum
-        )
+        lists = tuple(self._values), tuple(self._steps), tuple(self._ends)
+        made = Program(*lists, parameters, self._norms, pool, self._dropout, eps, momentum, tuple(outs) or (last,))
         return Program.from_text(made.text)
 
     def _parameter(self, name: str, *shape: int) -> str | None:

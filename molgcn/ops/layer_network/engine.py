@@ -6,11 +6,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import GradStep
+from molgcn.ops.layer_network.backward import GradStep, PoolGrad
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
-from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
+from molgcn.ops.layer_network.steps import BONDS, Step, X
 
 
 class Steps(Protocol):
@@ -24,12 +24,12 @@ class Steps(Protocol):
         """Compute a step's value, or leave it to the step or the pooling that reads it next."""
         ...
 
-    def pool(self, pooled: Tensor) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H]."""
+    def pool(self, value: int, pooled: Tensor) -> None:
+        """Compute the pooled rows of a value, `pooled` [B, H]."""
         ...
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`; see :class:`.backward.Produced`."""
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
+        """Compute the gradient that a step describes, given the gradient of the value's pooled rows, `grad_pooled` [B, H]."""
         ...
 
     def backward(self, step: GradStep) -> None:
@@ -64,8 +64,9 @@ def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
             steps.pad(given, run.rows(value))
     for step in run.program.steps:
         steps.forward(step)
-    pooled = call.graph.x.new_empty(call.num_pooled, call.program.hidden_channels)
-    steps.pool(pooled)
+    pooled = call.graph.x.new_empty(call.num_pooled, call.program.pooled_channels)
+    for value, rows in zip(call.program.outs, of_outs(call, pooled), strict=True):
+        steps.pool(value, rows)
     return Outputs(pooled, run.new_statistics, saved if call.options.save_for_backward else saved.new_empty(0))
 
 
@@ -76,7 +77,7 @@ def backward(
 
     Args:
         call: The network and the batch.
-        grad_pooled: The gradient of the pooled rows [B, H].
+        grad_pooled: The gradient of the pooled rows [B, H], with H columns for each value that is pooled.
         saved: The tensor that the forward pass has saved.
         steps_of: Returns the implementation of the steps of a pass.
         grad_x: Whether the gradient of x is wanted.
@@ -84,14 +85,21 @@ def backward(
     """
     run = Pass(call, saved, backward=True, signs_alone=steps_of.signs_alone, grad_x=grad_x, grad_bonds=grad_bonds)
     steps = steps_of(run)
-    steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)
+    grads = of_outs(call, grad_pooled.contiguous())
     for step in run.backward.steps:
         if isinstance(step, Step):
             steps.again(step)
+        elif isinstance(step, PoolGrad):
+            steps.pool_grad(step, grads[step.place])
         else:
             steps.backward(step)
     of_x, of_bonds = (_gradient(run, number) for number in (run.backward.of_x, run.backward.of_bonds))
     return of_x, of_bonds, list(run.grad_parameters.values())
+
+
+def of_outs(call: LayerNetworkCall, pooled: Tensor) -> tuple[Tensor, ...]:
+    """Return the columns of pooled rows that belong to each value that is pooled, as views [B, H]."""
+    return pooled.split(call.program.hidden_channels, dim=1)
 
 
 def _gradient(run: Pass, number: int | None) -> Tensor:

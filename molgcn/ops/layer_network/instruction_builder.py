@@ -15,6 +15,7 @@ from molgcn.ops.layer_network.backward import (
     GatherGrad,
     GradStep,
     InputGrad,
+    PoolGrad,
     Produced,
     SumIncomingGrad,
     WeightGrads,
@@ -54,7 +55,8 @@ class Builder:
         self._makers = {}
         for step in self._program.steps:
             self._emit(*self._forward(step))
-        self._emit(Instruction(Op.POOL, source=self._program.out))
+            if step.out in self._program.outs:
+                self._emit(Instruction(Op.POOL, source=step.out, table=self._program.outs.index(step.out)))
         tables = [Segment((*self._table, *self._stored_tables()), table=True)] if self._coded else []
         return *tables, *self._segments, Segment(tuple(self._tiles))
 
@@ -65,8 +67,6 @@ class Builder:
                 made = Instruction(Op.PRODUCT, source=_or_none(product.source), grad=self._keys.gradient(product.grad))
                 made = made._replace(weight=self._number(product.weight), bias=self._number(product.bias))
                 self._products.setdefault(made.grad, []).append(made)
-        source = self._program.out if self._program.pool == "max" else -1
-        self._emit(self._produced(Instruction(Op.POOL_GRAD, source=source), Produced(self._program.out, 0, None, backward.mask)))
         for step in backward.steps:
             self._emit(*self._backward(step))
         tables = [Segment(tuple(self._stored_tables()), table=True)] if self._coded else []
@@ -131,6 +131,10 @@ class Builder:
 
     def _backward(self, step: GradStep | Step) -> Iterator[Instruction]:
         if isinstance(step, WeightGrads | Step):
+            return
+        if isinstance(step, PoolGrad):
+            source = step.source.value if self._program.pool == "max" else -1
+            yield self._produced(Instruction(Op.POOL_GRAD, source=source, table=step.place), step.source)
             return
         grad = self._keys.gradient(step.grad)
         if isinstance(step, GatherGrad):

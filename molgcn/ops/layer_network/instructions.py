@@ -60,7 +60,7 @@ class Instruction(NamedTuple):
         bias: The number of a parameter: a bias.
         norm: The number of a norm.
         kind: The aggregation of a gather, an index into :data:`AGGREGATIONS`.
-        table: The number of the gradient of a table of distinct bonds.
+        table: The number of the gradient of a table of distinct bonds, or the place of what is pooled among the program's `outs`.
         activation: The number of the activation that follows, an index into :data:`ACTIVATIONS`.
         site: The number of the dropout that follows.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
@@ -248,6 +248,8 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
         return None
     if isinstance(step, FinishGrad):
         able = step.step.norm is None or step.step.norm in run.program.batch_norms
+    elif isinstance(step, PoolGrad):
+        able = run.program.pool != "none"
     elif isinstance(step, GatherGrad):  # its registers are few, so that it is slower by more than a launch in large batches
         able = run.graph.num_nodes <= FEW_ATOMS
     else:
@@ -255,14 +257,6 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
     return following if able and step.source is not None and step.source.out == following.grad else None
 
 
-def summed_by_pool(run: Pass) -> FinishGrad | None:
-    """Return the first step of a backward pass if it needs sums of the columns of gradient 0, which the launch of the pooling makes."""
-    first = next((step for step in run.backward.steps if not isinstance(step, (WeightGrads, Step))), None)
-    if run.program.pool == "none":
-        return None
-    return first if isinstance(first, FinishGrad) and first.grad == 0 and uses_batch(first.step, run) else None
-
-
 def is_read_later(run: Pass, value: int) -> bool:
     """Return whether anything but the next step reads a value, so that a launch of both has to write it."""
-    return value in run.kept or value == run.program.out or sum(value in values_read(step) for step in run.program.steps) > 1
+    return value in run.kept or value in run.program.outs or sum(value in values_read(step) for step in run.program.steps) > 1

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Step, X, values_read
@@ -78,20 +78,20 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
     waits = [step.out in sizes.summed or _follows(step, following, sizes) for step, following in pairwise(program.steps)]
     touched = _until_launched([{*_values(*values_read(step), step.out)} for step in program.steps], waits)
-    return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(program.out)))
+    return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(*program.outs)))
 
 
 @lru_cache(maxsize=_LAYOUTS)
 def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the gradients of a backward pass, and of the values that it computes again.
 
-    A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of a gather's gradient and an
-    earlier one, take the place of rows that their step reads and no later step does.
+    A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of an earlier gradient and a
+    gather's or pooling's, take the place of rows that their step reads and no later step does.
     """
     waits = [_may_wait(step, following, sizes) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
     last = {ref: time for time, refs in enumerate(each) for ref in refs}
-    touched = [{Ref(True, 0)}, *_until_launched(each, waits)]
+    touched = _until_launched(each, waits)
     same: dict[Ref, Ref] = {}
     for time, step in enumerate(backward.steps):
         for out, taken in _in_place(step, backward.again):
@@ -129,6 +129,8 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
     if isinstance(step, FinishGrad):
         sources = [Ref(False, step.step.source)] if step.step.source in again else []
         yield Ref(True, step.source.out), [*sources, Ref(True, step.grad)]
+    if isinstance(step, PoolGrad) and step.source.add is not None:
+        yield Ref(True, step.source.out), [Ref(True, step.source.add)]
     if isinstance(step, GatherGrad):
         for produced in (step.source, step.bonds):
             if produced is not None and produced.add not in (None, step.grad):  # neighbours read the gradient of the output
@@ -174,7 +176,8 @@ def _gradients(step: GradStep) -> Iterator[int]:
     if isinstance(step, WeightGrads):
         yield from (product.grad for product in step.products)
         return
-    yield step.grad
+    if not isinstance(step, PoolGrad):
+        yield step.grad
     for produced in (step.source, getattr(step, "bonds", None), getattr(step, "reverse", None)):
         if produced is not None:
             yield produced.out

@@ -43,7 +43,7 @@ class Outputs(NamedTuple):
     """The outputs of the operator.
 
     Attributes:
-        pooled: The pooled features [B, H].
+        pooled: The pooled features [B, H], with H columns for each value that is pooled.
         new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
             [2, 0, H].
         saved: What backward needs, in x's dtype.
@@ -132,7 +132,7 @@ def _fake(*args: Any) -> Outputs:
     x, hidden = call.graph.x, call.program.hidden_channels
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
-    return Outputs(x.new_empty(call.num_pooled, hidden), statistics, saved)
+    return Outputs(x.new_empty(call.num_pooled, call.program.pooled_channels), statistics, saved)
 
 
 @register_fake("molgcn::layer_network_backward")

@@ -253,7 +253,7 @@ def signs_alone(program: Program) -> frozenset[int]:
     A product computes each of them, and the end of the layer, a relu without norm, in the same launch. In backward the next product has its
     gradient in its launch.
     """
-    backward = backward_of(program, False, False, False)
+    backward = backward_of(program, False, False)
     back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
     narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
     return masked_values(program) & back & narrow
@@ -262,7 +262,7 @@ def signs_alone(program: Program) -> frozenset[int]:
 @cache
 def summed_values(program: Program) -> frozenset[int]:
     """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both."""
-    read = [value for step in program.steps for value in values_read(step)]
+    read = [*program.outs, *(value for step in program.steps for value in values_read(step))]
     found, values = set[int](), program.values
     for step, following in pairwise(program.steps):
         if not isinstance(step, Linear) or not isinstance(following, Linear) or following.add != step.out:
@@ -282,8 +282,7 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
         together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
         together = len(call.program.ends) if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
-    pool, recompute = call.program.pool == "max", call.options.recompute
-    return backward_of(program, grad_x, grad_bonds, pool, together, recompute, call.norms_of_batch)
+    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch)
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:
@@ -291,7 +290,7 @@ def _kept(call: LayerNetworkCall) -> frozenset[int]:
     if not call.options.save_for_backward:
         return frozenset()
     program = call.program
-    return backward_of(program, True, True, call.program.pool == "max", recompute=call.options.recompute).kept
+    return backward_of(program, True, True, recompute=call.options.recompute).kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

@@ -114,7 +114,7 @@ def _builder(kind: Kind, gradients: tuple[int, ...] = ()) -> tuple[Keys, Builder
 
 def _backward_builder(kind: Kind, grad_x: bool, grad_bonds: bool) -> tuple[Keys, Builder, Backward]:
     norms = kind.program.batch_norms if kind.batch_statistics else ()
-    backward = backward_of(kind.program, grad_x, grad_bonds, kind.program.pool == "max", batch_norms=norms)
+    backward = backward_of(kind.program, grad_x, grad_bonds, batch_norms=norms)
     return *_builder(kind, backward.gradients), backward
 
 
@@ -155,7 +155,7 @@ def _forward(*args: Any) -> Outputs:
     call = _contiguous(LayerNetworkCall.of(*args))
     check(call)
     x, hidden = call.graph.x, call.program.hidden_channels
-    saved, pooled = empty_saved(call), x.new_empty(call.num_pooled, hidden)
+    saved, pooled = empty_saved(call), x.new_empty(call.num_pooled, call.program.pooled_channels)
     if call.program.pool == "none":  # rows of padding
         pooled.zero_()
     saved[_num_moments(call) : _moments(call)] = 0

@@ -194,8 +194,8 @@ def _forward_plan(key: Key) -> _Planned:
 def forward(key: Key, call: LayerNetworkCall) -> Outputs:
     """Return the operator's outputs. What is saved has the size of the plan."""
     _, pooled, statistics, saved = _forward_plan(key).run(call)
-    count, hidden = call.graph.num_graphs, call.program.hidden_channels
-    return Outputs(pooled[: count * hidden].view(count, hidden), statistics.view(2, -1, hidden), saved)
+    count, width = call.graph.num_graphs, call.program.pooled_channels
+    return Outputs(pooled[: count * width].view(count, width), statistics.view(2, -1, call.program.hidden_channels), saved)
 
 
 def saved_numbers(key: Key) -> int:
@@ -224,7 +224,7 @@ class _Backward(NamedTuple):
 @lru_cache(maxsize=_PLANS)
 def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
     call = key.call()
-    grad_pooled = torch.empty(key.graphs, key.program.hidden_channels, device=key.device)
+    grad_pooled = torch.empty(key.graphs, key.program.pooled_channels, device=key.device)
     saved = torch.empty(saved_numbers, device=key.device)
     with torch.no_grad(), recording() as made:
         *of_inputs, found = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import Any
 
 from molgcn.ops.layer_network.program_check import check_program
 from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
 
 POOLS = ("mean", "sum", "max", "none")
-_HEADING = "molgcn.layer_network/3"  # the kind of text and its version
+_HEADING = "molgcn.layer_network/4"  # the kind of text and its version
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class Program:
 
     Attributes:
         values: The values that the steps read and compute, by number. The first two are the network's inputs.
-        steps: The steps in the order of the network. The last one's value is pooled.
+        steps: The steps in the order of the network.
         ends: The number of steps up to the end of each layer.
         parameters: The parameters' shapes by name, in the order of the operator's arguments.
             A name ends in the columns of its matrix, as in "W_i.weight[0:133]", where steps multiply by some of them.
@@ -32,9 +33,11 @@ class Program:
         dropout: The probability that a step with dropout drops a number. Such a program is for training.
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.
-        out: The value that is pooled.
+        outs: The values that are pooled, whose pooled rows stand side by side in the result. The last step's value comes last.
+        out: The last step's value.
         in_channels: The number of columns of the atoms' rows, F.
-        hidden_channels: The number of columns of the pooled value and of every norm, H.
+        hidden_channels: The number of columns of each pooled value and of every norm, H.
+        pooled_channels: The number of columns of the result: H for each pooled value.
         edge_channels: The number of columns of the bonds' rows, D, or None if no step reads them.
         batch_norms: The names of the batch norms, in the order of the network.
         statistics: The running statistics' shapes by name, in the operator's order: all means, then all variances.
@@ -55,10 +58,12 @@ class Program:
     dropout: float
     eps: float
     momentum: float
+    outs: tuple[int, ...]
     # Attributes in place of properties: torch.compile reads them off a constant.
     out: int = field(init=False)
     in_channels: int = field(init=False)
     hidden_channels: int = field(init=False)
+    pooled_channels: int = field(init=False)
     edge_channels: int | None = field(init=False)
     batch_norms: tuple[str, ...] = field(init=False)
     statistics: Mapping[str, tuple[int, ...]] = field(init=False)
@@ -67,7 +72,7 @@ class Program:
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
-        check_program(self.values, self.steps, self.ends, self.parameters, self.norms)
+        check_program(self.values, self.steps, self.ends, self.parameters, self.norms, self.outs)
         if self.pool not in POOLS:
             raise ValueError(f"pool={self.pool} is unknown. Expected one of {', '.join(POOLS)}.")
         if not 0.0 <= self.dropout < 1.0:
@@ -79,6 +84,7 @@ class Program:
             "out": out,
             "in_channels": self.values[0].width,
             "hidden_channels": hidden,
+            "pooled_channels": hidden * len(self.outs),
             "edge_channels": self.values[1].width or None,
             "batch_norms": batch_norms,
             "statistics": statistics,
@@ -91,7 +97,7 @@ class Program:
 
     def _text(self) -> str:
         steps = [[type(step).__name__, *step] for step in self.steps]
-        rest = [self.ends, self.parameters, self.norms, self.pool, self.dropout, self.eps, self.momentum]
+        rest = [self.ends, self.parameters, self.norms, self.pool, self.dropout, self.eps, self.momentum, self.outs]
         return json.dumps([_HEADING, self.values, steps, *rest], separators=(",", ":"))
 
     @cached_property
@@ -108,12 +114,13 @@ class Program:
             ValueError: If the text is of another version or is not a program.
         """
         try:
-            heading, values, steps, ends, parameters, norms, *rest = json.loads(text)
+            heading, values, steps, ends, parameters, norms, *rest, outs = json.loads(text)
             if heading != _HEADING:
                 raise ValueError(f"expected {_HEADING}, got {heading}")
             shapes = {name: tuple(shape) for name, shape in parameters.items()}
             made = tuple(KINDS[kind](*fields) for kind, *fields in steps)
-            return Program(tuple(Value(*value) for value in values), made, tuple(ends), shapes, norms, *rest)
+            given: list[Any] = [tuple(Value(*value) for value in values), made, tuple(ends), shapes, norms, *rest, tuple(outs)]
+            return Program(*given)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the text of a network's program: {error}") from error
 
@@ -129,7 +136,7 @@ def masked_values(program: Program) -> frozenset[int]:
     """Return the products that a relu without norm at the end of a layer reads. Nothing else reads them."""
     products = {step.out for step in program.steps if isinstance(step, Linear) and step.add is None}
     ends = (step for step in program.steps if isinstance(step, Finish))
-    return frozenset(step.source for step in ends if step.activation == "relu" and step.norm is None) & products
+    return frozenset(step.source for step in ends if step.activation == "relu" and step.norm is None) & products - {*program.outs}
 
 
 @cache
@@ -152,7 +159,7 @@ def biases_without_effect(program: Program, batch_norms: Sequence[str]) -> froze
         program: The forward pass.
         batch_norms: The names of these norms.
     """
-    read = [value for step in program.steps for value in values_read(step)]
+    read = [*program.outs, *(value for step in program.steps for value in values_read(step))]
     shifted: set[int | None] = {step.source for step in program.steps if isinstance(step, Finish) and step.norm in batch_norms}
     names = set[str | None]()
     for step in reversed(program.steps):

@@ -23,7 +23,12 @@ NORMS = ("batch", "layer")
 
 
 def check_program(
-    values: Sequence[Value], steps: Sequence[Step], ends: Sequence[int], parameters: Mapping[str, tuple[int, ...]], norms: Mapping[str, str]
+    values: Sequence[Value],
+    steps: Sequence[Step],
+    ends: Sequence[int],
+    parameters: Mapping[str, tuple[int, ...]],
+    norms: Mapping[str, str],
+    outs: Sequence[int],
 ) -> None:
     """Check the steps of a network; :class:`molgcn.ops.layer_network.program.Program` describes the arguments.
 
@@ -52,6 +57,9 @@ def check_program(
         if (norm := getattr(step, "norm", None)) in normed:
             raise ValueError(f"step {number}, {step}: an earlier step has the same norm, whose statistics are of one value")
         normed |= set() if norm is None else {norm}
+    kinds = [values[out] if out in known else None for out in outs]
+    if not outs or outs[-1] != steps[-1].out or len({*outs}) < len(outs) or {*kinds} != {Value("atoms", hidden)}:
+        raise ValueError(f"the values {list(outs)} are pooled: expected different ones of atoms and {hidden} columns, the last step's last")
 
 
 def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, FinishGrad, GatherGrad, NormalizeGrad, SumIncomingGrad
+from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, FinishGrad, GatherGrad, NormalizeGrad, PoolGrad, SumIncomingGrad
 from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass
@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Normalize, SumIncoming
+from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Normalize, SumIncoming
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -88,12 +88,12 @@ class RowKernels:
         """Compute the gradient of the source of a step that scales rows to length 1."""
         self._pool.normalize_grad(step)
 
-    def pool(self, pooled: Tensor, end: Finish | None) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
+    def pool(self, value: int, pooled: Tensor, end: Finish | None) -> None:
+        """Compute the pooled rows of a value, `pooled` [B, H], which `end` is still to compute if it is not None."""
         if end is not None:
             self._finish.leave_moments(end)
-        self._pool.pool(pooled, end)
+        self._pool.pool(value, pooled, end)
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
-        self._pool.pool_grad(grad_pooled, mask, leaves)
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor, leaves: FinishGrad | None) -> None:
+        """Compute the gradient of a value that is pooled, and leave the sums for the norm of `leaves`."""
+        self._pool.pool_grad(step, grad_pooled, leaves)

@@ -55,6 +55,7 @@ _HEADER = Header(
         ("const real*", "next_source"),  # rows: the input of that norm
         ("real*", "left"),  # the parts that are left, see cuda/layer_end.cuh
         ("real*", "pooled"),  # [graphs, width]
+        ("int", "pooled_stride"),  # the distance between two rows of `pooled`, and of `grad` in the gradient of the pooling
         ("const uint64*", "seed"),
         ("uint32", "dropout_threshold"),
         ("double", "dropout_scale"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, Produced
+from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, PoolGrad
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams
-from molgcn.ops.layer_network.steps import Finish, Linear, Normalize
+from molgcn.ops.layer_network.steps import Finish, Normalize
 
 _THREADS = 128  # threads of a molecule's block
 _FEW_THREADS, _FEW_LANES = 256, 16  # of such a block that merges parts in a small batch, and the most side by side on a row
@@ -31,18 +31,18 @@ class PoolLaunches:
         self._launches, self.run = launches, launches.run
         self._defines = {"POOL": POOLS.index(self.run.program.pool)}
 
-    def pool(self, pooled: Tensor, end: Finish | None) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H], which `end` is still to compute if it is not None."""
+    def pool(self, value: int, pooled: Tensor, end: Finish | None) -> None:
+        """Compute the pooled rows of a value, `pooled` [B, H], which `end` is still to compute if it is not None."""
         run, launches = self.run, self._launches
         if run.program.pool == "none":
-            pooled.copy_(run.rows(run.program.out).values)
+            pooled.copy_(run.rows(value).values)
             return
-        source = run.rows(run.program.out if end is None else end.source)
+        source = run.rows(value if end is None else end.source)
         few = end is not None and run.graph.num_nodes <= FEW_ATOMS
         teams = teams_of(source.stride, _FEW_THREADS, _FEW_LANES) if few else teams_of(source.stride, _THREADS)
         add = None if end is None or end.add is None else run.rows(end.add)
         it = launches.arguments(source.width, source.stride, teams, source=source, add=add)
-        it.pooled = pooled.data_ptr()
+        it.pooled, it.pooled_stride = pooled.data_ptr(), pooled.stride(0)
         if end is not None:
             it.end = launches.ends.forward(end)
         # In a small batch every block merges parts. So there are no more blocks than run at the same time.
@@ -51,15 +51,15 @@ class PoolLaunches:
         defines = {**self._defines, "ENDS": int(end is not None), "LEAVES": 0}
         launches.launch("rows_pool.cu", "rows_pool", it, grid, block=teams.threads, shared=shared, defines=defines)
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None, leaves: FinishGrad | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`, and leave the sums for the norm of `leaves`."""
-        launches, width, out = self._launches, self.run.program.hidden_channels, self.run.program.out
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor, leaves: FinishGrad | None) -> None:
+        """Compute the gradient of a value that is pooled, and leave the sums for the norm of `leaves`."""
+        launches, width = self._launches, self.run.program.hidden_channels
         if self.run.program.pool == "none":
-            return self._rows_grad(grad_pooled, mask)
+            return self._rows_grad(step, grad_pooled)
         teams = teams_of(stride_of(width), _THREADS)
-        source = self.run.rows(out) if self.run.program.pool == "max" else None
+        source = self.run.rows(step.source.value) if self.run.program.pool == "max" else None
         it = launches.arguments(width, stride_of(width), teams, source=source)
-        it.grad, it.of_source = grad_pooled.data_ptr(), launches.gradient(Produced(out, 0, None, mask))
+        it.grad, it.pooled_stride, it.of_source = grad_pooled.data_ptr(), grad_pooled.stride(0), launches.gradient(step.source)
         most = launches.resident(teams.chunks, _GRAD_BLOCKS if leaves is None else _SUMMING_BLOCKS)
         parts = min(max(self.run.graph.num_graphs, _FEWEST_BLOCKS), most)
         if leaves is not None:
@@ -73,12 +73,13 @@ class PoolLaunches:
         if leaves is not None:
             launches.ends.left(leaves.step)
 
-    def _rows_grad(self, grad: Tensor, mask: Linear | None) -> None:
-        """Write gradient 0, and zeros to rows of padding, whose gradients may be anything."""
-        run = self.run
+    def _rows_grad(self, step: PoolGrad, grad: Tensor) -> None:
+        """Write the gradient of atoms that are not pooled, and zeros to rows of padding, whose gradients may be anything."""
+        run, (value, number, add, mask) = self.run, step.source
         real = torch.arange(run.graph.num_nodes, device=grad.device) < run.graph.ptr[-1]
-        kept = real[:, None] if mask is None else real[:, None] & (run.rows(run.program.out).values > 0)
-        out = run.gradient(0)
+        kept = real[:, None] if mask is None else real[:, None] & (run.rows(value).values > 0)
+        grad = grad if add is None else grad + run.gradient(add).values
+        out = run.gradient(number)
         out.tensor[:, out.width :] = 0
         out.values.copy_(torch.where(kept, grad if mask is None else grad * run.mask_scale(mask), 0.0))
 

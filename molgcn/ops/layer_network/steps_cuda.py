@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,8 @@ from molgcn.ops.layer_network.backward import (
     GatherGrad,
     GradStep,
     InputGrad,
+    NormalizeGrad,
+    PoolGrad,
     SumIncomingGrad,
     WeightGrads,
 )
@@ -32,7 +33,6 @@ from molgcn.ops.layer_network.launches_cuda import (
     backward_launches,
     forward_launches,
     pooled_end,
-    summed_by_pool,
 )
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import Implementation, Outputs, register_direct, register_saved_numbers
@@ -64,7 +64,6 @@ class CudaSteps:
         self._rows = RowKernels(run, workspace, ends)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
         self._launches, self._grad_launches, self._pooled_end = {}, {}, None
-        self._pool_grad: Callable[[], None] | None = None
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
             if isinstance(self._products, TensorCoreProducts):
@@ -105,19 +104,16 @@ class CudaSteps:
         """Compute a step's value again in a backward pass, unless a later step's launch does, with the moments that forward has kept."""
         self.forward(step)
 
-    def pool(self, pooled: Tensor) -> None:
-        """Compute the pooled rows of the last value, `pooled` [B, H]."""
-        self._rows.pool(pooled, self._pooled_end)
+    def pool(self, value: int, pooled: Tensor) -> None:
+        """Compute the pooled rows of a value, `pooled` [B, H]."""
+        self._rows.pool(value, pooled, self._pooled_end if value == self._run.program.out else None)
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Compute gradient 0, that of the last value, times the derivative of `mask`, right before the first backward step reads it."""
-        self._pool_grad = partial(self._rows.pool_grad, grad_pooled, mask, summed_by_pool(self._run))
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
+        """Compute the gradient of a value, given the gradient of its pooled rows, `grad_pooled` [B, H]."""
+        self._rows.pool_grad(step, grad_pooled, self._grad_launches[step].leaves)
 
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes, unless a later step's launch does."""
-        if self._pool_grad is not None:
-            self._pool_grad()
-            self._pool_grad = None
         launch = self._grad_launches.get(step)
         if launch is None:
             return
@@ -137,7 +133,7 @@ class CudaSteps:
             self._rows.to_edges_grad(step)
         elif isinstance(step, AddGrad):
             self._rows.add_grad(step)
-        else:
+        elif isinstance(step, NormalizeGrad):
             self._rows.normalize_grad(step)
         if step is self._run.backward.steps[-1]:
             self._sums.launch()

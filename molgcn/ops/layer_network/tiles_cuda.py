@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import Backward, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import Backward, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
@@ -47,6 +47,10 @@ class TileSteps:
         self._of_bonds: list[InputGrad] = []
         if run.is_backward:
             self._workspace.sums.add_zeros(run.zero_gradients)
+            again, passes = again_passes(run.program, run.backward), self._backward_passes(run.backward)
+            run.lay_out_launches([its.touched | made.touched for its, made in zip(again, passes, strict=True)])
+            self._backward_plan = self._planned(*passes, sums_codes=True)
+            self._passes = iter(zip(again, passes, strict=True))
         else:
             run.lay_out_values([X, *(value for value in range(len(run.program.values)) if self._is_of_bonds(value))])
 
@@ -59,20 +63,16 @@ class TileSteps:
         if isinstance(step, Linear) and self._is_of_bonds(step.source):
             self._products.linear(Launch(step))
 
-    def pool(self, pooled: Tensor) -> None:
+    def pool(self, value: int, pooled: Tensor) -> None:
         """Compute all layers and the pooled rows of the last value, `pooled` [B, H]."""
         tile_ptr = self._run.graph.tile_ptr
         assert tile_ptr is not None
         end = tile_ptr.data_ptr() + 4 * (tile_ptr.shape[0] - 1)
         self._launch(self._forward_pass, pooled, (Rows(pooled, pooled.shape[1]), end, 0))
 
-    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
-        """Take the gradient of the pooled rows. The first launch computes gradient 0."""
-        run, passes = self._run, self._backward_passes(self._run.backward)
-        again = again_passes(run.program, run.backward)
-        run.lay_out_launches([its.touched | made.touched for its, made in zip(again, passes, strict=True)])
-        self._backward_plan = self._planned(*passes, sums_codes=True)
-        self._passes, self._grad_pooled = iter(zip(again, passes, strict=True)), grad_pooled
+    def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
+        """Take the gradient of the pooled rows. The first launch computes that of the last value."""
+        self._grad_pooled = grad_pooled
 
     def again(self, step: Step) -> None:
         """Compute a step's value again if it is one of bonds. A launch before that of the layer's gradients computes all others."""

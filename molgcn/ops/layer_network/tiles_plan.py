@@ -45,8 +45,8 @@ def why_not(call: LayerNetworkCall) -> str | None:
         return "batch norm in training couples all molecules"
     if program.has_edges:
         return "it has rows of directed bonds"
-    if program.pool == "none":
-        return "it does not pool"
+    if program.pool == "none" or len(program.outs) > 1:
+        return "it does not pool the last layer's states alone"
     if program.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in program.steps if isinstance(step, Gather)):
         return "it takes maxima"
     if _widest(program) > _MAX_WIDTH:
@@ -68,7 +68,7 @@ def _num_instructions(program: Program) -> int:
 def fits(call: LayerNetworkCall, on: Gpu) -> bool:
     """Return whether a block of a GPU has the shared memory that tiles need for a call."""
     program, graph = call.program, call.graph
-    backward = backward_of(program, True, True, False, LAYERS_OF_LAUNCH)
+    backward = backward_of(program, True, True, LAYERS_OF_LAUNCH)
     passes = backward_passes(program, backward, coded=graph.code is not None)
     plans = TilePlan.of(call, (forward_pass(program, frozenset()),), on), TilePlan.of(call, passes, on, sums_codes=True)
     return max(plan.shared_bytes for plan in plans) <= on.shared_limit

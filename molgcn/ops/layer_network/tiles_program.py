@@ -9,7 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
+from molgcn.ops.layer_network.backward import (
+    Backward,
+    FinishGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    NormalizeGrad,
+    PoolGrad,
+    Produced,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
@@ -137,8 +147,6 @@ def backward_passes(program: Program, backward: Backward, *, coded: bool) -> tup
     widths = {Ref(True, number): program.values[value].width for number, value in enumerate(backward.gradients)}
     widths |= {Ref(False, number): value.width for number, value in enumerate(program.values)}
     tasks = [list(_backward_tasks(program, part, coded=coded)) for part in parts]
-    first = Produced(program.out, 0, None, backward.mask)
-    tasks[0].insert(0, _Task(Instruction("pool_grad"), out=Ref(True, 0), mask=first))
     passes = []
     for number, part in enumerate(tasks):
         stored = {Ref(True, product.grad) for step in parts[number] if isinstance(step, WeightGrads) for product in step.products}
@@ -164,7 +172,9 @@ def _of_bonds(program: Program, step: GradStep) -> Iterator[int]:
 
 def _backward_tasks(program: Program, steps: Iterable[GradStep], *, coded: bool) -> Iterator[_Task]:
     for step in steps:
-        if isinstance(step, GatherGrad):
+        if isinstance(step, PoolGrad):
+            yield _Task(Instruction("pool_grad"), out=Ref(True, step.source.out), mask=step.source)
+        elif isinstance(step, GatherGrad):
             yield from _gather_grad_tasks(program, step, coded=coded)
         elif isinstance(step, FinishGrad | InputGrad | NormalizeGrad) and program.values[step.source.value].rows == "atoms":
             yield _backward_task(program, step)

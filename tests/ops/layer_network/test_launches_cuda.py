@@ -13,13 +13,12 @@ from tiles_cases import CASES, single
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.nn.network_steps import NetworkOptions
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.backward import InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
     backward_launches,
     forward_launches,
     pooled_end,
-    summed_by_pool,
 )
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.steps import Finish, Linear
@@ -69,7 +68,9 @@ def test_the_poolings_gradient_leaves_sums_for_batch_statistics_alone(training, 
     call = random_call(options_of("gine"), sizes=[5, 9, 1], dtype=torch.float32, training=training)
     call = call._replace(options=call.options._replace(recompute=recompute))
     run = Pass(call, torch.empty(saved_numbers(call, signs_alone=True)), backward=True, signs_alone=True)
-    summed = summed_by_pool(run)
+    launch, *_ = backward_launches(run, run.backward.steps, GPU).values()
+    assert isinstance(launch.step, PoolGrad)
+    summed = launch.leaves
     assert (None if summed is None else summed.step) is (run.program.steps[-1] if training else None)
 
 

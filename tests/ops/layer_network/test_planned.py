@@ -15,8 +15,9 @@ from molgcn.ops.layer_network.planned import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
-FAST = ("gine", "feed-forward", "dmpnn")
-networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS])
+FAST = ("gine", "feed-forward", "dmpnn", "every layer")
+PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
+networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
 
 
 def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:

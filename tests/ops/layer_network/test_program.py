@@ -109,7 +109,7 @@ def test_steps_that_do_not_fit_are_refused(step, change, said):
     steps = list(program.steps)
     steps[step] = steps[step]._replace(**change)
     with pytest.raises(ValueError, match=said):
-        Program(program.values, tuple(steps), program.ends, program.parameters, program.norms, "mean", 0.5, 1e-5, 0.1)
+        replace(program, steps=tuple(steps))
 
 
 def test_a_norm_is_of_one_value():
@@ -128,6 +128,9 @@ def test_a_norm_is_of_one_value():
         ({"ends": (1,)}, "the layers end after"),
         ({"ends": ()}, "the layers end after"),
         ({"norms": {"norm": "group"}}, "its norm is group"),
+        ({"outs": ()}, "are pooled"),
+        ({"outs": (X, 4)}, "are pooled"),
+        ({"outs": (4, 99)}, "are pooled"),
         ({"values": ((Value("bonds", 3), Value("atoms", 2)))}, "as the first values|index out of range"),
     ],
     ids=str,
@@ -138,7 +141,7 @@ def test_a_program_refuses_what_is_out_of_range(change, said):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", "gin", PROGRAM.program("mean").text.replace("/3", "/2"), PROGRAM.program("mean").text[:-9]]
+    "text", ["", "{}", "[1]", "gin", PROGRAM.program("mean").text.replace("/4", "/3"), PROGRAM.program("mean").text[:-9]]
 )
 def test_another_text_is_refused(text):
     with pytest.raises(ValueError, match="not the text of a network's program"):
@@ -155,7 +158,7 @@ def test_a_program_with_dropout_is_for_training():
 def test_layers_share_a_step_of_weight_gradients(together):
     """Every matrix and bias gets its gradient once, in the wanted number of steps."""
     program = call_of(pooling_network("gine gnn+"), "many").program
-    backward = backward_of(program, True, True, False, together)
+    backward = backward_of(program, True, True, together)
     groups = [step.products for step in backward.steps if isinstance(step, WeightGrads)]
     assert len(groups) == -(-len(program.ends) // together)
     names = [name for products in groups for product in products for name in (product.weight, product.bias) if name is not None]

@@ -36,7 +36,7 @@ def test_barriers(network, together, coded):
         options = options_of(network, num_layers=5)._replace(residual=residual)
         program = program_of(options)
         check(forward_pass(program, frozenset(range(len(program.values)))))
-        backward = backward_of(program, True, options.edge_channels is not None, False, together)
+        backward = backward_of(program, True, options.edge_channels is not None, together)
         passes = backward_passes(program, backward, coded=coded)
         assert len(passes) == -(-5 // together)
         for made in passes:
@@ -49,7 +49,7 @@ def test_recomputing_fits_where_the_passes_do(network, residual):
     """Values are computed again by the kernel of the forward pass, and gradients by launches of one layer in place of four."""
     options = options_of(network, num_layers=5)._replace(residual=residual)
     program, has_bonds = program_of(options), options.edge_channels is not None
-    usual, backward = (backward_of(program, True, has_bonds, False, together, together == 1) for together in (LAYERS_OF_LAUNCH, 1))
+    usual, backward = (backward_of(program, True, has_bonds, together, together == 1) for together in (LAYERS_OF_LAUNCH, 1))
     forward, again = forward_pass(program, frozenset()), again_passes(program, backward)
     for made in again:
         check(made)
