@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     Train = Callable[[Config, Path], RunResult]
 
 MISTAKE = 2
+_TO_FIRST = 5.0  # seconds in which the first of several processes ends the others
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
 _LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib and submitit raise these when a job was killed
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -194,14 +196,21 @@ def _as_mistake(error: Exception) -> UserError | None:
 
 
 def _print_mistake(error: UserError) -> None:
+    from molgcn.training.launched import launched
+
+    if (found := launched()) is not None and found[0] > 0:  # the first process has met the same mistake, if it was not this one's alone
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(_TO_FIRST)
+        error = UserError(f"In process {found[0] + 1} of {found[1]}: {error}")
     print(f"\nError: {error}", file=sys.stderr, flush=True)
 
 
 def _prepare(arguments: list[str]) -> list[str]:
     from molgcn.search.tdc_benchmark import expand_sets
+    from molgcn.training.launched import with_one_folder
     from molgcn.training.resume import prepare_resume
 
-    arguments = expand_sets(arguments)
+    arguments = with_one_folder(expand_sets(arguments))
     if values_of("launcher", arguments)[-1:] == ["submitit"] and shutil.which("srun") is None:
         raise UserError("launcher=submitit needs SLURM, and there is no srun here. Use launcher=joblib or hydra/launcher=submitit_local.")
     if any(argument.startswith("sweep=") for argument in arguments):

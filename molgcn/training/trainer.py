@@ -26,6 +26,7 @@ from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.data_parallel.strategy import DataParallel, end_on_signals
+from molgcn.training.launched import launched
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,11 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     options = {"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()}
     trainer = _trainer(options, callbacks, loggers, folder)
+    if (found := launched()) is not None and found[1] != (wanted := trainer.num_devices * trainer.num_nodes):
+        raise UserError(
+            f"{found[2]} has started {found[1]} processes of this run, and trainer.devices={trainer.num_devices} on "
+            f"trainer.num_nodes={trainer.num_nodes} would be {wanted}. Start one for each device, with trainer.devices of one machine."
+        )
     if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # Lightning's own choice for several devices in a notebook
         raise UserError(
             f"trainer.strategy={options.get('strategy') or 'auto'} would train in processes that this one starts for the fit alone, and "

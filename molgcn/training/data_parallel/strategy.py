@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 from lightning import Trainer
-from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from lightning.fabric.utilities.distributed import _init_dist_connection, _set_num_threads_if_needed
+from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from molgcn.training.data_parallel.lost_process import LostProcess
+from molgcn.training.launched import store_of_attempt
 from molgcn.training.ranks import host_group
 
 _CAUTION = (
@@ -51,6 +53,16 @@ class DataParallel(DDPStrategy):
         watching = LostProcess.of_this_process()
         watching.connect(self.cluster_environment.main_address, self.global_rank, self.world_size)
         watching.watch(self.folder)
+
+    def setup_distributed(self) -> None:
+        """Connect the processes as Lightning does, but not through what torchrun's store holds of processes before a restart."""
+        reset_seed()
+        self.set_world_ranks()
+        assert self.cluster_environment is not None
+        self._process_group_backend = self._get_process_group_backend()
+        device = None if self.root_device.type == "cpu" else self.root_device
+        store = store_of_attempt()
+        _init_dist_connection(self.cluster_environment, self._process_group_backend, timeout=self._timeout, device_id=device, store=store)
 
     def configure_ddp(self) -> None:
         """Give every process the weights of the first one, and random numbers of its own for dropout."""
