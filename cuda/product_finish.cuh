@@ -1,19 +1,19 @@
 // What product_rows.cu does with the result of a product: bias, activation, dropout, an addition, a mask, and the signs that backward reads.
 //
-// Macros: ACTIVATION, DROPOUT, ADD, MASK, KEPT, SIGNS, those of the product before the last, FIRST_DROPOUT and WARPGROUPS, as product_rows.cu
-// explains them.
+// Macros: ACTIVATION, DROPOUT, ADD, ADD_FIRST, MASK, KEPT, SIGNS, those of the product before the last, FIRST_DROPOUT and WARPGROUPS, as
+// product_rows.cu explains them.
 #pragma once
 
 struct AfterMiddle {
     static constexpr int columns = MIDDLE;
     static constexpr int activation = MIDDLE_RELU;
-    static constexpr bool dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
+    static constexpr bool dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, add_first = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
     static constexpr bool signs = MIDDLE_SIGNS;
 };
 struct AfterLast {
     static constexpr int columns = OUT;
     static constexpr int activation = ACTIVATION;
-    static constexpr bool dropout = DROPOUT, add = ADD, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
+    static constexpr bool dropout = DROPOUT, add = ADD, add_first = ADD_FIRST, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
 };
 
 constexpr bool adds_what_follows = follows && !SUMS;
@@ -131,6 +131,8 @@ __device__ __forceinline__ void finish(
                 const bool there = place.is_there(m, i);
                 const float down = row_scales[8 * m + place.row[i]];
                 float v[2] = {fmaf(product.sum[c][m][i], down * scale.x, bias.x), fmaf(product.sum[c][m][2 + i], down * scale.y, bias.y)};
+                const auto add = [&] { v[0] += further.added[m][i].x, v[1] += further.added[m][i].y; };
+                if (After::add && After::add_first && there) add();
                 if (After::kept && there) two(it.kept + place.offset(m, i)) = make_float2(v[0], v[1]);
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
@@ -140,7 +142,7 @@ __device__ __forceinline__ void finish(
                 if (After::signs)
 #pragma unroll
                     for (int j = 0; j < 2; j++) at(further.signs[m], 2 * i + j) = number(ballot(v[j] > 0.0f));
-                if (After::add && there) v[0] += further.added[m][i].x, v[1] += further.added[m][i].y;
+                if (After::add && !After::add_first && there) add();
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     if (After::mask && there) v[j] = through_relu(bits(at(further.signs[m], 2 * i + j)) >> product.lane & 1, v[j], it.mask_scale);

@@ -1,5 +1,6 @@
-// Rows times a matrix, and what follows in the same launch: out = mask (dropout(act(x W^T + b)) + a), each part where it is wanted. Before,
-// the rows may be taken through the end of a layer (product_source.cuh), and in small batches be summed along the bonds (product_gather.cuh).
+// Rows times a matrix, and what follows in the same launch: out = mask (dropout(act(x W^T + b)) + a), each part where it is wanted; with
+// ADD_FIRST dropout(act(x W^T + b + a)). Before, the rows may be taken through the end of a layer (product_source.cuh), and in small batches be
+// summed along the bonds (product_gather.cuh).
 // For a norm that comes next, a part is left (product_parts.cuh).
 // With MIDDLE there are two such products. The second multiplies the result of the first, which stays in shared memory, or with BESIDE the same
 // rows as the first.
@@ -12,8 +13,9 @@
 // Macros: IN, MIDDLE (of the first of two products, 0 with one), OUT (columns), BESIDE, PRECISION.
 // Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in
 // backward, numbers are zeros where `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
-// Macros of what follows the products: ACTIVATION (of the last), DROPOUT, ADD, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_ADD, MIDDLE_MASK.
-// Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product and its bias alone), MIDDLE_OUT, SIGNS and
+// Macros of what follows the products: ACTIVATION (of the last), DROPOUT, ADD, ADD_FIRST, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_ADD,
+// MIDDLE_MASK.
+// Macros of what else is written: WRITTEN (what BEFORE gives), KEPT (the last product, its bias and what is added first), MIDDLE_OUT, SIGNS and
 // MIDDLE_SIGNS (where the result is positive, a bit for each number, which is what MASK and MIDDLE_MASK read in backward).
 // Macros of the products: GROUPS, WARP_COLUMNS (of a group), ROW_GROUPS (of eight rows), COLUMN_TILES, MIDDLE_TILES, RESIDENT,
 // WARPGROUPS, MIN_BLOCKS (on a multiprocessor).

@@ -224,16 +224,16 @@ class _Builder:
             return self.steps.append(SumIncomingGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, Linear):
             self._products.append(Product(grad, step.source, step.weight, None if step.bias in self._left_out else step.bias))
-        if isinstance(step, (Linear, Finish)) and step.add is not None and self._needs[step.add]:
-            if step.add in self.have:
-                self.steps.append(AddGrad(step, grad, self._produced(step, step.add)))
-            else:
-                self.have[step.add] = grad
         makes_gradients = isinstance(step, Finish) and step.norm is not None
         if self._needs[step.source] or makes_gradients:
             source = self._produced(step, step.source)
             kind = InputGrad if isinstance(step, Linear) else FinishGrad if isinstance(step, Finish) else NormalizeGrad
             self.steps.append(kind(step, grad, source))  # type: ignore[arg-type]
+        if isinstance(step, (Linear, Finish)) and step.add is not None and self._needs[step.add]:
+            if step.add in self.have:
+                self.steps.append(AddGrad(step, grad, self._produced(step, step.add)))
+            else:
+                self.have[step.add] = grad
 
     def _reverse_gather(self, step: Gather, grad: int) -> None:
         if step.bias is not None and step.bias not in self._left_out:

@@ -10,7 +10,7 @@ from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, 
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
-from molgcn.ops.layer_network.program import masked_values
+from molgcn.ops.layer_network.program import ends_product, masked_values
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step, values_read
 
 
@@ -105,12 +105,13 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         return isinstance(following, Linear) and gpu is not None and run.width(step.source) <= MAX_END_WIDTH
     if isinstance(step, Gather):
         return isinstance(following, Linear) and gpu is not None and _gathers(run, gpu, step, following)
-    if not isinstance(step, Linear) or not (step.add is None or step.add in run.summed) or gpu is None:
+    if not isinstance(step, Linear) or gpu is None:
         return False
-    if isinstance(following, Linear):
+    adds = step.add is not None and step.add not in run.summed
+    if isinstance(following, Linear) and not adds:
         one = not any(isinstance(other, Linear) for other in together[:-1])
         return one and _are_pair(run, gpu, step.source, step.out, following.out)
-    return isinstance(following, Finish) and following.norm is None and not step.relu
+    return isinstance(following, Finish) and ends_product(step if adds else step._replace(add=None), following)
 
 
 def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:

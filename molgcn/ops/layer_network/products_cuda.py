@@ -94,8 +94,9 @@ class TensorCoreProducts:
         for each in steps:
             if each.bias is not None:
                 it.bias = run.parameter(each.bias).data_ptr()
-        if end.add is not None and end.add not in run.summed:
-            it.add = run.rows(end.add).address
+        for added in (step.add, end.add):
+            if added is not None and added not in run.summed:
+                it.add = run.rows(added).address
         if end.dropout is not None:
             it.dropout_site = end.dropout
         it.out = run.rows(end.out).address

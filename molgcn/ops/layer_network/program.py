@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 
 from molgcn.ops.layer_network.program_check import check_program
@@ -134,9 +135,13 @@ def _columns(name: str) -> tuple[int, int] | None:
 @cache
 def masked_values(program: Program) -> frozenset[int]:
     """Return the products that a relu without norm at the end of a layer reads. Nothing else reads them."""
-    products = {step.out for step in program.steps if isinstance(step, Linear) and step.add is None}
-    ends = (step for step in program.steps if isinstance(step, Finish))
-    return frozenset(step.source for step in ends if step.activation == "relu" and step.norm is None) & products - {*program.outs}
+    pairs = ((step, end) for step, end in pairwise(program.steps) if isinstance(step, Linear) and isinstance(end, Finish))
+    return frozenset(step.out for step, end in pairs if end.activation == "relu" and ends_product(step, end)) - {*program.outs}
+
+
+def ends_product(step: Linear, end: Finish) -> bool:
+    """Return whether the end of a layer can follow a product in one launch on CUDA: of the two, one at most adds something."""
+    return end.source == step.out and end.norm is None and not step.relu and (step.add is None or end.add is None)
 
 
 @cache
