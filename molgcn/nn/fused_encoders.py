@@ -12,7 +12,7 @@ from molgcn.nn import forward
 from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.hooks import has_hooks
 from molgcn.nn.norms import BatchNorm, take_statistics
-from molgcn.ops.encode import EncodeInputs, encode, fits
+from molgcn.ops.encode import Encoded, EncodeInputs, encode, fits
 from molgcn.ops.transforms import transformed
 
 if TYPE_CHECKING:
@@ -21,32 +21,44 @@ if TYPE_CHECKING:
 
 def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
     """Return what :func:`molgcn.nn.forward.atom_states` returns. The padding's rows may hold anything finite."""
+    inputs = atom_encoder(model, x, rwse, count)
+    if inputs is None:
+        return forward.atom_states(model, x, rwse, count)
+    encoded = encode(inputs)
+    take_atom_statistics(model, inputs, encoded)
+    return encoded.states
+
+
+def take_atom_statistics(model: MoleculeNet, inputs: EncodeInputs, encoded: Encoded) -> None:
+    """Update the running statistics of the norm that :func:`atom_encoder` has given, if it is in training."""
+    if inputs.training:
+        assert model.rwse_encoder is not None
+        take_statistics([model.rwse_encoder.norm], encoded.statistics[:, None])
+
+
+def atom_encoder(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> EncodeInputs | None:
+    """Return the arguments of the operator that computes the atoms' first states, or None where PyTorch computes them."""
     encoder = model.rwse_encoder
     modules = [model.embed] if encoder is None else [model.embed, encoder, encoder.norm, encoder.lin]
     scaled = x if model.atom_scale is None else model.atom_scale(x)
-    states = _encoded(modules, scaled, None if encoder is None else rwse, count, add=False)
-    return forward.atom_states(model, x, rwse, count) if states is None else states
+    return _inputs(modules, scaled, None if encoder is None else rwse, count, add=False)
 
 
-def bond_states(
-    model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor, count: Tensor | None = None
-) -> Tensor | None:
-    """Return what :func:`molgcn.nn.forward.bond_states` returns, of whose rows the first `count` are real.
+def bond_encoder(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, count: Tensor | None = None) -> EncodeInputs | None:
+    """Return the arguments of the operator that computes the states of bonds, of which the first `count` are real.
 
-    The padding's rows may hold anything finite.
+    Return None where PyTorch computes them.
     """
+    if edge_attr is None:
+        return None
     encoder = model.bond_rw_encoder
-    if edge_attr is not None:
-        modules = [model.bond_embed] if encoder is None else [model.bond_embed, encoder]
-        scaled = edge_attr if model.bond_scale is None else model.bond_scale(edge_attr)
-        states = _encoded(modules, scaled, None if encoder is None else bond_rw, count, add=True)
-        if states is not None:
-            return states
-    return forward.bond_states(model, edge_attr, bond_rw, like)
+    modules = [model.bond_embed] if encoder is None else [model.bond_embed, encoder]
+    scaled = edge_attr if model.bond_scale is None else model.bond_scale(edge_attr)
+    return _inputs(modules, scaled, None if encoder is None else bond_rw, count, add=True)
 
 
-def _encoded(modules: Sequence[nn.Module | None], x: Tensor, walks: Tensor | None, count: Tensor | None, add: bool) -> Tensor | None:
-    """Return the encodings of features [R, F] and walks [R, k] by the operator, added or side by side, or None where PyTorch computes them.
+def _inputs(modules: Sequence[nn.Module | None], x: Tensor, walks: Tensor | None, count: Tensor | None, add: bool) -> EncodeInputs | None:
+    """Return the operator's arguments for features [R, F] and walks [R, k], added or side by side, or None where PyTorch computes them.
 
     It does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
     torch.func, where modules have hooks or are not those that the network made, and for a single row, which it refuses in training.
@@ -67,9 +79,4 @@ def _encoded(modules: Sequence[nn.Module | None], x: Tensor, walks: Tensor | Non
             return None
         names = ("norm_weight", "norm_bias", "running_mean", "running_var")
         inputs = inputs._replace(**dict(zip(names, own, strict=True)), training=norm.training, eps=norm.eps, momentum=norm.momentum)
-    if not fits(inputs):
-        return None
-    encoded = encode(inputs)
-    if inputs.training:
-        take_statistics(norms, encoded.statistics[:, None])
-    return encoded.states
+    return inputs if fits(inputs) else None

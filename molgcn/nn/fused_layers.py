@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
-from molgcn.nn.fused_encoders import atom_states, bond_states
+from molgcn.nn import forward
+from molgcn.nn.fused_encoders import atom_encoder, bond_encoder, take_atom_statistics
 from molgcn.nn.layers.base import NoStepsError
 from molgcn.nn.members import Members, members_of
 from molgcn.nn.network_steps import NetworkOptions, program_of
@@ -19,8 +20,9 @@ from molgcn.nn.norms import BatchNorm
 from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.nn.reference import REDUCTIONS
 from molgcn.nn.registry import get_kind, layer_names
+from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
-from molgcn.ops.layer_network.operator import layer_network
+from molgcn.ops.layer_network.operator import encoded_network
 from molgcn.ops.precision import allowed_precision
 from molgcn.ops.running_statistics import copy_statistics
 
@@ -56,7 +58,9 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     """
     layers = members_of(model, PARTS)
     call = layer_call(model, batch, layers)
-    outputs = layer_network(call)
+    outputs, states = encoded_network(call)
+    if call.encoders[0] is not None and states[0] is not None:
+        take_atom_statistics(model, call.encoders[0], states[0])
     if call.batch_statistics and call.graph.num_nodes > 0:
         counts = [norm.num_batches_tracked for norm in layers.named(model, call.program.batch_norms)]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
@@ -75,8 +79,10 @@ def _attention(model: MoleculeNet, states: Tensor, ptr: Tensor) -> Tensor:
 def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = None) -> LayerNetworkCall:
     """Return the operator's arguments for a model, whose layers are found if not given, and a batch; :func:`pooled` lists the errors."""
     layers = layers or members_of(model, PARTS)
-    x, bonds, code = _inputs(model, batch)
-    options = _options(model, x.shape[1], None if bonds is None else bonds.shape[1])
+    x, bonds, code, encoders = _inputs(model, batch)
+    of_atoms, of_bonds = encoders
+    edge_channels = None if bonds is None else bonds.shape[1] if of_bonds is None else of_bonds.out_channels
+    options = _options(model, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
     norms = layers.named(model, program_of(options).norms)
     training = mode_of(model, norms, x.shape[0])
     dropout = model.dropout if training else 0.0
@@ -85,29 +91,38 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     statistics = layers.named(model, program.statistics)
     whole = zip(layers.named(model, program.members), program.columns, strict=True)
     parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
-    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
     if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
     tile_ptr = batch.planned_tiles()
     tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
     graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
-    of_call = Options(training, allowed_precision(x.device), learns, tile_nodes, model.recompute)
-    return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call)
+    of_call = Options(training, allowed_precision(x.device), False, tile_nodes, model.recompute)
+    call = LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders)
+    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *call.learnt))
+    return call._replace(options=of_call._replace(save_for_backward=learns))
 
 
-def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the atoms' first states, the rows of the bonds, and each bond's index among the rows where these are the distinct ones."""
+_Encoders = tuple[EncodeInputs | None, EncodeInputs | None]
+
+
+def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None, _Encoders]:
+    """Return the rows of the atoms and of the bonds, each bond's index among the rows where these are the distinct ones, and encoders.
+
+    Rows without an encoder are the first states.
+    """
     dtype = next(model.convs.parameters()).dtype
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     num_atoms, num_bonds = (None, None) if batch.counts is None else (batch.counts[1], batch.counts[2])
-    x = atom_states(model, batch.x, rwse, num_atoms).to(dtype)
+    of_atoms = atom_encoder(model, batch.x, rwse, num_atoms) if dtype == torch.float32 else None
+    x = forward.atom_states(model, batch.x, rwse, num_atoms).to(dtype) if of_atoms is None else of_atoms.x
     if model.kind.bonds == "never":
-        return x, None, None
+        return x, None, None, (of_atoms, None)
     coded = batch.edge_code is not None and model.bond_rw_encoder is None
     features, count = (batch.edge_table, None) if coded else (batch.edge_attr, num_bonds)
-    bonds = bond_states(model, features, bond_rw, batch.x, count)
-    return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None
+    of_bonds = bond_encoder(model, features, bond_rw, count) if dtype == torch.float32 else None
+    bonds = forward.bond_states(model, features, bond_rw, batch.x) if of_bonds is None else of_bonds.x
+    return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None, (of_atoms, of_bonds)
 
 
 def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:

@@ -6,7 +6,7 @@ CUDA has an implementation, :mod:`molgcn.ops.encode_cuda`. On other devices netw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from molgcn.ops.operator import Operator
 MAX_IN = 256  # columns of features and walks together
 MAX_NORMED = 128  # columns of walks with a norm
 MAX_OUT = 512  # columns of states
+NUM_TENSORS = 11  # the number of leading arguments that are tensors or None
 
 
 class EncodeInputs(NamedTuple):
@@ -60,6 +61,31 @@ class EncodeInputs(NamedTuple):
     momentum: float = 0.1
 
     @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The arguments that are tensors or None."""
+        return self[:NUM_TENSORS]
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The other arguments."""
+        return self[NUM_TENSORS:]
+
+    @staticmethod
+    def of(tensors: Iterable[Any], options: Iterable[Any]) -> EncodeInputs:
+        """Return the arguments with these :attr:`tensors` and :attr:`options`."""
+        return EncodeInputs(*tensors, *options)
+
+    @property
+    def parameters(self) -> list[Tensor | None]:
+        """The arguments that have gradients."""
+        return [getattr(self, name) for name in PARAMETERS]
+
+    @property
+    def for_backward(self) -> EncodeInputs:
+        """What backward reads. In training the running statistics change before it."""
+        return self._replace(running_mean=None, running_var=None) if self.training else self
+
+    @property
     def num_steps(self) -> int:
         """The number of columns of the walks, k; 0 without walks."""
         return 0 if self.walks is None else self.walks.shape[1]
@@ -68,6 +94,11 @@ class EncodeInputs(NamedTuple):
     def num_normed(self) -> int:
         """The number of columns that the norm has; 0 without a norm."""
         return 0 if self.norm_weight is None else self.num_steps
+
+    @property
+    def out_channels(self) -> int:
+        """The number of columns of the states."""
+        return self.widths[0] if self.add else sum(self.widths)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -93,13 +124,13 @@ _ARGUMENTS = (
     "Tensor x, Tensor weight, Tensor? bias, Tensor? walks, Tensor? walk_weight, Tensor? walk_bias, Tensor? norm_weight, "
     "Tensor? norm_bias, Tensor? running_mean, Tensor? running_var, Tensor? num_real, bool add, bool training, float eps, float momentum"
 )
-_PARAMETERS = ("weight", "bias", "walk_weight", "walk_bias", "norm_weight", "norm_bias")
+PARAMETERS = ("weight", "bias", "walk_weight", "walk_bias", "norm_weight", "norm_bias")
 torch.library.define(
     "molgcn::encode", f"({_ARGUMENTS}) -> (Tensor states, Tensor statistics, Tensor moments)", tags=(torch.Tag.pt2_compliant_tag,)
 )
 torch.library.define(
     "molgcn::encode_backward",
-    f"(Tensor grad_states, Tensor moments, {_ARGUMENTS}) -> ({', '.join(f'Tensor grad_{name}' for name in _PARAMETERS)})",
+    f"(Tensor grad_states, Tensor moments, {_ARGUMENTS}) -> ({', '.join(f'Tensor grad_{name}' for name in PARAMETERS)})",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -194,9 +225,16 @@ def check_backward(grad_states: Tensor, moments: Tensor, inputs: EncodeInputs) -
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
-    first, second = inputs.widths
-    shape = (inputs.x.shape[0], first if inputs.add else first + second)
-    expect("encode_backward", "grad_states", grad_states, shape, inputs.x)
+    expect("encode_backward", "grad_states", grad_states, (inputs.x.shape[0], inputs.out_channels), inputs.x)
+    check_moments(moments, inputs)
+
+
+def check_moments(moments: Tensor, inputs: EncodeInputs) -> None:
+    """Check the moments that forward has returned.
+
+    Raises:
+        ValueError: If they do not fit.
+    """
     expect("encode_backward", "moments", moments, (3, inputs.num_normed), inputs.x)
 
 
@@ -204,8 +242,7 @@ def check_backward(grad_states: Tensor, moments: Tensor, inputs: EncodeInputs) -
 def empty_outputs(*args: Any) -> Encoded:
     """Return uninitialised outputs."""
     inputs = EncodeInputs(*args)
-    first, second = inputs.widths
-    states = inputs.x.new_empty(inputs.x.shape[0], first if inputs.add else first + second)
+    states = inputs.x.new_empty(inputs.x.shape[0], inputs.out_channels)
     statistics = inputs.x.new_empty(2, inputs.num_normed if inputs.training else 0)
     return Encoded(states, statistics, inputs.x.new_empty(3, inputs.num_normed))
 
@@ -214,8 +251,7 @@ def empty_outputs(*args: Any) -> Encoded:
 def empty_gradients(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """Return uninitialised gradients of weights and biases, [0] for those that there are not."""
     inputs = EncodeInputs(*args)
-    parameters = [getattr(inputs, name) for name in _PARAMETERS]
-    return tuple(inputs.x.new_empty(0 if parameter is None else parameter.shape) for parameter in parameters)
+    return tuple(inputs.x.new_empty(0 if parameter is None else parameter.shape) for parameter in inputs.parameters)
 
 
 def _gradients(
@@ -226,8 +262,7 @@ def _gradients(
 
 
 def _kept(outputs: tuple[Tensor, ...], inputs: EncodeInputs) -> tuple[tuple[Tensor, ...], EncodeInputs]:
-    """Return what backward reads. In training the running statistics change before it."""
-    return outputs[2:], inputs._replace(running_mean=None, running_var=None) if inputs.training else inputs
+    return outputs[2:], inputs.for_backward
 
 
-OPERATOR = Operator("molgcn::encode", EncodeInputs, 11, _PARAMETERS, _gradients, lambda: encode_reference, _kept)
+OPERATOR = Operator("molgcn::encode", EncodeInputs, NUM_TENSORS, PARAMETERS, _gradients, lambda: encode_reference, _kept)

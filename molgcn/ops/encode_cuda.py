@@ -130,12 +130,22 @@ class _Sums(NamedTuple):
         return 4 * (shape.norm_size + max(rows, 20 * _BACKWARD_THREADS))
 
 
+def outputs_of(inputs: EncodeInputs) -> Encoded:
+    """Check the arguments of forward, and return uninitialised outputs.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names the first one.
+    """
+    check(inputs)
+    if inputs.num_normed and (inputs.running_mean is None or inputs.running_var is None):
+        raise ValueError("encode: a norm needs running_mean and running_var")
+    return empty_outputs(*inputs)
+
+
 def forward(*args: Any) -> Encoded:
     """Compute the operator's outputs; see :mod:`molgcn.ops.encode`."""
     inputs = _prepared(args)
-    if inputs.num_normed and (inputs.running_mean is None or inputs.running_var is None):
-        raise ValueError("encode: a norm needs running_mean and running_var")
-    outputs, shape, num_rows = empty_outputs(*inputs), _Shape.of(inputs), inputs.x.shape[0]
+    outputs, shape, num_rows = outputs_of(inputs), _Shape.of(inputs), inputs.x.shape[0]
     plan, device, it = _Rows.of(shape, num_rows), inputs.x.device, _parameters(inputs, outputs._asdict())
     macros = plan.macros(shape)
     if shape.norm and inputs.training:
@@ -155,6 +165,7 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     """Compute the gradients; see :mod:`molgcn.ops.encode`."""
     inputs = _prepared(args)
     shape, (num_rows, _), device = _Shape.of(inputs), inputs.x.shape, inputs.x.device
+    check(inputs)
     check_backward(grad_states, moments, inputs)
     grad_states, moments, gradients = aligned(grad_states), moments.contiguous(), empty_gradients(grad_states, moments, *inputs)
     names = ("grad_weight", "grad_bias", "grad_walk_weight", "grad_walk_bias", "grad_norm_weight", "grad_norm_bias")
@@ -173,7 +184,6 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
 
 def _prepared(args: tuple) -> EncodeInputs:
     inputs = EncodeInputs(*args)
-    check(inputs)
     tensors: dict[str, Any] = {name: value.contiguous() for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
     return inputs._replace(**tensors)
 

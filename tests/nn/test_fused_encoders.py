@@ -6,12 +6,15 @@ import pytest
 import torch
 from compiler import needs_compiler
 from encode_cases import encode_emulated
+from layer_network_cases import worst_difference
 from network_cases import batch_of, network
 from test_molecule_net import padded
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, forward, fused_encoders
+from molgcn.ops import encode
+from molgcn.ops.layer_network import operator, planned, steps_cuda
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = {
@@ -64,9 +67,10 @@ def model_on(case: str, device: str) -> MoleculeNet:
 
 def outcome(module, model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
     """Return the real rows of the states, all gradients and all buffers, after a step."""
-    more = [batch.counts[2]] if module is fused_encoders else []
     atoms = module.atom_states(model, batch.x, batch.rwse, batch.counts[1])[: batch.counts[1]]
-    bonds = module.bond_states(model, batch.edge_attr, batch.bond_rw, batch.x, *more)[: batch.counts[2]]
+    inputs = fused_encoders.bond_encoder(model, batch.edge_attr, batch.bond_rw, batch.counts[2]) if module is fused_encoders else None
+    bonds = forward.bond_states(model, batch.edge_attr, batch.bond_rw, batch.x) if inputs is None else encode(inputs).states
+    bonds = bonds[: batch.counts[2]]
     model.zero_grad()
     (atoms.square().sum() + bonds.square().sum()).backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
@@ -106,6 +110,35 @@ def test_other_modules_in_place_of_the_network_s_are_called(device):
     with Encodings() as encodings:
         fused_encoders.atom_states(model, batch.x, batch.rwse, batch.counts[1])
     assert encodings.count == 0
+
+
+def step(model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
+    """Return the predictions, all gradients and all buffers after a step of a padded batch."""
+    predictions = model(batch)[: batch.counts[0]]
+    model.zero_grad()
+    predictions.sin().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {"predictions": predictions.detach(), **gradients, **dict(model.named_buffers())}
+
+
+@pytest.mark.parametrize("frozen", ["", "rwse_encoder", "bond_embed"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("case", ["features and walks", "features"])
+def test_plans_take_the_encoders(case, training, frozen, device, monkeypatch):
+    if device == "cpu":
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setitem(operator._DIRECT, "cpu", steps_cuda.implementation_of)
+    conv, options = CASES[case]
+    model, batch = network(conv, {**options, "norm": "batch"}, "fused").float().to(device).train(training), batch_on(device)
+    exact = copy.deepcopy(model).double().on_backend("reference")
+    for changed in (model, exact):
+        part = getattr(changed, frozen or "head")
+        if part is not None:
+            part.requires_grad_(False)
+    plans = planned._forward_plan.cache_info().misses
+    actual, expected = step(model, batch), step(exact, batch.double())
+    assert planned._forward_plan.cache_info().misses == plans + 1
+    assert worst_difference(actual, expected) < (1e-4,)
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from molgcn.ops.encode import Encoded, EncodeInputs
 from molgcn.ops.layer_network.program import Program
 
 
@@ -77,6 +78,7 @@ class LayerNetworkCall(NamedTuple):
         statistics: The tensors of :attr:`Program.statistics`, in their order. Empty for a backward pass with batch statistics.
         seed: The key of dropout's random numbers, int64 [1] on x's device. It is read only with dropout in training.
         options: The options of this call.
+        encoders: What maps x and what maps the bonds' rows before the first step, or None for rows that are taken as they are.
     """
 
     graph: BondGraph
@@ -85,6 +87,25 @@ class LayerNetworkCall(NamedTuple):
     statistics: Sequence[Tensor]
     seed: Tensor
     options: Options = Options()
+    encoders: tuple[EncodeInputs | None, EncodeInputs | None] = (None, None)
+
+    def encoded(self, states: Sequence[Encoded | None]) -> LayerNetworkCall:
+        """Return the call with what its encoders have computed of its rows."""
+        x, bonds = (rows if found is None else found.states for rows, found in zip(self.graph[:2], states, strict=True))
+        assert x is not None
+        return self._replace(graph=self.graph._replace(x=x, bonds=bonds))
+
+    @property
+    def learnt(self) -> list[Tensor | None]:
+        """The parameters of encoders, with None for those that one does not have, and the network's."""
+        of_encoders = (parameter for inputs in self.encoders if inputs is not None for parameter in inputs.parameters)
+        return [*of_encoders, *self.parameters]
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All tensors but the seed."""
+        of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
+        return *self.graph, *of_encoders, *self.parameters, *self.statistics
 
     @property
     def batch_statistics(self) -> bool:

@@ -7,12 +7,14 @@ implementation of `molgcn::layer_network` and `molgcn::layer_network_backward`. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from molgcn.ops.encode import NUM_TENSORS, PARAMETERS, Encoded, EncodeInputs, encode
 from molgcn.ops.expect import expect_shapes, shapes_of
 from molgcn.ops.fake import register_fake
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
@@ -55,19 +57,24 @@ class Outputs(NamedTuple):
 
 
 Gradients = tuple[Tensor, Tensor, list[Tensor]]  # of x and of the bonds' rows, [0, 0] where not wanted, and of the parameters
+AllGradients = tuple[Tensor, Tensor, Sequence[Tensor | None]]
+"""The gradients of x and of the bonds' rows, [0, 0] where not wanted, and of what :attr:`.call.LayerNetworkCall.learnt` returns."""
+States = Sequence[Encoded | None]
+"""What each encoder of a call has computed."""
+_LEADING = 3  # the number of arguments of _Network before the tensors
 
 
 class Implementation(NamedTuple):
     """The passes of a call as functions.
 
     Attributes:
-        forward: Returns the outputs of a call.
-        backward: Returns the gradients, given a call, the gradient of the pooled rows, what forward has saved, and whether the gradients of
-            x and of the bonds' rows are wanted.
+        forward: Returns the outputs of a call, and what its encoders have computed.
+        backward: Returns the gradients, given a call on encoded rows, the moments of its encoders, the gradient of the pooled rows, what
+            forward has saved, and whether the gradients of x and of the bonds' rows, or of their encoders, are wanted.
     """
 
-    forward: Callable[[LayerNetworkCall], Outputs]
-    backward: Callable[[LayerNetworkCall, Tensor, Tensor, bool, bool], Gradients]
+    forward: Callable[[LayerNetworkCall], tuple[Outputs, States]]
+    backward: Callable[[LayerNetworkCall, Sequence[Tensor | None], Tensor, Tensor, bool, bool], AllGradients]
 
 
 _DIRECT: dict[str, Callable[[LayerNetworkCall], Implementation | None]] = {}
@@ -84,14 +91,21 @@ def register_direct(device_type: str, implementation_of: Callable[[LayerNetworkC
 
 
 def layer_network(call: LayerNetworkCall) -> Outputs:
-    r"""Compute all layers and the pooling; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
+    """Return the outputs of :func:`encoded_network`, for a call without encoders."""
+    return encoded_network(call)[0]
+
+
+def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
+    r"""Compute encoders, all layers and the pooling; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
+
+    Plans take the encoders into their launches. Otherwise they are operators of their own, `molgcn::encode`.
 
     Args:
-        call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows and in
-            the parameters.
+        call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows, unless
+            encoders map these, in encoders and in the parameters.
 
     Returns:
-        The outputs; see :class:`Outputs`.
+        The outputs, see :class:`Outputs`, and what each encoder has computed.
 
     Raises:
         ValueError: If a tensor's shape, dtype or device does not fit, or an option is unknown.
@@ -99,12 +113,17 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
         NotImplementedError: Under a transform of torch.func or forward-mode differentiation.
     """
     refuse_transforms()
+    if not torch.compiler.is_compiling():
+        implementation_of = _DIRECT.get(call.graph.x.device.type)
+        if implementation_of is not None and is_eager(call.tensors):
+            implementation = implementation_of(call)
+            if implementation is not None:
+                return _run(call, implementation)
+    states = [None if inputs is None else encode(inputs) for inputs in call.encoders]
+    call = call.encoded(states)._replace(encoders=(None, None))
     if torch.compiler.is_compiling():
-        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
-    implementation_of = _DIRECT.get(call.graph.x.device.type)
-    if implementation_of is None or not is_eager((*call.graph, *call.parameters, *call.statistics)):
-        return _run(call)
-    return _run(call, implementation_of(call) or _OPERATOR)
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), states
+    return _run(call)[0], states
 
 
 _SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
@@ -153,12 +172,14 @@ def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> G
     return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [*of_parameters.values()]
 
 
-def _forward(call: LayerNetworkCall) -> Outputs:
+def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
     with torch._C._AutoDispatchBelowAutograd():
-        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), (None, None)
 
 
-def _backward(call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
+def _backward(
+    call: LayerNetworkCall, moments: Sequence[Tensor | None], grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
+) -> Gradients:
     found: Gradients = torch.ops.molgcn.layer_network_backward.default(grad_pooled, saved, grad_x, grad_bonds, *call.arguments)
     return found
 
@@ -170,14 +191,23 @@ class _Network(torch.autograd.Function):
     """The autograd function of the operator. `torch.library.register_autograd` does the same, but takes 1 ms per step more on lists."""
 
     @staticmethod
-    def forward(ctx: Any, implementation: Implementation, call: LayerNetworkCall, *variables: Tensor | None) -> tuple[Tensor, ...]:
-        outputs = implementation.forward(call)
+    def forward(
+        ctx: Any, implementation: Implementation, call: LayerNetworkCall, states: list[Encoded | None], *variables: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        outputs, found = implementation.forward(call)
+        states += found
+        call = call.encoded(found)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        ctx.implementation, ctx.program, ctx.options, ctx.shapes = implementation, call.program, call.options, shapes_of(call.graph)
-        ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
-        statistics = list(call.statistics)[: ctx.num_statistics]
-        ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
+        ctx.implementation, ctx.program, ctx.options = implementation, call.program, call.options
+        statistics = () if call.batch_statistics else call.statistics
+        ctx.num_statistics, ctx.encoders = len(statistics), [None if inputs is None else inputs.options for inputs in call.encoders]
+        of_encoders: list[Tensor | None] = []
+        for inputs, made in zip(call.encoders, found, strict=True):
+            if inputs is not None and made is not None:
+                of_encoders += made.moments, *inputs.for_backward.tensors
+        ctx.shapes = shapes_of((*call.graph, *of_encoders))
+        ctx.save_for_backward(outputs.saved, call.seed, *call.graph, *of_encoders, *statistics, *call.parameters)
         return tuple(outputs)
 
     @staticmethod
@@ -186,17 +216,22 @@ class _Network(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         if not ctx.options.save_for_backward:
             raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
-        saved, *rest = ctx.saved_tensors
-        num_tensors = len(BondGraph._fields)
-        graph, seed, statistics = rest[:num_tensors], rest[num_tensors], rest[num_tensors + 1 : num_tensors + 1 + ctx.num_statistics]
-        expect_shapes("layer_network", graph, ctx.shapes)
-        grad_x, grad_bonds = ctx.needs_input_grad[2:4]
-        parameters = rest[num_tensors + 1 + ctx.num_statistics :]
-        call = LayerNetworkCall(BondGraph(*graph), ctx.program, parameters, statistics, seed, ctx.options)
-        found_x, found_bonds, found = ctx.implementation.backward(call, grad_pooled, saved, grad_x, grad_bonds)
+        saved, seed, *rest = ctx.saved_tensors
+        expect_shapes("layer_network", rest[: len(ctx.shapes)], ctx.shapes)
+        tensors, needed = iter(rest), iter(ctx.needs_input_grad[_LEADING:])
+        graph = BondGraph(*islice(tensors, len(BondGraph._fields)))
+        of_rows, wanted, moments, encoders = [next(needed), next(needed)], list[bool](), list[Tensor | None](), list[EncodeInputs | None]()
+        for options, of_these_rows in zip(ctx.encoders, of_rows, strict=True):
+            moments.append(None if options is None else next(tensors))
+            encoders.append(None if options is None else EncodeInputs.of([*islice(tensors, NUM_TENSORS)], options))
+            wanted.append(of_these_rows if options is None else any([*islice(needed, len(PARAMETERS))]))
+        statistics = [*islice(tensors, ctx.num_statistics)]
+        call = LayerNetworkCall(graph, ctx.program, [*tensors], statistics, seed, ctx.options, (encoders[0], encoders[1]))
+        found_x, found_bonds, found = ctx.implementation.backward(call, moments, grad_pooled, saved, *wanted)
         if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
-            found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph[0], graph[1], *parameters)
-        return None, None, found_x if grad_x else None, found_bonds if grad_bonds else None, *found
+            found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph.x, graph.bonds, *call.learnt)
+        of_x, of_bonds = (rows if want else None for rows, want in zip((found_x, found_bonds), of_rows, strict=True))
+        return *(None,) * _LEADING, of_x, of_bonds, *found
 
 
 class _Once(torch.autograd.Function):
@@ -211,16 +246,17 @@ class _Once(torch.autograd.Function):
         return _no_second_order(ctx, *grads)
 
 
-def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> Outputs:
+def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> tuple[Outputs, States]:
     """Run the operator, with its derivative if a gradient is wanted."""
-    variables = [call.graph.x, call.graph.bonds, *call.parameters]
+    variables = [call.graph.x, call.graph.bonds, *call.learnt]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
-        return Outputs(*_Network.apply(implementation, call, *variables))
+        states: list[Encoded | None] = []
+        return Outputs(*_Network.apply(implementation, call, states, *variables)), states
     return implementation.forward(call)
 
 
 def _autograd(*args: Any) -> Outputs:
-    return _run(LayerNetworkCall.of(*args))
+    return _run(LayerNetworkCall.of(*args))[0]
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

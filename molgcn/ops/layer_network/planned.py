@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Launcher, launcher
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
+from molgcn.ops import encode_cuda
+from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.memory import stride_of
-from molgcn.ops.layer_network.operator import Gradients, Outputs
+from molgcn.ops.layer_network.operator import AllGradients, Outputs, States
 from molgcn.ops.layer_network.passes import uses_tensor_cores
 from molgcn.ops.layer_network.program import Program
 
@@ -28,6 +30,8 @@ _PLANS = 128  # the most plans of each pass that are kept
 _STEPS = 8  # the number of capacities between a power of two and the next
 _ALIGNMENT = 256  # bytes
 _PTR, _TILE_PTR = (BondGraph._fields.index(name) for name in ("ptr", "tile_ptr"))
+_OF_ROWS = [EncodeInputs._fields.index(name) for name in ("x", "walks")]
+Form = tuple[tuple[torch.Size | None, ...], tuple[Any, ...]]
 
 
 def capacity(count: int) -> int:
@@ -58,6 +62,7 @@ class Key(NamedTuple):
         kinds: The number of distinct bonds; None where each bond has its own row or there are no bond features.
         tiles: The capacity for tiles; None without tiles.
         has_statistics: Whether running statistics are given.
+        encoders: The shapes of the encoders' tensors, see :func:`_form`.
     """
 
     program: Program
@@ -71,6 +76,7 @@ class Key(NamedTuple):
     kinds: int | None
     tiles: int | None
     has_statistics: bool
+    encoders: tuple[Form | None, ...]
 
     @staticmethod
     def of(call: LayerNetworkCall, steps_of: StepsOf) -> Key | None:
@@ -80,8 +86,13 @@ class Key(NamedTuple):
             call: The call.
             steps_of: The implementation of its steps.
         """
-        graph, tile_ptr = call.graph, call.graph.tile_ptr
-        if not uses_tensor_cores(call) or call.program.pool == "none" or 0 in (graph.num_graphs, graph.num_nodes):
+        graph, program, tile_ptr = call.graph, call.program, call.graph.tile_ptr
+        if (
+            not uses_tensor_cores(call)
+            or program.pool == "none"
+            or 0 in (graph.num_graphs, graph.num_nodes)
+            or any(inputs is not None and inputs.out_channels % 4 > 0 for inputs in call.encoders)  # their gradients have gaps
+        ):
             return None
         kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
         # A number of rows says what they are rows of.
@@ -89,7 +100,7 @@ class Key(NamedTuple):
         atoms = _unlike(capacity(graph.num_nodes), kinds, graphs)
         bonds = _unlike(capacity(graph.col.shape[0]), kinds, graphs, atoms)
         return Key(
-            call.program,
+            program,
             call.options,
             steps_of,
             graph.x.device,
@@ -100,6 +111,7 @@ class Key(NamedTuple):
             kinds,
             None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
             len(call.statistics) > 0,
+            tuple(None if inputs is None else _form(inputs) for inputs in call.encoders),
         )
 
     @property
@@ -130,9 +142,30 @@ class Key(NamedTuple):
         )
         statistics = program.statistics.values() if self.has_statistics else ()
         seed = torch.empty(1, dtype=torch.int64, device=device)
+
+        def encoder(form: Form | None, rows: int) -> EncodeInputs | None:
+            if form is None:
+                return None
+            shapes, options = form
+            made = [None if shape is None else numbers(*((rows,) * (index in _OF_ROWS)), *shape) for index, shape in enumerate(shapes)]
+            inputs = EncodeInputs.of(made, options)
+            return inputs if inputs.num_real is None else inputs._replace(num_real=indices(1).view(()))
+
         return LayerNetworkCall(
-            graph, program, [numbers(*s) for s in program.parameters.values()], [numbers(*s) for s in statistics], seed, self.options
+            graph,
+            program,
+            [numbers(*s) for s in program.parameters.values()],
+            [numbers(*s) for s in statistics],
+            seed,
+            self.options,
+            (encoder(self.encoders[0], self.atoms), encoder(self.encoders[1], rows)),
         )
+
+
+def _form(inputs: EncodeInputs) -> Form:
+    """Return the shapes of an encoder's tensors, of rows without their number, and its options."""
+    shapes = [None if tensor is None else tensor.shape for tensor in inputs.tensors]
+    return tuple(shape and shape[index in _OF_ROWS :] for index, shape in enumerate(shapes)), inputs.options
 
 
 class _Planned:
@@ -152,7 +185,7 @@ class _Planned:
     """
 
     def __init__(self, key: Key, made: Recording, outputs: Sequence[Sequence[Tensor]], given: Sequence[Tensor | None]) -> None:
-        starts = {tensor.data_ptr() for tensors in outputs for tensor in tensors}
+        starts = {tensor.data_ptr() for tensors in (*outputs, given) for tensor in tensors if tensor is not None}
         scratch = [tensor for tensor in made.allocated if tensor.data_ptr() not in starts]
         self.sizes, self.own = list[int](), list[Region]()
         for tensors, alignment in ((scratch, _ALIGNMENT), *((tensors, 1) for tensors in outputs)):
@@ -164,11 +197,11 @@ class _Planned:
         regions = [(tensor, Place(len(self.sizes) + index)) for index, tensor in enumerate(given) if tensor is not None]
         self._plan = Plan(made.launches, [*self.own, *regions], len(self.sizes) + len(given), 4, key.counts)
 
-    def run(self, call: LayerNetworkCall, *read: Tensor) -> list[Tensor]:
+    def run(self, call: LayerNetworkCall, *read: Tensor | None) -> list[Tensor]:
         """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`."""
         graph = call.graph
         memory = [graph.x.new_empty(size) for size in self.sizes]
-        tensors = (*graph, call.seed, *call.parameters, *call.statistics, *read, *memory)
+        tensors = (*call.tensors, call.seed, *read, *memory)
         addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         own, tiles = len(addresses) - len(memory), 0 if graph.tile_ptr is None else graph.tile_ptr.shape[0] - 1
         ends = addresses[_PTR] + 4 * graph.num_graphs, addresses[_TILE_PTR] + 4 * tiles
@@ -176,26 +209,39 @@ class _Planned:
         return memory
 
 
-def _given(call: LayerNetworkCall, *read: Tensor) -> list[Tensor | None]:
+def _given(call: LayerNetworkCall, *read: Tensor | None) -> list[Tensor | None]:
     """Return the tensors that a pass reads, in the order of :meth:`_Planned.run`: the ends of lists of molecules and tiles come first."""
     graph = call.graph
     ends = graph.ptr[-1:], None if graph.tile_ptr is None else graph.tile_ptr[-1:]
-    return [*ends, *graph, call.seed, *call.parameters, *call.statistics, *read]
+    return [*ends, *call.tensors, call.seed, *read]
 
 
 @lru_cache(maxsize=_PLANS)
 def _forward_plan(key: Key) -> _Planned:
     call = key.call()
     with torch.no_grad(), recording() as made:
+        states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
+        call = call.encoded(states)
         outputs = engine.forward(call, key.steps_of)
-    return _Planned(key, made, [[output] for output in outputs], _given(call))
+    return _Planned(key, made, [[output] for output in outputs], _given(call, *_made(states)))
 
 
-def forward(key: Key, call: LayerNetworkCall) -> Outputs:
-    """Return the operator's outputs. What is saved has the size of the plan."""
-    _, pooled, statistics, saved = _forward_plan(key).run(call)
+def forward(key: Key, call: LayerNetworkCall, states: States) -> Outputs:
+    """Return the operator's outputs. What is saved has the size of the plan.
+
+    Args:
+        key: What the plan depends on.
+        call: The call on the states of its encoders.
+        states: Memory for what the encoders compute.
+    """
+    _, pooled, statistics, saved = _forward_plan(key).run(call, *_made(states))
     count, width = call.graph.num_graphs, call.program.pooled_channels
     return Outputs(pooled[: count * width].view(count, width), statistics.view(2, -1, call.program.hidden_channels), saved)
+
+
+def _made(states: States) -> list[Tensor]:
+    """Return what encoders compute besides states, which are among the tensors of their call."""
+    return [tensor for made in states if made is not None for tensor in made[1:]]
 
 
 def saved_numbers(key: Key) -> int:
@@ -210,15 +256,25 @@ class _Backward(NamedTuple):
         plan: The plan.
         of_x: The offset of the gradient of x in the memory of the pass, or None if it is not wanted.
         of_bonds: The offset of the gradient of the bonds' rows in that memory, or None.
-        order: The numbers of the parameters in the order in which their gradients lie one after another.
-        number: Each parameter's place in that order.
+        order: The numbers of what is learnt in the order in which the gradients lie one after another.
+        number: The place in that order of each tensor that is learnt, or None without a gradient.
     """
 
     plan: _Planned
     of_x: int | None
     of_bonds: int | None
     order: tuple[int, ...]
-    number: tuple[int, ...]
+    number: tuple[int | None, ...]
+
+
+def _of_encoder(grad_states: Tensor, moments: Tensor | None, inputs: EncodeInputs | None) -> list[Tensor | None]:
+    """Return the gradients of an encoder's parameters, None for those that it does not have or if they are not wanted."""
+    if inputs is None or moments is None:
+        return []
+    if grad_states.numel() == 0:
+        return [None] * len(inputs.parameters)
+    found = encode_cuda.backward(grad_states, moments, *inputs)
+    return [None if parameter is None else gradient for gradient, parameter in zip(found, inputs.parameters, strict=True)]
 
 
 @lru_cache(maxsize=_PLANS)
@@ -226,31 +282,57 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool)
     call = key.call()
     grad_pooled = torch.empty(key.graphs, key.program.pooled_channels, device=key.device)
     saved = torch.empty(saved_numbers, device=key.device)
+    moments = [None if inputs is None else torch.empty(3, inputs.num_normed, device=key.device) for inputs in call.encoders]
     with torch.no_grad(), recording() as made:
-        *of_inputs, found = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
+        *of_inputs, parameters = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
+        learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in _of_encoder(*each)] + parameters
+    found = [gradient for gradient in learnt if gradient is not None]
     holders = Regions([(tensor, Place(index)) for index, tensor in enumerate(made.allocated)])
     places = [holders.place(gradient.data_ptr()) for gradient in found]
     used = {place.buffer for place in places}
     # Four numbers of a gradient are added up at a time where they are aligned, as every tensor is: others come last.
     buffers = sorted(used, key=lambda index: made.allocated[index].numel() % 4 > 0)
-    plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, grad_pooled, saved))
+    plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, *moments, grad_pooled, saved))
     own = Regions(plan.own)
-    order = sorted(range(len(found)), key=lambda index: own.place(found[index].data_ptr()))
-    of_x, of_bonds = (own.place(tensor.data_ptr()).offset // 4 if tensor.numel() else None for tensor in of_inputs)
-    return _Backward(plan, of_x, of_bonds, tuple(order), tuple(sorted(range(len(order)), key=order.__getitem__)))
+    order = sorted((own.place(gradient.data_ptr()), index) for index, gradient in enumerate(learnt) if gradient is not None)
+    number = {index: place for place, (_, index) in enumerate(order)}
+    wanted = (tensor.numel() > 0 and inputs is None for tensor, inputs in zip(of_inputs, call.encoders, strict=True))
+    of_x, of_bonds = (own.place(tensor.data_ptr()).offset // 4 if want else None for tensor, want in zip(of_inputs, wanted, strict=True))
+    return _Backward(plan, of_x, of_bonds, tuple(index for _, index in order), tuple(number.get(index) for index in range(len(learnt))))
 
 
-def backward(key: Key, call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
-    """Return the gradients of x, of the bonds' rows and of the parameters. The first two are empty if they are not wanted."""
+def backward(
+    key: Key,
+    call: LayerNetworkCall,
+    moments: Sequence[Tensor | None],
+    grad_pooled: Tensor,
+    saved: Tensor,
+    grad_x: bool,
+    grad_bonds: bool,
+) -> AllGradients:
+    """Return the gradients of x, of the bonds' rows and of what is learnt.
+
+    The first two are empty if they are not wanted, and where an encoder maps these rows.
+
+    Args:
+        key: What the plan depends on.
+        call: The call on the states of its encoders.
+        moments: What the encoders' norms have normalised by, or None for rows without an encoder.
+        grad_pooled: The gradient of the pooled rows.
+        saved: What forward has saved.
+        grad_x: Whether the gradient of x, or of its encoder, is wanted.
+        grad_bonds: Whether the gradient of the bonds' rows, or of their encoder, is wanted.
+    """
     key = key._replace(has_statistics=len(call.statistics) > 0)
     graph, made = call.graph, _backward_plan(key, saved.shape[0], grad_x, grad_bonds)
-    memory, flat = made.plan.run(call, grad_pooled, saved)
-    found = torch._C._nn.unflatten_dense_tensors(flat, [call.parameters[index] for index in made.order])
+    memory, flat = made.plan.run(call, *moments, grad_pooled, saved)
+    learnt: list[Any] = call.learnt
+    found = torch._C._nn.unflatten_dense_tensors(flat, [learnt[index] for index in made.order])
     of_x, of_bonds = (
         memory.new_empty(0, 0) if offset is None or rows is None else _rows(memory, offset, *rows.shape)
         for offset, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
     )
-    return of_x, of_bonds, [found[index] for index in made.number]
+    return of_x, of_bonds, [None if index is None else found[index] for index in made.number]
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
+from molgcn.ops import encode_cuda
+from molgcn.ops.encode import EncodeInputs, check_moments
+from molgcn.ops.encode import check as check_encoder
 from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import engine, planned
 from molgcn.ops.layer_network.backward import (
@@ -35,7 +39,7 @@ from molgcn.ops.layer_network.launches_cuda import (
     pooled_end,
 )
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.operator import Implementation, Outputs, register_direct, register_saved_numbers
+from molgcn.ops.layer_network.operator import AllGradients, Implementation, Outputs, States, register_direct, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers, uses_tensor_cores
 from molgcn.ops.layer_network.planned import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
@@ -158,7 +162,7 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
     return of_x.contiguous(), of_bonds.contiguous(), found
 
 
-def _implementation(call: LayerNetworkCall) -> Implementation | None:
+def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     """Return the implementation of an eager call, by plans; None where the operator has to plan it.
 
     A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
@@ -169,16 +173,23 @@ def _implementation(call: LayerNetworkCall) -> Implementation | None:
     return None if key is None else Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
 
 
-def _planned_forward(key: Key, call: LayerNetworkCall) -> Outputs:
+def _planned_forward(key: Key, call: LayerNetworkCall) -> tuple[Outputs, States]:
+    call = _prepared(call)
+    states = [None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]
+    call = call.encoded(states)
     check(call)
-    return planned.forward(key, _prepared(call))
+    return planned.forward(key, call, states), states
 
 
 def _planned_backward(
-    key: Key, call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+    key: Key, call: LayerNetworkCall, moments: Sequence[Tensor | None], grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
+) -> AllGradients:
     check_backward(grad_pooled, saved, planned.saved_numbers(key), call)
-    return planned.backward(key, _prepared(call), aligned(grad_pooled), aligned(saved), grad_x, grad_bonds)
+    for inputs, made in zip(call.encoders, moments, strict=True):
+        if inputs is not None and made is not None:
+            check_encoder(inputs)
+            check_moments(made, inputs)
+    return planned.backward(key, _prepared(call), moments, aligned(grad_pooled), aligned(saved), grad_x, grad_bonds)
 
 
 def _saved_numbers(call: LayerNetworkCall) -> int:
@@ -198,15 +209,19 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
     dtype = call.graph.x.dtype
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
-    tensors = [tensor for tensor in (*call.graph, *call.parameters, *call.statistics) if tensor is not None]
-    if are_aligned(tensors):
+    if are_aligned([tensor for tensor in call.tensors if tensor is not None]):
         return call
+    first, second = (None if inputs is None else _aligned(inputs) for inputs in call.encoders)
     graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
-    return call._replace(graph=graph, parameters=parameters, statistics=statistics)
+    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second))
+
+
+def _aligned(inputs: EncodeInputs) -> EncodeInputs:
+    return EncodeInputs.of((None if tensor is None else aligned(tensor) for tensor in inputs.tensors), inputs.options)
 
 
 register_saved_numbers("cuda", _saved_numbers)
-register_direct("cuda", _implementation)
+register_direct("cuda", implementation_of)
 torch.library.impl("molgcn::layer_network", "CUDA", _forward)
 torch.library.impl("molgcn::layer_network_backward", "CUDA", _backward)

@@ -16,6 +16,7 @@ from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
 FAST = ("gine", "feed-forward", "dmpnn", "every layer")
+NONE = (None, None)  # no encoders
 PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
 
@@ -25,16 +26,16 @@ def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:
     key, has_bonds = Key.of(call, steps_of), call.graph.bonds is not None
     assert key is not None
     with torch.no_grad():
-        planned.forward(key, call)  # makes the plan, in memory of its own
+        planned.forward(key, call, NONE)  # makes the plan, in memory of its own
         with gpu_memory():
-            out = planned.forward(key, call)
+            out = planned.forward(key, call, NONE)
         grad = torch.sin(torch.arange(out.pooled.numel(), dtype=torch.float64)).view_as(out.pooled).to(out.pooled)
         grad[call.graph.ptr.diff() == 0] = 0
         if call.batch_statistics:
             call = call._replace(statistics=[])
-        planned.backward(key, call, grad, out.saved, True, has_bonds)
+        planned.backward(key, call, NONE, grad, out.saved, True, has_bonds)
         with gpu_memory():
-            of_x, of_bonds, found = planned.backward(key, call, grad, out.saved, True, has_bonds)
+            of_x, of_bonds, found = planned.backward(key, call, NONE, grad, out.saved, True, has_bonds)
     gradients = dict(zip(call.program.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
     return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
 
