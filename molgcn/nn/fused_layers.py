@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,7 +90,10 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     eps, momentum = _eps_and_momentum(norms)
     program = program_of(options._replace(dropout=dropout, eps=eps, momentum=momentum))
     statistics = layers.named(model, program.statistics)
-    whole = zip(layers.named(model, program.members), program.columns, strict=True)
+    members = layers.named(model, program.members)
+    if type(None) in {*map(type, (*members, *statistics))}:
+        raise _uneven_norms()
+    whole = zip(members, program.columns, strict=True)
     parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
     if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
@@ -164,15 +168,17 @@ def mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
     return model.training
 
 
+def _uneven_norms() -> UserError:
+    return UserError(
+        "backend=fused runs all layers as one operator. Each norm needs a weight and a bias, each batch norm running statistics, and "
+        "all norms the same eps and momentum. Use backend=reference for other networks."
+    )
+
+
 def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
     """Return the eps of all norms and the momentum of all batch norms."""
-    eps = {norm.eps for norm in norms}
+    eps = {*map(attrgetter("eps"), norms)}
     momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
-    lacking = any(norm.weight is None or norm.bias is None for norm in norms) or None in momenta
-    lacking |= any(norm.running_mean is None for norm in norms if isinstance(norm, BatchNorm))
-    if len(eps) > 1 or len(momenta) > 1 or lacking:
-        raise UserError(
-            "backend=fused runs all layers as one operator. Each norm needs a weight and a bias, each batch norm running statistics, and "
-            "all norms the same eps and momentum. Use backend=reference for other networks."
-        )
+    if len(eps) > 1 or len(momenta) > 1 or None in momenta:
+        raise _uneven_norms()
     return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))

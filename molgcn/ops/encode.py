@@ -63,7 +63,8 @@ class EncodeInputs(NamedTuple):
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The arguments that are tensors or None."""
-        return self[:NUM_TENSORS]
+        tensors: tuple[Any, ...] = self[:NUM_TENSORS]
+        return tensors
 
     @property
     def options(self) -> tuple[Any, ...]:

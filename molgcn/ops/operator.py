@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from molgcn.ops.expect import expect_shapes, shapes_of
+from molgcn.ops.expect import PLAIN, expect_shapes, shapes_of
 
 _Outputs = tuple[Tensor, ...]
 _Gradients = Sequence[Tensor | None]
-_PLAIN = frozenset((Tensor, Parameter, type(None)))
 _LEADING = 3  # the number of arguments of _Function before the tensors
 
 
@@ -159,7 +157,7 @@ def is_eager(tensors: tuple[Tensor | None, ...]) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._get_tracing_state() is None
-        and _PLAIN.issuperset(map(type, tensors))
+        and PLAIN.issuperset(map(type, tensors))
     )
 
 

@@ -59,7 +59,7 @@ def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) ->
 def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], x: Tensor) -> None:
     if len(tensors) != len(shapes):
         raise ValueError(f"{_NAME}: expected {len(shapes)} {kind} ({', '.join(shapes) or 'none'}), got {len(tensors)}")
-    if fit(tensors, shapes.values(), x):
+    if fit(tensors, shapes, x):
         return
     for tensor, (name, shape) in zip(tensors, shapes.items(), strict=True):
         expect(_NAME, name, tensor, shape, x)
