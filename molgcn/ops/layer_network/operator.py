@@ -113,17 +113,22 @@ def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
         NotImplementedError: Under a transform of torch.func or forward-mode differentiation.
     """
     refuse_transforms()
-    if not torch.compiler.is_compiling():
-        implementation_of = _DIRECT.get(call.graph.x.device.type)
-        if implementation_of is not None and is_eager(call.tensors):
-            implementation = implementation_of(call)
-            if implementation is not None:
-                return _run(call, implementation)
+    implementation = _direct(call)
+    if implementation is not None:
+        return _run(call, implementation)
     states = [None if inputs is None else encode(inputs) for inputs in call.encoders]
     call = call.encoded(states)._replace(encoders=(None, None))
     if torch.compiler.is_compiling():
         return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), states
-    return _run(call)[0], states
+    return _run(call, _direct(call) or _OPERATOR)[0], states
+
+
+def _direct(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation that a call takes past PyTorch's dispatcher, or None."""
+    if torch.compiler.is_compiling():
+        return None
+    implementation_of = _DIRECT.get(call.graph.x.device.type)
+    return implementation_of(call) if implementation_of is not None and is_eager(call.tensors) else None
 
 
 _SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
