@@ -58,7 +58,7 @@ const Struct* take(const int*& next, int count) {
 LayerPass read_pass(const int* next) {
     LayerPass pass{};
     for (int* number : {&pass.num_segments, &pass.num_buffers, &pass.num_memory, &pass.num_norms, &pass.num_parameters, &pass.num_tables,
-                        &pass.buffer_columns[0], &pass.buffer_columns[1], &pass.channels, &pass.backward, &pass.pool}) {
+                        &pass.num_attends, &pass.buffer_columns[0], &pass.buffer_columns[1], &pass.channels, &pass.backward, &pass.pool}) {
         *number = *next++;
     }
     pass.segments = take<Segment>(next, pass.num_segments);
@@ -68,6 +68,7 @@ LayerPass read_pass(const int* next) {
     pass.norms = take<NormOptions>(next, pass.num_norms);
     pass.parameters = take<Shape>(next, pass.num_parameters);
     pass.table_widths = take<int>(next, pass.num_tables);
+    pass.attends = take<AttendOptions>(next, pass.num_attends);
     return pass;
 }
 
@@ -142,7 +143,7 @@ template <typename T>
 std::vector<int32_t> reverses(const LayerRun<T>& run) {
     const Instruction *first = run.pass.instructions, *last = first + run.pass.num_instructions();
     std::vector<int32_t> found;
-    if (std::none_of(first, last, [](const Instruction& each) { return each.op >= Op::expand; })) return found;
+    if (std::none_of(first, last, [](const Instruction& each) { return each.op >= Op::expand && each.op <= Op::add_grad; })) return found;
     found.resize(run.num_edges);
     for (int target = 0; target < run.num_nodes; target++) {
         for (int e = run.rowptr[target], rank = 0; e < run.rowptr[target + 1]; e++) {

@@ -13,7 +13,7 @@ namespace molgcn {
 enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
     pool_grad, norm_sums, activation_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
-    expand, expand_grad, expand_bonds_grad, reverse_grad, sum_incoming, sum_incoming_grad, add_grad,
+    expand, expand_grad, expand_bonds_grad, reverse_grad, sum_incoming, sum_incoming_grad, add_grad, attend, attend_grad,
 };
 
 enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
@@ -22,6 +22,8 @@ struct Instruction {
     Op op;
     int out, source, grad, bonds, result, add, mask;  // buffers
     int memory, dropped, weight, bias, norm, kind, table, activation, site;
+    int target, second, third;  // buffers
+    int attend;
 };
 
 struct Segment {
@@ -47,13 +49,19 @@ struct NormOptions {
     int batch_norm;           // number among the norms of the batch, or -1
 };
 
+// A step that attends. The vectors are numbers of parameters.
+struct AttendOptions {
+    int heads, concat, att, att_target, att_bonds, dropout;
+    int slope[2], rate[2];  // the bits of doubles
+};
+
 struct Shape {
     int rows, columns;
 };
 
 // What is static about a pass.
 struct LayerPass {
-    int num_segments, num_buffers, num_memory, num_norms, num_parameters, num_tables;
+    int num_segments, num_buffers, num_memory, num_norms, num_parameters, num_tables, num_attends;
     int buffer_columns[2];  // of a tile's atoms and bonds
     int channels;           // of norms over the batch, and of each value that is pooled
     int backward, pool;     // 1: a backward pass; a Pool
@@ -64,6 +72,7 @@ struct LayerPass {
     const NormOptions* norms;
     const Shape* parameters;
     const int* table_widths;  // of the gradients of tables
+    const AttendOptions* attends;
 
     int num_instructions() const { return segments[num_segments - 1].last; }
 

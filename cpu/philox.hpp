@@ -13,9 +13,9 @@ public:
 
     bool active() const { return threshold_ > 0; }
 
-    // Zeroes the dropped channels of one atom and scales the others.
+    // Zeroes the dropped channels of one atom and scales the others. Rows of another kind have numbers of their own.
     template <typename T>
-    void apply(uint32_t atom, int channels, T kept_scale, T* row) const {
+    void apply(uint32_t atom, int channels, T kept_scale, T* row, uint32_t kind = 0) const {
         constexpr int width = 8;  // counters at a time, so that the rounds become vector instructions
         for (int first = 0; first < channels; first += 4 * width) {
             uint32_t words[4][width];
@@ -23,7 +23,7 @@ public:
                 words[0][i] = atom;
                 words[1][i] = first / 4 + i;
                 words[2][i] = layer_;
-                words[3][i] = 0;
+                words[3][i] = kind;
             }
             uint32_t k0 = key_[0], k1 = key_[1];
             for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {

@@ -31,6 +31,7 @@ public:
     // Returns which of the rows a bond has.
     int64_t index_of(int64_t bond) const { return code_ == nullptr ? bond - first_row_ : code_[bond]; }
     const T* row(int64_t bond) const { return rows_[index_of(bond)]; }
+    const T* at(int64_t index) const { return rows_[index]; }
 
     // Calls visit(source's row, weight, bond) for every bond that points at atom i.
     template <typename Visit>

@@ -5,6 +5,7 @@
 
 #include "moments.hpp"
 #include "pooling.hpp"
+#include "tile_attend.hpp"
 #include "tile_edges.hpp"
 #include "tile_finish.hpp"
 #include "tile_gather.hpp"
@@ -105,6 +106,8 @@ private:
             case Op::sum_incoming: return sum_incoming_rows(t, step);
             case Op::sum_incoming_grad: return sum_incoming_gradient(t, step);
             case Op::add_grad: return add_gradient(t, step);
+            case Op::attend: return attend_rows(t, step);
+            case Op::attend_grad: return attend_gradient(t, step);
         }
     }
 

@@ -6,9 +6,7 @@
 //   EDGES     the edges have features
 //   DROPOUT   attention weights are dropped
 #pragma once
-#include "philox.cuh"
-#include "row_walk.cuh"
-
+#include "attend.cuh"
 #include "attention_structs.h"  // molgcn/ops/attention_cuda.py
 
 // What backward needs of a row and head. An attention weight is exp(score - largest) * scale; `mean` is the weights' mean gradient.
@@ -16,20 +14,12 @@ struct alignas(16) Node {
     real largest, scale, mean, score;
 };
 
-__device__ __forceinline__ real exponential(real x) {
-#if DOUBLE
-    return exp(x);
-#else
-    return expf(x);
-#endif
-}
-__device__ __forceinline__ real slope(const Parameters& p, real x) { return x > 0 ? real(1) : real(p.negative_slope); }
+__device__ __forceinline__ real slope(const Parameters& p, real x) { return slope_at(x, real(p.negative_slope)); }
 
 // Returns dropout's factor of an attention weight: 0 or 1 / (1 - rate).
 __device__ __forceinline__ real kept(const Parameters& p, int edge, int head) {
 #if DROPOUT
-    const Words words = philox(edge, head / 4, 0, 0, *p.seed);
-    return words.word[head % 4] >= p.threshold ? real(p.kept_scale) : real(0);
+    return factor_of(edge, head, 0, 0, *p.seed, p.threshold, real(p.kept_scale));
 #else
     return 1;
 #endif

@@ -1,8 +1,4 @@
 // The gradients of attention_forward.cu.
-//
-// An entry has the weight w = exp(score - largest) * scale and dropout's factor k; its row has the gradient g and mean = g . out. The
-// gradient of the score is w (k g . source - mean), and that of the source is w k g. The score's gradient then goes to what the score was
-// computed from.
 #include "attention.cuh"
 
 // Gathers, for each target row, what its entries need of it.

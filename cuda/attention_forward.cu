@@ -2,26 +2,8 @@
 // entries.
 #include "attention.cuh"
 
-__device__ __forceinline__ real minus_infinity() { return number(0xff800000u); }
-
-// A softmax and its weighted sum so far, both relative to the largest score so far.
-struct Sum {
-    real largest = minus_infinity(), total = 0;
-    Columns columns = {};
-
-    // Prepares the sums for a score. If it is the new largest, the sums are scaled down to it.
-    __device__ __forceinline__ void raise(real score) {
-        if (!(score > largest)) return;
-        const real factor = exponential(largest - score);
-        largest = score;
-        total *= factor;
-        each([&](int r, int v) { columns.at[r].of[v] *= factor; });
-    }
-};
-
-__device__ __forceinline__ void finish(const Parameters& p, const Lane& lane, int row, Sum& sum) {
-    const real scale = sum.total == 0 ? real(0) : 1 / sum.total;
-    each([&](int r, int v) { sum.columns.at[r].of[v] *= scale; });
+__device__ __forceinline__ void finish(const Parameters& p, const Lane& lane, int row, WeightedSum& sum) {
+    const real scale = sum.finish();
     store(lane, p.out + size_t(row) * width, sum.columns);
     if (lane.leads()) {
         real* at = p.softmax + 2 * (size_t(row) * HEADS + lane.head);
@@ -44,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_forward(const __
 #else
         const real score_target = some ? target[lane.head] : real(0);
 #endif
-        Sum sum;
+        WeightedSum sum;
         const int steps = largest(task.count);
         for (int step = 0; step < steps; step += unroll) {
             int edge[unroll];
@@ -84,9 +66,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_forward(const __
 #pragma unroll
             for (int u = 0; u < unroll; u++) {
                 if (!(lane.there && step + u < task.count)) continue;
-                const real weight = exponential(score[u] - sum.largest), used = weight * kept(p, edge[u], lane.head);
-                sum.total += weight;
-                each([&](int r, int v) { sum.columns.at[r].of[v] += used * x[u].at[r].of[v]; });
+                sum.add(score[u], kept(p, edge[u], lane.head), x[u]);
             }
         }
         if (task.row < 0) return;
@@ -106,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_join_softmax(con
     const Order& o = p.order;
     const int stride = gridDim.x / head_blocks * groups;
     for (int i = blockIdx.x / head_blocks * groups + threadIdx.x / group; i < o.num_long; i += stride) {
-        Sum sum;
+        WeightedSum sum;
         for (int piece = o.long_first[i]; lane.there && piece < o.long_first[i + 1]; piece++) {
             const real* of_piece = p.partial_softmax + 2 * (size_t(piece) * HEADS + lane.head);
             sum.raise(of_piece[0]);

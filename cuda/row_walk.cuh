@@ -32,9 +32,10 @@ struct Lane {
     int head, first;
     bool there;
 
-    __device__ __forceinline__ Lane() {
+    __device__ __forceinline__ Lane() : Lane(blockIdx.x % head_blocks) {}
+    __device__ __forceinline__ explicit Lane(int head_block) {
         const int lane = threadIdx.x % group;
-        head = blockIdx.x % head_blocks * GROUP_HEADS + lane / LANES;
+        head = head_block * GROUP_HEADS + lane / LANES;
         first = lane % LANES * VECTOR;
         there = head < HEADS;
     }

@@ -88,7 +88,7 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     training = mode_of(model, norms, x.shape[0])
     dropout = model.dropout if training else 0.0
     eps, momentum = _eps_and_momentum(norms)
-    program = program_of(options._replace(dropout=dropout, eps=eps, momentum=momentum))
+    program = program_of(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training))
     statistics = layers.named(model, program.statistics)
     members = layers.named(model, program.members)
     if type(None) in {*map(type, (*members, *statistics))}:
@@ -96,7 +96,7 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     whole = zip(members, program.columns, strict=True)
     parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
     seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
-    if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
+    if program.drops:  # drawn on the device, so that a captured step draws anew on every replay
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
     tile_ptr = batch.planned_tiles()
     tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
@@ -157,7 +157,8 @@ def mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
         ValueError: for batch norm in training over a single atom.
     """
     over_batches = [norm.training for norm in norms if isinstance(norm, nn.BatchNorm1d)]
-    if model.training and model.dropout == 0 and over_batches and not any(over_batches):
+    drops = model.dropout > 0 or model.settings.get("attention_dropout", 0) > 0
+    if model.training and not drops and over_batches and not any(over_batches):
         return False
     if any(mode != model.training for mode in over_batches):
         raise UserError(

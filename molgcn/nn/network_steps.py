@@ -40,6 +40,7 @@ class NetworkOptions(NamedTuple):
         momentum: The momentum of the running statistics.
         activation: The activation, by the names of `torch.nn.functional`.
         settings: The names and values of the layer's own options.
+        training: Whether layers drop what they drop by options of their own.
     """
 
     conv: str
@@ -59,6 +60,7 @@ class NetworkOptions(NamedTuple):
     momentum: float = 0.1
     activation: str = "relu"
     settings: tuple[tuple[str, Any], ...] = ()
+    training: bool = False
 
 
 def program_of(options: NetworkOptions) -> Program:
@@ -79,7 +81,7 @@ def _program(*options: Any) -> Program:
     network = NetworkOptions(*options)
     kind, hidden = get_kind(network.conv), network.hidden_channels
     assert kind.steps is not None, "a network of layers without steps has another backend"
-    builder = Builder(network.in_channels, network.edge_channels, network.dropout)
+    builder = Builder(network.in_channels, network.edge_channels, network.dropout, training=network.training)
     h, outs = X, list[int]()
     if not kind.stacked:
         builder.scope = "convs.0."

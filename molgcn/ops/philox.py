@@ -39,10 +39,10 @@ def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
     return middle >> 16, ((middle & 0xFFFF) << 16) | (low & 0xFFFF)
 
 
-def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: float) -> Tensor:
+def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: float, kind: int = 0) -> Tensor:
     """Return which activations dropout keeps, bool [num_nodes, channels].
 
-    The counter is (atom, channel // 4, layer, 0) and the key is `seed`. An activation is kept if word channel % 4 of the random words is
+    The counter is (atom, channel // 4, layer, kind) and the key is `seed`. An activation is kept if word channel % 4 of the random words is
     at least dropout * 2^32.
 
     Args:
@@ -51,11 +51,12 @@ def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: 
         num_nodes: The number of atoms.
         channels: The number of channels.
         dropout: The probability that an activation is dropped.
+        kind: A number that gives rows of several kinds different random numbers.
     """
     blocks = (channels + 3) // 4
     atom = torch.arange(num_nodes, device=seed.device)[:, None].expand(num_nodes, blocks)
     block = torch.arange(blocks, device=seed.device).expand(num_nodes, blocks)
-    words = philox((atom, block, torch.full_like(atom, layer), torch.zeros_like(atom)), (seed & _MASK, (seed >> 32) & _MASK))
+    words = philox((atom, block, torch.full_like(atom, layer), torch.full_like(atom, kind)), (seed & _MASK, (seed >> 32) & _MASK))
     return torch.stack(words, dim=-1).reshape(num_nodes, 4 * blocks)[:, :channels] >= int(dropout * 2**32)
 
 

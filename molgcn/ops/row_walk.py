@@ -70,6 +70,11 @@ class RowLayout:
         return THREADS // (self.macros["LANES"] * self.macros["GROUP_HEADS"])
 
     @property
+    def lane_columns(self) -> int:
+        """The number of columns that a lane has."""
+        return self.macros["VECTOR"] * self.macros["REPEATS"]
+
+    @property
     def head_blocks(self) -> int:
         """The number of blocks that a row needs for all of its heads."""
         return -(-self.macros["HEADS"] // self.macros["GROUP_HEADS"])

@@ -8,7 +8,7 @@ from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, fused_layers
 from molgcn.ops.layer_network.call import LayerNetworkCall
 
-FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage", "dmpnn")  # the layers of this project that say their steps
+FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage", "dmpnn", "gat", "gatv2")  # the layers of this project that say their steps
 _LAYERS = {
     "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3, "mlp_activation": "silu"},
     "gine": {"train_eps": True, "eps": -0.2, "mlp_activation": "gelu", "activation": "tanh"},
@@ -17,6 +17,10 @@ _LAYERS = {
     "sage sum": {"aggr": "sum", "root_weight": False},
     "sage max": {"aggr": "max", "project": True},
     "dmpnn": {"message_bias": True, "embed_bonds": True, "embed": True},
+    "gat": {"heads": 4, "negative_slope": 0.1, "linear_residual": True, "embed_bonds": True, "embed": True},
+    "gat mean": {"heads": 3, "concat": False, "bias": False, "activation": "elu"},
+    "gatv2": {"heads": 3, "share_weights": True, "linear_residual": True, "activation": "elu"},
+    "gatv2 mean": {"heads": 2, "concat": False, "negative_slope": 0.3, "embed_bonds": True, "embed": True},
 }
 _NETWORKS = [
     *OPTIONS.items(),

@@ -25,6 +25,10 @@ NETWORKS = {
     "gcn without loops": {"conv": "gcn", "norm": "layer", "add_self_loops": False},
     "dmpnn": {"conv": "dmpnn", "edge_channels": 4, "dropout": 0.3},
     "dmpnn, biases, no bonds": {"conv": "dmpnn", "message_bias": True, "activation": "silu"},
+    "gat": {"conv": "gat", "edge_channels": 4, "heads": 2, "norm": "batch", "residual": True, "attention_dropout": 0.3},
+    "gat, mean of heads": {"conv": "gat", "heads": 3, "concat": False, "linear_residual": True, "dropout": 0.2},
+    "gatv2": {"conv": "gatv2", "edge_channels": 4, "heads": 2, "attention_dropout": 0.2, "dropout": 0.3, "norm": "layer"},
+    "gatv2, shared": {"conv": "gatv2", "heads": 5, "concat": False, "share_weights": True, "bias": False, "pool": "max"},
     "sage": {"conv": "sage", "aggr": "mean", "normalize": True, "project": True},
     "sage, batch norm": {"conv": "sage", "norm": "batch", "residual": True},
     "sage, max": {"conv": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
@@ -81,7 +85,7 @@ def random_call(
         device: device of all tensors.
         seed: seed of all random numbers.
     """
-    program = program_of(options if training else options._replace(dropout=0.0))
+    program = program_of(options._replace(training=True) if training else options._replace(dropout=0.0))
     batch = random_batch([size for size in sizes if size] or [1], program.in_channels, seed, bonds_per_atom=1.2 if any(sizes) else 0.0)
     num_atoms = sum(sizes)
     generator = torch.Generator().manual_seed(seed)

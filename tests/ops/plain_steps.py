@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
+from molgcn.nn.layers.propagate import max_incoming, mean_incoming, reverse_bonds, sum_incoming
 from molgcn.ops.layer_network.backward import (
     AddGrad,
+    AttendGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
@@ -28,7 +29,7 @@ from molgcn.ops.layer_network.backward import (
     WeightGrads,
 )
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 
@@ -58,12 +59,16 @@ class PlainSteps:
         out.tensor[:, out.width :] = 0
         if isinstance(step, Linear):
             return self._linear(step)
-        names = ("source", "bonds", "add", "reverse")
+        names = ("source", "bonds", "add", "reverse", "target")
         inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
         if isinstance(step, Gather):
             out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
         elif isinstance(step, Expand):
             out.values.copy_(self._expanded(**inputs))
+        elif isinstance(step, Attend):
+            made, softmax = self._attended(step, **inputs, **self._named(step, "att", "att_target", "att_bonds", "bias"))
+            out.values.copy_(made)
+            self.run.rows(step.softmax).values.copy_(softmax)
         elif isinstance(step, SumIncoming):
             out.values.copy_(sum_incoming(inputs["source"], self._edges[1], self.run.graph.num_nodes))
         elif isinstance(step, Finish):
@@ -154,6 +159,19 @@ class PlainSteps:
         self._write(step.source, self.run.gradient(step.grad).values[self._edges[1]])
 
     @backward.register
+    def _(self, step: AttendGrad) -> None:
+        forward, grad = step.step, self.run.gradient(step.grad).values
+        names = ("source", "target", "bonds")
+        inputs = {name: self.run.rows(getattr(forward, name)).values for name in names if getattr(forward, name) is not None}
+        vectors = self._named(forward, "att", "att_target", "att_bonds")
+        found = _gradients(lambda **given: self._attended(forward, **given)[0], grad, inputs | vectors)
+        for name in ("target", "bonds", "source"):
+            if (produced := getattr(step, name)) is not None:
+                self._write(produced, found[name])
+        for name in vectors:
+            self._of_parameter(getattr(forward, name), found[name])
+
+    @backward.register
     def _(self, step: AddGrad) -> None:
         self._write(step.source, self.run.gradient(step.grad).values)
 
@@ -182,6 +200,47 @@ class PlainSteps:
         if bonds is not None:
             out = out + (bonds if graph.code is None else bonds[graph.code.long()])
         return out if reverse is None else out - reverse[reverse_bonds(edges, graph.num_nodes)]
+
+    def _attended(
+        self,
+        step: Attend,
+        source: Tensor,
+        att: Tensor,
+        target: Tensor | None = None,
+        att_target: Tensor | None = None,
+        bonds: Tensor | None = None,
+        att_bonds: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the value of a step that attends, and each softmax's largest score and the reciprocal of its sum, in turn."""
+        graph, edges = self.run.graph, self._edges
+        number = torch.arange(edges.shape[1], device=edges.device)[edges[0] != edges[1]]
+        edges, atoms = edges[:, number], torch.arange(source.shape[0], device=edges.device)
+        of, by = torch.cat([edges[0], atoms]), torch.cat([edges[1], atoms])
+        heads = step.heads
+        h = source.view(source.shape[0], heads, -1)
+        if bonds is not None:
+            rows = (bonds if graph.code is None else bonds[graph.code.long()])[number]
+            bonds = torch.cat([rows, mean_incoming(rows, edges[1], source.shape[0])]).view(of.shape[0], heads, -1)
+        if target is not None:
+            pre = h[of] + target.view_as(h)[by] + (0 if bonds is None else bonds)
+            score = (F.leaky_relu(pre, step.slope) * att).sum(-1)
+        else:
+            pre = (h * att).sum(-1)[of] + (h * att_target).sum(-1)[by] + (0 if bonds is None else (bonds * att_bonds).sum(-1))
+            score = F.leaky_relu(pre, step.slope)
+        largest = max_incoming(score, by, source.shape[0])
+        weight = (score - largest[by]).exp()
+        scale = 1 / sum_incoming(weight, by, source.shape[0])
+        weight = weight * scale[by]
+        if step.dropout is not None:
+            seed, rate = self.run.call.seed, step.rate
+            masks = [
+                keep_mask(seed, step.dropout, count, heads, rate, kind=kind) for kind, count in enumerate((graph.col.shape[0], h.shape[0]))
+            ]
+            weight = weight * torch.cat([masks[0][number], masks[1]]) / (1 - rate)
+        out = sum_incoming(weight[:, :, None] * h[of], by, source.shape[0])
+        out = out.flatten(1) if step.concat else out.mean(1)
+        return out if bias is None else out + bias, torch.stack([largest, scale], dim=-1).flatten(1)
 
     def _gathered(
         self, step: Gather, source: Tensor, bonds: Tensor | None = None, eps: Tensor | None = None, bias: Tensor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from molgcn.errors import UserError
 from molgcn.nn.init import GlorotLinear, glorot
 from molgcn.nn.layers.base import LayerOptions
 from molgcn.nn.layers.propagate import mean_incoming, softmax_incoming, sum_incoming
+from molgcn.ops.layer_network.steps import BONDS
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 SETTINGS = defaults_of("heads", "concat", "negative_slope", "attention_dropout", "bias", "linear_residual")
 
@@ -130,3 +134,32 @@ def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[st
         "dropout": dropout,
         "residual": residual,
     }
+
+
+def attention_steps(
+    builder: Builder, arguments: Mapping[str, Any], h: int, source: int, vectors: Sequence[str], target: int | None = None
+) -> int:
+    """Add the steps that follow a layer's maps.
+
+    Args:
+        builder: The steps so far.
+        arguments: The arguments of PyG's layer.
+        h: The layer's input.
+        source: The mapped states of the atoms, which are summed.
+        vectors: The names of the attention vectors, as :meth:`molgcn.ops.layer_network.builder.Builder.attend` takes them.
+        target: The mapped states of the targets in GATv2's scores, or None.
+    """
+    bias, residual, concat = "bias" if arguments["bias"] else "", arguments["residual"], arguments["concat"]
+    bonds = None if arguments["edge_dim"] is None else builder.linear(BONDS, "lin_edge", builder.width(source), bias="")
+    out = builder.attend(
+        source,
+        arguments["heads"],
+        vectors,
+        target=target,
+        bonds=bonds,
+        bias="" if residual else bias,
+        concat=concat,
+        slope=arguments["negative_slope"],
+        dropout=arguments["dropout"],
+    )
+    return builder.linear(h, "res", builder.width(out), bias=bias, add=out) if residual else out

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molgcn.nn.init import GlorotLinear
-from molgcn.nn.layers.attention import SETTINGS, AttentionLayer, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.attention import SETTINGS, AttentionLayer, attention_steps, pyg_arguments, with_own_bonds
 from molgcn.nn.layers.base import LayerKind, LayerOptions
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 
 class GATLayer(AttentionLayer):
@@ -55,4 +60,12 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GATConv(**pyg_arguments(options, SETTINGS))
 
 
-KIND = LayerKind("gat", GATLayer, _pyg, bonds="optional", settings=SETTINGS)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps."""
+    arguments = pyg_arguments(options, SETTINGS)
+    source = builder.linear(h, "lin", arguments["heads"] * arguments["out_channels"], bias="")
+    vectors = ("att_src", "att_dst") if options.edge_channels is None else ("att_src", "att_dst", "att_edge")
+    return attention_steps(builder, arguments, h, source, vectors)
+
+
+KIND = LayerKind("gat", GATLayer, _pyg, steps, bonds="optional", settings=SETTINGS)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molgcn.config.layer_settings import defaults_of
 from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers import attention
-from molgcn.nn.layers.attention import AttentionLayer, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.attention import AttentionLayer, attention_steps, pyg_arguments, with_own_bonds
 from molgcn.nn.layers.base import LayerKind, LayerOptions
+
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 SETTINGS = {**attention.SETTINGS, **defaults_of("share_weights")}
 
@@ -59,4 +64,13 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GATv2Conv(**pyg_arguments(options, SETTINGS))
 
 
-KIND = LayerKind("gatv2", GATv2Layer, _pyg, bonds="optional", settings=SETTINGS)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps."""
+    arguments = pyg_arguments(options, SETTINGS)
+    width, bias = arguments["heads"] * arguments["out_channels"], None if arguments["bias"] else ""
+    source = builder.linear(h, "lin_l", width, bias=bias)
+    target = source if arguments["share_weights"] else builder.linear(h, "lin_r", width, bias=bias)
+    return attention_steps(builder, arguments, h, source, ("att",), target)
+
+
+KIND = LayerKind("gatv2", GATv2Layer, _pyg, steps, bonds="optional", settings=SETTINGS)

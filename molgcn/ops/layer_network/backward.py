@@ -7,7 +7,20 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.program import Program, biases_without_effect
-from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gather, Linear, Normalize, Step, SumIncoming, X, values_read
+from molgcn.ops.layer_network.steps import (
+    BONDS,
+    Attend,
+    Expand,
+    Finish,
+    Gather,
+    Linear,
+    Normalize,
+    Step,
+    SumIncoming,
+    X,
+    values_made,
+    values_read,
+)
 
 
 class Produced(NamedTuple):
@@ -90,6 +103,19 @@ class SumIncomingGrad(NamedTuple):
     source: Produced
 
 
+class AttendGrad(NamedTuple):
+    """Compute the gradients of an :class:`Attend` step's source, target and bonds, each if it is wanted, and of its vectors, given `grad`.
+
+    Where source and target are the same value, the gradient of the source includes that of the target.
+    """
+
+    step: Attend
+    grad: int
+    source: Produced | None
+    target: Produced | None
+    bonds: Produced | None
+
+
 class AddGrad(NamedTuple):
     """Add gradient `grad` of a step's value to the gradient that the value added by the step has from later steps."""
 
@@ -120,7 +146,9 @@ class WeightGrads(NamedTuple):
     products: tuple[Product, ...]
 
 
-GradStep = PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AddGrad | WeightGrads
+GradStep = (
+    PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AttendGrad | AddGrad | WeightGrads
+)
 
 
 class Backward(NamedTuple):
@@ -145,7 +173,7 @@ class Backward(NamedTuple):
     @property
     def again(self) -> frozenset[int]:
         """The values that the backward pass computes again."""
-        return frozenset(step.out for step in self.steps if isinstance(step, Step))
+        return frozenset(value for step in self.steps if isinstance(step, Step) for value in values_made(step))
 
 
 @cache
@@ -202,7 +230,7 @@ class _Builder:
             read = list(values_read(step))
             for value in read:
                 self._readers.setdefault(value, []).append(step)
-            learns = isinstance(step, Linear) or (isinstance(step, Finish) and step.norm is not None)
+            learns = isinstance(step, Linear | Attend) or (isinstance(step, Finish) and step.norm is not None)
             if isinstance(step, Gather):
                 learns = step.bias is not None or step.train_eps
             self._needs[step.out] = learns or any(self._needs[value] for value in read)
@@ -220,6 +248,8 @@ class _Builder:
             values = (step.source, step.bonds, step.reverse)
             made = [None if each is None or not self._needs[each] else self._produced(step, each) for each in values]
             return self.steps.append(ExpandGrad(step, grad, *made))
+        if isinstance(step, Attend):
+            return self._reverse_attention(step, grad)
         if isinstance(step, SumIncoming):
             return self.steps.append(SumIncomingGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, Linear):
@@ -243,6 +273,15 @@ class _Builder:
         if source is not None or bonds is not None or step.train_eps:
             self.steps.append(GatherGrad(step, grad, source, bonds))
 
+    def _reverse_attention(self, step: Attend, grad: int) -> None:
+        if step.bias is not None and step.bias not in self._left_out:
+            self._products.append(Product(grad, None, None, step.bias))
+        values = (step.target, step.bonds, step.source)  # the source last: its gradient may include that of the target
+        target, bonds, source = (None if each is None or not self._needs[each] else self._produced(step, each) for each in values)
+        if target is not None and step.target == step.source:
+            target = target._replace(mask=None)  # the gradient of the source is masked, which includes it
+        self.steps.append(AttendGrad(step, grad, source, target, bonds))
+
     def _produced(self, step: Step | None, value: int) -> Produced:
         """Return the gradient of a value with what a step, or without one the pooling, contributes."""
         maker, first = self._makers.get(value), None if value in self._outs else self._readers[value][0]
@@ -262,7 +301,7 @@ class _Builder:
         """Add steps of a layer of the forward pass, before the backward steps from number `first` on, which need their values."""
         needed, again = set().union(*map(self.read_by, (*self.steps[first:], WeightGrads(tuple(self._products))))), list[Step]()
         for step in reversed(steps):
-            if step.out in needed:
+            if needed.intersection(values_made(step)):
                 needed |= set(values_read(step))
                 again.insert(0, step)
         self.steps[first:first] = again
@@ -273,12 +312,14 @@ class _Builder:
             return frozenset(values_read(step))
         if isinstance(step, WeightGrads):
             return frozenset(product.source for product in step.products if product.source is not None)
-        made = (getattr(step, name, None) for name in ("source", "bonds", "reverse"))
+        made = (getattr(step, name, None) for name in ("source", "target", "bonds", "reverse"))
         read = {produced.value for produced in made if produced is not None and produced.mask is not None}
         if isinstance(step, PoolGrad):
             read |= {step.source.value} if self._takes_maxima else set()
         elif isinstance(step, FinishGrad | NormalizeGrad):
             read.add(step.step.source)
+        elif isinstance(step, AttendGrad):
+            read |= {*values_read(step.step), step.step.softmax}
         elif isinstance(step, GatherGrad) and reads_source(step.step):
             read |= set(values_read(step.step)) | ({step.step.out} if step.step.aggr == "max" else set())
         return frozenset(read)

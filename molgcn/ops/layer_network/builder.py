@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Normalize, Rows, Step, SumIncoming, Value
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Normalize, Rows, Step, SumIncoming, Value
 
 
 class Builder:
@@ -18,13 +18,15 @@ class Builder:
         in_channels: The number of columns of the atoms' rows.
         edge_channels: The number of columns of the bonds' rows, or None without them.
         dropout: The probability of dropout, 0 outside training.
+        training: Whether layers drop what they drop by probabilities of their own.
 
     Attributes:
         scope: What the names of parameters and norms begin with, such as "convs.0.".
     """
 
-    def __init__(self, in_channels: int, edge_channels: int | None, dropout: float) -> None:
+    def __init__(self, in_channels: int, edge_channels: int | None, dropout: float, *, training: bool = False) -> None:
         self.scope = ""
+        self._training = training
         self._values = [Value("atoms", in_channels), Value("bonds", edge_channels or 0)]
         self._steps: list[Step] = []
         self._ends: list[int] = []
@@ -102,6 +104,41 @@ class Builder:
         """Sum the rows of the directed bonds that point at each atom."""
         return self._add(SumIncoming(source, self._value(self.width(source))))
 
+    def attend(
+        self,
+        source: int,
+        heads: int,
+        vectors: Sequence[str],
+        *,
+        target: int | None = None,
+        bonds: int | None = None,
+        bias: str = "",
+        concat: bool = True,
+        slope: float = 0.2,
+        dropout: float = 0.0,
+    ) -> int:
+        """Attend to the neighbours and the atom itself, as :class:`molgcn.ops.layer_network.steps.Attend` says.
+
+        Args:
+            source: The atoms' rows, which are summed.
+            heads: The number of heads.
+            vectors: The names of the vectors of the scores: that of the source, and without `target` those of the target and the bonds.
+            target: The rows of the target in GATv2's scores; None for GAT's.
+            bonds: The bonds' rows in the width of `source`, or None.
+            bias: The name of a bias; "" for none.
+            concat: Whether the heads stand side by side. Otherwise their mean is computed.
+            slope: The negative slope of the leaky relu.
+            dropout: The probability that a weight is dropped in training.
+        """
+        width, rate = self.width(source), dropout if self._training else 0.0
+        named = [self._parameter(name, 1, heads, width // heads) for name in vectors]
+        out, softmax = self._value(width if concat else width // heads), self._value(2 * heads)
+        att, att_target, att_bonds = (*named, None, None)[:3]
+        assert att is not None
+        of_bias = self._parameter(bias, self.width(out))
+        site = self._next_site() if rate else None
+        return self._add(Attend(source, out, softmax, heads, att, att_target, att_bonds, target, bonds, of_bias, concat, slope, rate, site))
+
     def finish(
         self,
         source: int,
@@ -174,7 +211,8 @@ class Builder:
         return step.out
 
     def _site(self) -> int | None:
-        if not self._dropout:
-            return None
+        return self._next_site() if self._dropout else None
+
+    def _next_site(self) -> int:
         self._dropouts += 1
         return self._dropouts - 1

@@ -48,8 +48,8 @@ def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) ->
         raise ValueError(f"{_NAME}: expected x of shape [N, {program.in_channels}], got {list(x.shape)}")
     if call.options.precision not in PRECISIONS:
         raise ValueError(f"{_NAME}: precision={call.options.precision} is unknown. Expected one of {', '.join(PRECISIONS)}.")
-    if program.dropout and not call.options.training:
-        raise ValueError(f"{_NAME}: a program with dropout={program.dropout} is for training=True; build one without dropout")
+    if program.drops and not call.options.training:
+        raise ValueError(f"{_NAME}: a program with dropout is for training=True; build one without dropout")
     _check_tensors("parameters", call.parameters, program.parameters, x)
     _check_tensors("statistics", call.statistics, statistics, x)
     _check_graph(call.graph, program.edge_channels)

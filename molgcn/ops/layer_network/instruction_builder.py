@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from molgcn.ops.layer_network.backward import (
     AddGrad,
+    AttendGrad,
     Backward,
     ExpandGrad,
     FinishGrad,
@@ -22,7 +23,7 @@ from molgcn.ops.layer_network.backward import (
 )
 from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
 
 
 class Builder:
@@ -41,6 +42,7 @@ class Builder:
         self._keys = keys
         self._coded = coded
         self._parameters = {name: index for index, name in enumerate(program.parameters)}
+        self._attends = [step for step in program.steps if isinstance(step, Attend)]
         self._norms = {name: index for index, name in enumerate(program.norms)}
         self._batch_norms = {self._norms[name] for name in program.batch_norms} if batch_statistics else set()
         self._segments: list[Segment] = []
@@ -78,7 +80,7 @@ class Builder:
         for made in instructions:
             values = [self._keys.value(rows) for rows in (made.source, made.out) if rows >= 0]
             to = self._table if any(map(self._of_table, values)) else self._tiles
-            for each in (made, *self._products.pop(made.out, ())):
+            for each in (made, *(product for rows in made.written for product in self._products.pop(rows, ()))):
                 for rows in each.read:
                     self._make_again(rows)
                 to.append(each)
@@ -90,7 +92,7 @@ class Builder:
     def _make_again(self, rows: int) -> None:
         """In a backward pass, compute a value again if that is faster than writing it to memory and reading it back."""
         step = self._makers.get(rows)
-        if rows in self._present or step is None or isinstance(step, Linear):
+        if rows in self._present or step is None or isinstance(step, Linear | Attend):
             return
         if isinstance(step, Finish) and (step.dropout is not None or self._adds(step.add)):
             return
@@ -107,7 +109,9 @@ class Builder:
 
     def _stored_tables(self) -> Iterator[Instruction]:
         """Yield the instructions that store the tables that gathers read."""
-        for value in sorted({step.bonds for step in self._program.steps if isinstance(step, Gather | Expand) and step.bonds is not None}):
+        for value in sorted(
+            {step.bonds for step in self._program.steps if isinstance(step, Gather | Expand | Attend) and step.bonds is not None}
+        ):
             yield Instruction(Op.STORE, source=value, memory=self._keys.table(value))
 
     def _forward(self, step: Step) -> Iterator[Instruction]:
@@ -126,6 +130,8 @@ class Builder:
             yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, add=_or_none(step.reverse)), step)
         elif isinstance(step, SumIncoming):
             yield Instruction(Op.SUM_INCOMING, step.out, step.source)
+        elif isinstance(step, Attend):
+            yield self._attend(Op.ATTEND, step)._replace(out=step.out, second=step.softmax, bias=self._number(step.bias))
         else:
             yield Instruction(Op.NORMALIZE, step.out, step.source)
 
@@ -141,6 +147,8 @@ class Builder:
             yield from self._gather_grad(step, grad)
         elif isinstance(step, ExpandGrad):
             yield from self._expand_grad(step, grad)
+        elif isinstance(step, AttendGrad):
+            yield from self._attend_grad(step, grad)
         elif isinstance(step, SumIncomingGrad | AddGrad):
             op = Op.ADD_GRAD if isinstance(step, AddGrad) else Op.SUM_INCOMING_GRAD
             yield self._produced(Instruction(op, grad=grad), step.source)
@@ -182,6 +190,29 @@ class Builder:
         if step.bonds is not None:
             yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step), step.bonds)
 
+    def _attend(self, op: Op, step: Attend) -> Instruction:
+        made = Instruction(op, source=step.source, target=_or_none(step.target), attend=self._attends.index(step))
+        return self._bonds_of(made, step)
+
+    def _attend_grad(self, step: AttendGrad, grad: int) -> Iterator[Instruction]:
+        """Yield the gradients in one instruction, each followed by what is added to it and its mask."""
+        made, ends = self._attend(Op.ATTEND_GRAD, step.step)._replace(grad=grad, result=step.step.softmax), list[Instruction]()
+        for name, produced in (("second", step.target), ("third", step.bonds), ("out", step.source)):
+            if produced is None:
+                continue
+            if name == "third" and self._coded:
+                made = made._replace(table=len(self.table_widths))
+                ends.append(self._produced(Instruction(Op.TABLE_GRAD, table=len(self.table_widths)), produced))
+                self.table_widths.append(self._program.values[produced.value].width)
+                continue
+            whole = produced.add is None and produced.mask is None
+            alone = self._keys.gradient(produced.out) if whole else self._keys.activated(produced.out)
+            made = made._replace(**{name: alone})
+            if not whole:
+                ends.append(self._produced(Instruction(Op.ADD_GRAD, grad=alone), produced))
+        yield made
+        yield from ends
+
     def _bonds_grad(self, made: Instruction, bonds: Produced) -> Iterator[Instruction]:
         """Yield the gradient of bonds' rows, by way of the sums for a table of distinct bonds where there is one."""
         if not self._coded:
@@ -198,7 +229,7 @@ class Builder:
     def _with_bonds(self, made: Instruction, step: Gather) -> Instruction:
         return self._bonds_of(made._replace(kind=AGGREGATIONS.index(step.aggr)), step)
 
-    def _bonds_of(self, made: Instruction, step: Gather | Expand) -> Instruction:
+    def _bonds_of(self, made: Instruction, step: Gather | Expand | Attend) -> Instruction:
         if step.bonds is None:
             return made
         return made._replace(memory=self._keys.table(step.bonds)) if self._coded else made._replace(bonds=step.bonds)

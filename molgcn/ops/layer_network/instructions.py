@@ -38,6 +38,8 @@ class Op(IntEnum):
     SUM_INCOMING = 23
     SUM_INCOMING_GRAD = 24
     ADD_GRAD = 25
+    ATTEND = 26
+    ATTEND_GRAD = 27
 
 
 class Instruction(NamedTuple):
@@ -63,6 +65,10 @@ class Instruction(NamedTuple):
         table: The number of the gradient of a table of distinct bonds, or the place of what is pooled among the program's `outs`.
         activation: The number of the activation that follows, an index into :data:`ACTIVATIONS`.
         site: The number of the dropout that follows.
+        target: The rows of the target in the scores of attention.
+        second: The second rows that it writes: of ATTEND the softmax, of ATTEND_GRAD the gradient of the target.
+        third: The third rows that it writes: of ATTEND_GRAD the gradient of the bonds.
+        attend: The number of an :class:`Attend` step among those of the program.
     """
 
     op: int
@@ -82,11 +88,21 @@ class Instruction(NamedTuple):
     table: int = -1
     activation: int = 0
     site: int = -1
+    target: int = -1
+    second: int = -1
+    third: int = -1
+    attend: int = -1
 
     @property
     def read(self) -> tuple[int, ...]:
         """The rows of the tile that the instruction reads."""
-        return tuple(rows for rows in (self.source, self.grad, self.bonds, self.result, self.add, self.mask) if rows >= 0)
+        read = (self.source, self.grad, self.bonds, self.result, self.add, self.mask, self.target)
+        return tuple(rows for rows in read if rows >= 0)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The rows of the tile that the instruction writes."""
+        return tuple(rows for rows in (self.out, self.second, self.third) if rows >= 0)
 
 
 class Segment(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, signed_values
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Step, X, values_read
+from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Step, X, values_made, values_read
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
 
@@ -77,7 +77,7 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
     """Return the layout of the values of a forward pass that are not saved."""
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
     waits = [step.out in sizes.summed or _follows(step, following, sizes) for step, following in pairwise(program.steps)]
-    touched = _until_launched([{*_values(*values_read(step), step.out)} for step in program.steps], waits)
+    touched = _until_launched([{*_values(*values_read(step), *values_made(step))} for step in program.steps], waits)
     return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(*program.outs)))
 
 
@@ -164,7 +164,7 @@ def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[
 
 def _touched_in_backward(step: GradStep | Step, read: frozenset[int]) -> set[Ref]:
     if isinstance(step, Step):
-        return set(_values(*values_read(step), step.out))
+        return set(_values(*values_read(step), *values_made(step)))
     return {*_values(*read), *(Ref(True, number) for number in _gradients(step))}
 
 
@@ -178,7 +178,7 @@ def _gradients(step: GradStep) -> Iterator[int]:
         return
     if not isinstance(step, PoolGrad):
         yield step.grad
-    for produced in (step.source, getattr(step, "bonds", None), getattr(step, "reverse", None)):
+    for produced in (getattr(step, name, None) for name in ("source", "bonds", "reverse", "target")):
         if produced is not None:
             yield produced.out
             if produced.add is not None:

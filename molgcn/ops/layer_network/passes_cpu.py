@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from array import array
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -21,6 +23,7 @@ from molgcn.ops.layer_network.instruction_builder import Builder
 from molgcn.ops.layer_network.instructions import Keys
 from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
 from molgcn.ops.layer_network.program import POOLS, Program
+from molgcn.ops.layer_network.steps import Attend
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
 
 _ALIGNMENT = 64  # of rows that tiles use where they are, in bytes; PyTorch's own memory has it
@@ -133,8 +136,9 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
         (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1))
         for name, how in program.norms.items()
     )
-    shapes = ((1, *shape)[-2:] for shape in program.parameters.values())
-    lists = [_flat(rows) for rows in (segments, instructions, tiles.buffers, memory, norms, shapes, [builder.table_widths])]
+    shapes = (shape if len(shape) == 2 else (1, math.prod(shape)) for shape in program.parameters.values())
+    attends = [_attention(step, number) for step in program.steps if isinstance(step, Attend)]
+    lists = [_flat(rows) for rows in (segments, instructions, tiles.buffers, memory, norms, shapes, [builder.table_widths], attends)]
     counts = (
         len(tiles.segments),
         len(tiles.buffers),
@@ -142,9 +146,22 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
         len(program.norms),
         len(program.parameters),
         len(builder.table_widths),
+        len(attends),
     )
     numbers = [*counts, *tiles.buffer_columns[:2], program.hidden_channels, int(backward), POOLS.index(program.pool), *chain(*lists)]
     return CpuPass(array("i", numbers), tiles.memory, tiles.columns)
+
+
+def _attention(step: Attend, number: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the numbers of `AttendOptions` in `cpu/layer_network.hpp`."""
+    vectors = (-1 if name is None else number[name] for name in (step.att, step.att_target, step.att_bonds))
+    return (
+        step.heads,
+        int(step.concat),
+        *vectors,
+        -1 if step.dropout is None else step.dropout,
+        *array("i", struct.pack("dd", step.slope, step.rate)),
+    )
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
@@ -216,7 +233,7 @@ def _run(
         (graph.ptr.data_ptr(), graph.rowptr.data_ptr(), graph.col.data_ptr(), _address(graph.code) if coded else 0),
         (pooled.data_ptr(), saved.data_ptr() if call.batch_statistics else 0),
         (call.program.dropout, program.eps, program.momentum),
-        int(call.seed) if call.program.dropout > 0 else 0,
+        int(call.seed) if call.program.drops else 0,
         [(tensor.data_ptr(), itemsize * tensor.numel()) for tensor in ((scratch, saved) if gradients is None else (scratch,))],
         (memory, [tensor.data_ptr() for tensor in call.parameters], [tensor.data_ptr() for tensor in grad_parameters], statistics),
     )

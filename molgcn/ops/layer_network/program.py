@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from molgcn.ops.layer_network.program_check import check_program
-from molgcn.ops.layer_network.steps import KINDS, Finish, Gather, Linear, Step, Value, values_read
+from molgcn.ops.layer_network.steps import KINDS, Attend, Finish, Gather, Linear, Step, Value, values_read
 
 POOLS = ("mean", "sum", "max", "none")
 _HEADING = "molgcn.layer_network/4"  # the kind of text and its version
@@ -31,7 +31,7 @@ class Program:
         norms: The kind of every norm by name, "batch" or "layer", in the order of the network.
         pool: "mean", "sum" or "max" over each molecule's atoms. Atoms that are equally largest share the gradient of "max" equally. With
             "none" the result has a row for each atom.
-        dropout: The probability that a step with dropout drops a number. Such a program is for training.
+        dropout: The probability that a step with dropout drops a number.
         eps: The value that the norms add to the variance.
         momentum: The momentum of the running statistics; see `torch.nn.BatchNorm1d`.
         outs: The values that are pooled, whose pooled rows stand side by side in the result. The last step's value comes last.
@@ -44,6 +44,7 @@ class Program:
         statistics: The running statistics' shapes by name, in the operator's order: all means, then all variances.
         members: The names of the parameters in a state dict, in the order of `parameters`, without the columns.
         columns: The first and the end of the columns of each parameter; None for the whole.
+        drops: Whether a step drops numbers or weights. Such a program is for training.
         text: The text of the program.
 
     Raises:
@@ -70,6 +71,7 @@ class Program:
     statistics: Mapping[str, tuple[int, ...]] = field(init=False)
     members: tuple[str, ...] = field(init=False)
     columns: tuple[tuple[int, int] | None, ...] = field(init=False)
+    drops: bool = field(init=False)
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ class Program:
             "statistics": statistics,
             "members": tuple(name.partition("[")[0] for name in self.parameters),
             "columns": tuple(_columns(name) for name in self.parameters),
+            "drops": self.dropout > 0 or any(isinstance(step, Attend) and step.rate > 0 for step in self.steps),
             "text": self._text(),
         }
         for name, value in derived.items():
@@ -105,6 +108,11 @@ class Program:
     def has_edges(self) -> bool:
         """Whether some values have a row for each directed bond."""
         return any(value.rows == "edges" for value in self.values)
+
+    @cached_property
+    def attends(self) -> bool:
+        """Whether some steps attend."""
+        return any(isinstance(step, Attend) for step in self.steps)
 
     @staticmethod
     @cache
@@ -168,7 +176,7 @@ def biases_without_effect(program: Program, batch_norms: Sequence[str]) -> froze
     shifted: set[int | None] = {step.source for step in program.steps if isinstance(step, Finish) and step.norm in batch_norms}
     names = set[str | None]()
     for step in reversed(program.steps):
-        linear = isinstance(step, (Gather, Linear)) and not getattr(step, "relu", False)
+        linear = isinstance(step, (Gather, Linear, Attend)) and not getattr(step, "relu", False)
         if linear and step.out in shifted and read.count(step.out) == 1:
             names.add(getattr(step, "bias", None))
             shifted.add(getattr(step, "add", None))

@@ -8,6 +8,7 @@ from molgcn.ops.layer_network.steps import (
     ACTIVATIONS,
     AGGREGATIONS,
     BONDS,
+    Attend,
     Expand,
     Finish,
     Gather,
@@ -16,6 +17,7 @@ from molgcn.ops.layer_network.steps import (
     SumIncoming,
     Value,
     X,
+    values_made,
     values_read,
 )
 
@@ -46,9 +48,10 @@ def check_program(
     for number, step in enumerate(steps):
         if missing := [value for value in values_read(step) if value not in known]:
             raise ValueError(f"step {number}, {step}, reads value {missing[0]}, which no step before it computes")
-        if step.out in known or not 0 <= step.out < len(values):
-            raise ValueError(f"step {number}, {step}, computes value {step.out}, which is computed before it or not listed")
-        known.add(step.out)
+        for value in values_made(step):
+            if value in known or not 0 <= value < len(values):
+                raise ValueError(f"step {number}, {step}, computes value {value}, which is computed before it or not listed")
+            known.add(value)
         for name, shape in _shapes(step, values):
             if parameters.get(name) != shape:
                 raise ValueError(f"step {number}, {step}: expected {name} of shape {list(shape)}, got {parameters.get(name)}")
@@ -69,7 +72,10 @@ def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[in
         yield step.weight, (width, values[step.source].width)
     if isinstance(step, Gather) and step.eps is not None:
         yield step.eps, (1,)
-    if isinstance(step, Gather | Linear) and step.bias is not None:
+    if isinstance(step, Attend):
+        vectors = [name for name in (step.att, step.att_target, step.att_bonds) if name is not None]
+        yield from ((name, (1, step.heads, values[step.source].width // max(1, step.heads))) for name in vectors)
+    if isinstance(step, Gather | Linear | Attend) and step.bias is not None:
         yield step.bias, (width,)
     if isinstance(step, Finish) and step.norm is not None:
         yield from ((f"{step.norm}.{name}", (width,)) for name in ("weight", "bias"))
@@ -80,6 +86,8 @@ def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidd
     source, out, add = values[step.source], values[step.out], getattr(step, "add", None)
     if isinstance(step, Expand | SumIncoming):
         return _problem_of_edges(step, values)
+    if isinstance(step, Attend):
+        return _problem_of_attention(step, values)
     if out.rows != source.rows or (not isinstance(step, Linear) and out.width != source.width):
         return f"it computes {out} from {source}"
     if add is not None and values[add] != out:
@@ -112,4 +120,25 @@ def _problem_of_edges(step: Expand | SumIncoming, values: Sequence[Value]) -> st
             return f"it adds {values[step.bonds]} to {values[edges]}"
         if step.reverse is not None and values[step.reverse] != values[edges]:
             return f"it subtracts {values[step.reverse]} from {values[edges]}"
+    return None
+
+
+def _problem_of_attention(step: Attend, values: Sequence[Value]) -> str | None:
+    """Return what is wrong with the values and numbers of a step that attends, or None."""
+    source, heads = values[step.source], step.heads
+    if heads < 1 or source.rows != "atoms" or source.width % heads:
+        return f"it attends to {source} with {heads} heads: expected atoms, and as many columns for each head"
+    if values[step.out] != Value("atoms", source.width if step.concat else source.width // heads):
+        return f"it computes {values[step.out]} from {source} with {heads} heads, concat={step.concat}"
+    if values[step.softmax] != Value("atoms", 2 * heads):
+        return f"its softmax is {values[step.softmax]}: expected two numbers for each of {heads} heads"
+    if step.target is not None and values[step.target] != source:
+        return f"it adds {values[step.target]} to {source}"
+    if step.bonds is not None and values[step.bonds] != Value("bonds", source.width):
+        return f"it adds {values[step.bonds]} to {source}"
+    expected = (step.target is None, step.target is None and step.bonds is not None)
+    if (step.att_target is not None, step.att_bonds is not None) != expected:
+        return "it needs a vector for each part of its scores, and a single one with a target"
+    if not 0 <= step.rate < 1 or (step.rate > 0) != (step.dropout is not None):
+        return f"it drops weights with probability {step.rate} as dropout {step.dropout}"
     return None

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, FinishGrad, GatherGrad, NormalizeGrad, PoolGrad, SumIncomingGrad
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    AttendGrad,
+    ExpandGrad,
+    FinishGrad,
+    GatherGrad,
+    NormalizeGrad,
+    PoolGrad,
+    SumIncomingGrad,
+)
 from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.rows_attend_cuda import AttendLaunches
 from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
 from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Normalize, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Normalize, SumIncoming
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -30,6 +40,7 @@ class RowKernels:
         launches = RowLaunches(run, workspace, ends)
         self._gather = GatherLaunches(launches)
         self._edges = EdgeLaunches(launches)
+        self._attend = AttendLaunches(launches, self._edges)
         self._finish = FinishLaunches(launches)
         self._pool = PoolLaunches(launches)
 
@@ -59,6 +70,14 @@ class RowKernels:
             self._edges.expand_grad(step)
         else:
             self._edges.sum_incoming_grad(step)
+
+    def attend(self, step: Attend) -> None:
+        """Compute the value of a step that attends, and its softmax."""
+        self._attend.forward(step)
+
+    def attend_grad(self, step: AttendGrad) -> None:
+        """Compute the gradients of the source, target, bonds and vectors of a step that attends."""
+        self._attend.backward(step)
 
     def add_grad(self, step: AddGrad) -> None:
         """Add a gradient to an earlier one."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import AddGrad, ExpandGrad, SumIncomingGrad
+from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, ExpandGrad, GradStep, SumIncomingGrad
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
-from molgcn.ops.layer_network.steps import Expand, SumIncoming
+from molgcn.ops.layer_network.steps import Expand, Step, SumIncoming
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
@@ -29,7 +29,7 @@ class EdgeLaunches:
         self._launches, self.run = launches, launches.run
 
     @cached_property
-    def _paired(self) -> Tensor:
+    def paired(self) -> Tensor:
         """The position of every bond's reverse [E]."""
         graph, teams = self.run.graph, Teams(PAIR_LANES, 1)
         paired = graph.x.new_empty(graph.col.shape[0], dtype=torch.int32)
@@ -41,13 +41,13 @@ class EdgeLaunches:
 
     def prepare(self) -> None:
         """Find the reverses that a backward pass reads, before the launches that read anything else."""
-        if any(isinstance(step, ExpandGrad) for step in self.run.backward.steps):
-            _ = self._paired
+        if any(isinstance(step, ExpandGrad) or _pairs(step) for step in self.run.backward.steps):
+            _ = self.paired
 
     def expand(self, step: Expand) -> None:
         """Compute the value of a step that gives bonds their sources' rows."""
         run, source = self.run, self.run.rows(step.source)
-        paired = 0 if step.reverse is None else self._paired.data_ptr()
+        paired = 0 if step.reverse is None else self.paired.data_ptr()
         rows = {"bonds": None if step.bonds is None else run.rows(step.bonds)}
         rows |= {"reverse": None if step.reverse is None else run.rows(step.reverse)}
         it, teams = self._arguments(source.width, source.stride, source=source, out=run.rows(step.out), **rows)
@@ -70,7 +70,7 @@ class EdgeLaunches:
     def expand_grad(self, step: ExpandGrad) -> None:
         """Compute the gradients of a step that gives bonds their sources' rows."""
         run, launches, grad = self.run, self._launches, self.run.gradient(step.grad)
-        paired = self._paired.data_ptr()
+        paired = self.paired.data_ptr()
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         it.paired = paired
         it.of_source, it.of_reverse = launches.gradient(step.source), launches.gradient(step.reverse)
@@ -101,3 +101,8 @@ class EdgeLaunches:
     def _launch(self, name: str, it: Any, teams: Teams, num_rows: int) -> None:
         parts = min(teams.parts(num_rows), self._launches.resident(teams.chunks, _BLOCKS))
         self._launches.launch("rows_edges.cu", name, it, teams.chunks * parts, defines={"THREADS": THREADS, "TABLE": 0})
+
+
+def _pairs(step: GradStep | Step) -> bool:
+    """Return whether attention's gradient reads the reverses: of its bonds' rows, or of their dropout."""
+    return isinstance(step, AttendGrad) and (step.step.bonds is not None or step.step.dropout is not None)

@@ -25,8 +25,15 @@ FEW_LANES = 8  # the most lanes in a small batch, where every block merges the p
 FEW_PARTS = 48  # the most parts that leave multiprocessors idle: teams stay wide, and threads have a row each
 PAIR_LANES = 4  # threads that share an atom's bonds to find their reverse
 TABLE_BYTES = 64 << 10  # the most shared memory for a block's sums over distinct bonds
-_EITHER_WAY = {"rows_finish.cu", "rows_finish_grad.cu", "rows_gather.cu", "rows_gather_grad.cu"}  # kernels that read `backwards`
-_HEADER = Header(
+_EITHER_WAY = {
+    "rows_finish.cu",
+    "rows_finish_grad.cu",
+    "rows_gather.cu",
+    "rows_gather_grad.cu",
+    "rows_attend.cu",
+    "rows_attend_grad.cu",
+}  # kernels that read `backwards`
+ROWS = Header(
     "rows_structs.h",
     uses=LAYER_END,
     Gradient=[  # see molgcn.ops.layer_network.backward.Produced
@@ -120,7 +127,7 @@ class RowLaunches:
         sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
         sizes |= {"num_edges": graph.col.shape[0]}
         numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate)}
-        self._common = fill(_HEADER.ctype()(), {**tensors, **sizes, **numbers})
+        self._common = fill(ROWS.ctype()(), {**tensors, **sizes, **numbers})
 
     def arguments(self, width: int, stride: int, teams: Teams, **rows: Rows | None) -> Any:
         """Return the arguments of a launch on rows of some width.
@@ -145,7 +152,7 @@ class RowLaunches:
 
     def gradient(self, produced: Produced | None) -> ctypes.Structure:
         """Return the arguments of a gradient: where it is written, what is added to it, and its mask."""
-        it: Any = _HEADER.ctype("Gradient")()
+        it: Any = ROWS.ctype("Gradient")()
         if produced is not None:
             it.out, it.add = self.run.gradient(produced.out).address, self._address(produced.add)
             if produced.mask is not None:

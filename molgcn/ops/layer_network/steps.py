@@ -137,13 +137,61 @@ class SumIncoming(NamedTuple):
     out: int
 
 
-Step = Gather | Linear | Finish | Normalize | Expand | SumIncoming
-KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming)}
+class Attend(NamedTuple):
+    r"""Sum over the neighbours and the atom itself with a softmax of scores as weights: :math:`o_i = \sum_j \alpha_{ij} h_j + b`.
+
+    Every head has the same number of columns of h, and weights of its own. Its score is
+    :math:`\mathrm{leaky}(a_s \cdot h_j + a_t \cdot h_i + a_e \cdot e_{ij})` as in GAT without `target`, and
+    :math:`a_s \cdot \mathrm{leaky}(h_j + t_i + e_{ij})` as in GATv2 with it. The atom's own bond takes the place of given self-loops.
+    Its e is the mean over the bonds that point at the atom, or 0 if there are none.
+
+    Attributes:
+        source: The value h.
+        out: The value o: the heads side by side, or their mean.
+        softmax: The value of each atom's and head's largest score, and the reciprocal of the sum of the exponentials relative to it.
+        heads: The number of heads.
+        att: The name of a_s.
+        att_target: The name of a_t, or None with `target`.
+        att_bonds: The name of a_e, or None with `target` or without bonds.
+        target: The value t, or None.
+        bonds: The value e, or None.
+        bias: The name of b, or None.
+        concat: Whether the heads stand side by side.
+        slope: The negative slope of the leaky relu.
+        rate: The probability that a weight is dropped. Such a step is for training.
+        dropout: The number of the weights' dropout in the network, or None without dropout.
+    """
+
+    source: int
+    out: int
+    softmax: int
+    heads: int
+    att: str
+    att_target: str | None = None
+    att_bonds: str | None = None
+    target: int | None = None
+    bonds: int | None = None
+    bias: str | None = None
+    concat: bool = True
+    slope: float = 0.2
+    rate: float = 0.0
+    dropout: int | None = None
+
+
+Step = Gather | Linear | Finish | Normalize | Expand | SumIncoming | Attend
+KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming, Attend)}
 
 
 def values_read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads."""
     yield step.source
-    for value in (getattr(step, name, None) for name in ("bonds", "add", "reverse")):
+    for value in (getattr(step, name, None) for name in ("bonds", "add", "reverse", "target")):
         if value is not None:
             yield value
+
+
+def values_made(step: Step) -> Iterator[int]:
+    """Yield the values that a step computes."""
+    yield step.out
+    if isinstance(step, Attend):
+        yield step.softmax

@@ -18,6 +18,7 @@ from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import engine, planned
 from molgcn.ops.layer_network.backward import (
     AddGrad,
+    AttendGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
@@ -46,7 +47,7 @@ from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
@@ -101,6 +102,8 @@ class CudaSteps:
             self._rows.finish(launch.step, launch.leaves)
         elif isinstance(launch.step, Expand | SumIncoming):
             self._rows.to_edges(launch.step)
+        elif isinstance(launch.step, Attend):
+            self._rows.attend(launch.step)
         else:
             self._rows.normalize(launch.step)
 
@@ -135,6 +138,8 @@ class CudaSteps:
             self._rows.finish_grad(step, launch.leaves)
         elif isinstance(step, ExpandGrad | SumIncomingGrad):
             self._rows.to_edges_grad(step)
+        elif isinstance(step, AttendGrad):
+            self._rows.attend_grad(step)
         elif isinstance(step, AddGrad):
             self._rows.add_grad(step)
         elif isinstance(step, NormalizeGrad):

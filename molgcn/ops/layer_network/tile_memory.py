@@ -127,7 +127,7 @@ def _from_outside(segment: Segment) -> Iterator[int]:
     made: set[int] = set()
     for instruction in segment.instructions:
         yield from (key for key in instruction.read if key not in made)
-        made.add(instruction.out)
+        made.update(instruction.written)
 
 
 class _Layouter:
@@ -170,9 +170,10 @@ class _Layouter:
                     yield Instruction(Op.LOAD, out=key, memory=key)
                     present.add(key)
             yield instruction
-            present.add(instruction.out)
-            if instruction.out in self._outside - self._in_place:
-                yield Instruction(Op.STORE, source=instruction.out, memory=instruction.out)
+            present.update(instruction.written)
+            for key in instruction.written:
+                if key in self._outside - self._in_place:
+                    yield Instruction(Op.STORE, source=key, memory=key)
 
     def _all_memory(self, saved: Sequence[int]) -> tuple[dict[int, Memory], dict[Home, Columns]]:
         """Return the memory of all rows outside tiles, in the order of its numbers, and the columns of each tensor."""
@@ -180,7 +181,7 @@ class _Layouter:
             tuple(
                 key
                 for each in segment.instructions
-                for key in (each.memory, *self._in_place.intersection((*each.read, each.out)))
+                for key in (each.memory, *self._in_place.intersection((*each.read, *each.written)))
                 if key >= 0
             )
             for segment in self._segments
@@ -206,7 +207,7 @@ class _Layouter:
 
     def _numbered(self, segment: Segment) -> Segment:
         """Return the segment with the numbers of buffers and memory instead of keys."""
-        touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
+        touched = [(*each.read, *each.written) for each in segment.instructions]
         numbers, columns = {-1: -1}, list(self._buffer_columns)[:2]
         for kind in (0, 1):
             own = {key for keys in touched for key in keys if self._of_bonds(key) == kind} - self._in_place
@@ -221,7 +222,7 @@ class _Layouter:
         for key in self._in_place.intersection(key for keys in touched for key in keys):
             numbers[key] = len(self._buffers)
             self._buffers.append(Buffer(self._of_bonds(key), self._rows(key)[1], offset=0, memory=memory[key]))
-        names = ("out", "source", "grad", "bonds", "result", "add", "mask")
+        names = ("out", "source", "grad", "bonds", "result", "add", "mask", "target", "second", "third")
         instructions = (
             each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})
             for each in segment.instructions

@@ -45,6 +45,8 @@ def why_not(call: LayerNetworkCall) -> str | None:
         return "batch norm in training couples all molecules"
     if program.has_edges:
         return "it has rows of directed bonds"
+    if program.attends:
+        return "it attends"
     if program.pool == "none" or len(program.outs) > 1:
         return "it does not pool the last layer's states alone"
     if program.pool == "max" or any(step.aggr not in _AGGREGATIONS for step in program.steps if isinstance(step, Gather)):

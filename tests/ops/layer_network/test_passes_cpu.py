@@ -31,6 +31,10 @@ CONVS = {
     "dmpnn": {"conv": "dmpnn", "edge_channels": 3},
     "dmpnn without bonds": {"conv": "dmpnn", "message_bias": True, "activation": "silu"},
     "dmpnn of one width": {"conv": "dmpnn", "edge_channels": 10, "message_bias": True},
+    "gat": {"conv": "gat", "edge_channels": 3, "heads": 2, "attention_dropout": 0.3},
+    "gat mean": {"conv": "gat", "heads": 3, "concat": False, "linear_residual": True, "negative_slope": 0.1},
+    "gatv2": {"conv": "gatv2", "edge_channels": 3, "heads": 2, "attention_dropout": 0.2, "linear_residual": True, "bias": False},
+    "gatv2 mean": {"conv": "gatv2", "edge_channels": 10, "heads": 3, "concat": False, "share_weights": True},
     "sage": {"conv": "sage"},
     "sage sum": {"conv": "sage", "aggr": "sum", "root_weight": False, "normalize": True},
     "sage max": {"conv": "sage", "aggr": "max", "project": True},
@@ -82,7 +86,7 @@ def call_of(options: NetworkOptions, of: BondGraph | None = None, *, training: b
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         return drawn / shape[-1] ** 0.5 if len(shape) > 1 else 0.3 * drawn + (name.endswith("weight") or name.endswith("running_var")) * 1.0
 
-    program = program_of(options if training else options._replace(dropout=0.0))
+    program = program_of(options._replace(training=True) if training else options._replace(dropout=0.0))
     parameters = [draw(name, shape) for name, shape in program.parameters.items()]
     statistics = [draw(name, shape).abs() for name, shape in program.statistics.items()]
     of = graph(rings(), SIZES, options, coded=coded) if of is None else of

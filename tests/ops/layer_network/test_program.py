@@ -150,7 +150,7 @@ def test_another_text_is_refused(text):
 
 def test_a_program_with_dropout_is_for_training():
     call = random_call(options_of("gin"))
-    with pytest.raises(ValueError, match=r"dropout=0\.3 is for training=True"):
+    with pytest.raises(ValueError, match="a program with dropout is for training=True"):
         check(call._replace(options=call.options._replace(training=False)))
 
 

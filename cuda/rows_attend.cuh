@@ -1,0 +1,185 @@
+// What forward and backward of attention on molecules share; see Attend in molgcn/ops/layer_network/steps.py.
+//
+// A group of lanes has GROUP_HEADS heads of an atom (row_walk.cuh). The atom's entries are the bonds that point at it from other atoms, in
+// order, and then its own bond, whose row is the mean of theirs. The groups of a warp take as many steps as the longest of them.
+//
+// Macros besides those of row_walk.cuh:
+//   V2       scores are att . leaky(source + target + bond), as in GATv2; else they are leaky(att . source + att_target . source + att_bonds .
+//            bond), as in GAT
+//   BONDS    bonds have rows
+//   CONCAT   the heads stand side by side; else their mean is computed
+//   DROPPED  weights are dropped
+//   TABLE    the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows
+#pragma once
+#include "attend.cuh"
+
+#include "layer_end_structs.h"    // molgcn/ops/layer_network/layer_ends_cuda.py
+#include "rows_structs.h"         // molgcn/ops/layer_network/rows_launches.py
+#include "rows_attend_structs.h"  // molgcn/ops/layer_network/rows_attend_cuda.py
+
+constexpr int atom_groups = groups, columns_of_result = CONCAT ? width : CHANNELS;
+
+// What backward needs of an atom's head: its softmax, the weights' mean gradient, and att_target . source.
+struct alignas(16) Node {
+    real largest, scale, mean, score;
+};
+
+__device__ __forceinline__ real slope(const Attention& p, real x) { return slope_at(x, real(p.negative_slope)); }
+__device__ __forceinline__ int atoms_of(const Attention& p) { return __ldg(p.ptr + p.num_graphs); }
+
+// Returns dropout's factor of an entry: of a bond, or of an atom's own bond.
+__device__ __forceinline__ real kept(const Attention& p, int row, int head, bool own) {
+#if DROPPED
+    return factor_of(row, head, p.site, own, *p.seed, p.threshold, real(p.kept_scale));
+#else
+    return 1;
+#endif
+}
+
+__device__ __forceinline__ void add(Columns& sum, real factor, const Columns& x) {
+    each([&](int r, int v) { sum.at[r].of[v] += factor * x.at[r].of[v]; });
+}
+// Returns the product of a head's columns, the same in each of its lanes.
+__device__ __forceinline__ real product(const Columns& x, const Columns& y) {
+    real sum = 0;
+    each([&](int r, int v) { sum += x.at[r].of[v] * y.at[r].of[v]; });
+    return sum_over_head(sum);
+}
+
+__device__ __forceinline__ Columns load_row(const Lane& lane, const Attention& p, const real* rows, int row, bool there) {
+    return load(lane, rows + size_t(there ? row : 0) * p.stride, there);
+}
+// Stores a head's columns of a row, and zeros between the last column and the stride.
+__device__ __forceinline__ void store_row(const Lane& lane, const Attention& p, real* row, const Columns& x) {
+    store(lane, row, x);
+    if (lane.leads() && lane.head == HEADS - 1)
+        for (int column = width; column < p.stride; column++) row[column] = 0;
+}
+// Returns a head's columns of the gradient of an atom's result.
+__device__ __forceinline__ Columns load_grad(const Lane& lane, const Attention& p, int atom, bool there) {
+    const real* row = p.grad + size_t(there ? atom : 0) * p.result_stride;
+    if (CONCAT) return load(lane, row, there);
+    Columns x = load(lane, row - lane.head * CHANNELS, there);
+    each([&](int r, int v) { x.at[r].of[v] /= HEADS; });
+    return x;
+}
+// Ends a gradient as molgcn.ops.layer_network.backward.Produced describes it, and stores it.
+__device__ __forceinline__ void write(const Lane& lane, const Attention& p, const Gradient& it, int row, Columns x) {
+    if (it.out == nullptr) return;
+    const size_t at = size_t(row) * p.stride;
+    if (it.add != nullptr) add(x, real(1), load(lane, it.add + at));
+    if (it.value != nullptr) {
+        const Columns value = load(lane, it.value + at);
+        each([&](int r, int v) { x.at[r].of[v] = value.at[r].of[v] > 0 ? x.at[r].of[v] * real(it.scale) : real(0); });
+    }
+    store_row(lane, p, it.out + at, x);
+}
+
+// The vectors of a head's scores.
+struct Vectors {
+    Columns att, att_target, att_bonds;
+
+    __device__ __forceinline__ Vectors(const Lane& lane, const Attention& p) : att(load(lane, p.att)), att_target(), att_bonds() {
+        if (!V2) att_target = load(lane, p.att_target);
+        if (!V2 && BONDS) att_bonds = load(lane, p.att_bonds);
+    }
+};
+
+// An atom's bonds.
+struct Bonds {
+    int atom, begin, count;  // count: -1 where there is no atom
+
+    __device__ __forceinline__ Bonds(const Attention& p, int atom, bool there) : atom(atom), begin(0), count(-1) {
+        if (there) begin = __ldg(p.rowptr + atom), count = __ldg(p.rowptr + atom + 1) - begin;
+    }
+    // Returns the row of a bond.
+    static __device__ __forceinline__ int row_of(const Attention& p, int bond) { return p.code == nullptr ? bond : __ldg(p.code + bond); }
+
+    // Calls visit(there, bond, neighbour) for the bonds with other atoms, as often in all lanes of a warp.
+    template <class Visit>
+    __device__ __forceinline__ void each_bond(const Attention& p, const Visit& visit) const {
+        const int steps = largest(count);
+#pragma unroll unroll
+        for (int step = 0; step < steps; step++) {
+            const bool some = step < count;
+            const int bond = begin + step, from = some ? __ldg(p.col + bond) : -1;
+            visit(some && from != atom, bond, from);
+        }
+    }
+    // Returns the mean of the bonds' rows, and their number.
+    __device__ __forceinline__ Columns mean(const Lane& lane, const Attention& p, int& others) const {
+        Columns sum = {};
+        others = 0;
+        each_bond(p, [&](bool there, int bond, int) {
+            if (BONDS && there) add(sum, real(1), load_row(lane, p, p.bonds, row_of(p, bond), true));
+            others += there;
+        });
+        return divided(sum, others);
+    }
+    static __device__ __forceinline__ Columns divided(Columns sum, int others) {
+        const real share = real(1) / (others > 0 ? others : 1);
+        each([&](int r, int v) { sum.at[r].of[v] *= share; });
+        return sum;
+    }
+};
+
+// What goes into the leaky relu of an entry, and its score. `target` is used in GATv2, and `score` is GAT's att_target . source.
+struct Score {
+    Columns pre;
+    real of_pre, score;
+
+    __device__ __forceinline__ Score(const Attention& p, const Vectors& of, const Columns& x, const Columns& target, real of_target, const Columns& bond)
+        : pre(x), of_pre(0), score(0) {
+#if V2
+        each([&](int r, int v) {
+            real& sum = pre.at[r].of[v];
+            sum += target.at[r].of[v];
+            if (BONDS) sum += bond.at[r].of[v];
+            score += of.att.at[r].of[v] * sum * slope(p, sum);
+        });
+        score = sum_over_head(score);
+#else
+        each([&](int r, int v) {
+            of_pre += of.att.at[r].of[v] * x.at[r].of[v];
+            if (BONDS) of_pre += of.att_bonds.at[r].of[v] * bond.at[r].of[v];
+        });
+        of_pre = sum_over_head(of_pre) + of_target;
+        score = of_pre * slope(p, of_pre);
+#endif
+    }
+};
+
+// An entry in backward: what its source gets of the gradient of the result, and the gradient of its score.
+struct Entry : Score {
+    real weight, used, of_score;
+
+    __device__ __forceinline__ Entry(const Attention& p, const Vectors& of, const Node& node, const Columns& x, const Columns& target,
+                                     const Columns& bond, const Columns& grad, real factor, bool there)
+        : Score(p, of, x, target, node.score, bond) {
+        weight = there ? exponential(score - node.largest) * node.scale : real(0);
+        used = weight * factor;
+        const real along = factor * product(grad, x);
+        of_score = there ? weight * (along - node.mean) : real(0);
+    }
+    // Returns the gradient of what the leaky relu takes in GAT.
+    __device__ __forceinline__ real through_leaky(const Attention& p) const { return of_score * slope(p, of_pre); }
+    // Returns the gradient of the bond's row, which in GATv2 is also that of the source and of the target.
+    __device__ __forceinline__ Columns of_columns(const Attention& p, const Vectors& of) const {
+        Columns x = V2 ? of.att : of.att_bonds;
+        const real factor = V2 ? of_score : through_leaky(p);
+        each([&](int r, int v) { x.at[r].of[v] *= factor * (V2 ? slope(p, pre.at[r].of[v]) : real(1)); });
+        return x;
+    }
+};
+
+// Merges the groups' sums of a vector's gradient, and stores them in `part`. `memory` has room for the columns of all threads.
+__device__ __forceinline__ void leave_vector(const Lane& lane, const Columns& mine, real* part, unsigned char* memory) {
+    Columns* all = reinterpret_cast<Columns*>(memory);
+    __syncthreads();
+    all[threadIdx.x] = mine;
+    __syncthreads();
+    if (threadIdx.x >= group) return;
+    Columns sum = mine;
+    for (int other = 1; other < groups; other++) add(sum, real(1), all[other * group + threadIdx.x]);
+    store(lane, part, sum);
+}
