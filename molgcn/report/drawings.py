@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ _SIZE = 240, 170
 _REACTION = 480, 170
 
 
+@lru_cache(maxsize=256)  # a molecule that several targets show, and the largest take seconds
 def draw(smiles: str) -> str | None:
     """Return the drawing of a SMILES, or of a reaction SMILES without its atom maps, as a `data:` URL.
 

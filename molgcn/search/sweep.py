@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from molgcn.files.whole_file import whole
 from molgcn.search.tdc_benchmark import show_benchmark
 from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
+
+OVERRIDES = 14  # characters, the least width of the column of overrides
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,7 @@ def show_sweep(folder: Path) -> bool:
     write_rows(folder, table_rows(runs, objective, maximize))
     print_runs(f"{counted(len(runs), 'run')} in {folder}", runs, objective, maximize)
     show_benchmark(folder, results)
-    in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
-    plot_sweep(in_order, folder / "sweep.png", objective, maximize=maximize)
+    plot_sweep(in_order(runs), folder / "sweep.png", objective, maximize=maximize)
     return all(run.state == "complete" for run in runs)
 
 
@@ -111,26 +113,38 @@ def _gather(folder: Path) -> list[SweepRun]:
 
 
 def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:
-    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete."""
+    """Return a header and one row for each run; there is a column of states where not all are complete.
+
+    The best value is first, or the first job where the runs have other targets than each other and cannot be ranked.
+    """
     worst = -math.inf if maximize else math.inf
-    ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
-    results = [run.result for run in runs if run.result is not None]
-    tests = _tests(results[0]) if results else {}
+    alike = len({tuple(run.result["names"]) for run in runs if run.result is not None}) < 2
+    if alike:
+        ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
+    else:
+        ordered = in_order(runs)
+    tests = [{} if run.result is None else _tests(run.result, alike) for run in ordered]
+    columns = list(dict.fromkeys(name for found in tests for name in found))
     states = any(run.state != "complete" for run in runs)
-    header = ["job", *(["state"] if states else []), "overrides", objective, *tests.values(), "molecules/s"]
-    return [header, *(_row(run, tests, states) for run in ordered)]
+    header = ["job", *(["state"] if states else []), "overrides", objective, *columns, "molecules/s"]
+    return [header, *(_row(run, [found.get(name, "-") for name in columns], states) for run, found in zip(ordered, tests, strict=True))]
 
 
 def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
-    result = run.result or {"metrics": {}, "molecules_per_second": None}
+    speed = None if run.result is None else run.result["molecules_per_second"]
     return [
         run.job,
         *([run.state] if states else []),
         " ".join(run.overrides) + (f" ({run.note})" if run.note else ""),
         _number(run.value),
-        *(_number(result["metrics"].get(key)) for key in tests),
-        "-" if result["molecules_per_second"] is None else f"{result['molecules_per_second']:.0f}",
+        *tests,
+        "-" if speed is None else f"{speed:.0f}",
     ]
+
+
+def in_order(runs: Iterable[SweepRun]) -> list[SweepRun]:
+    """Return runs in the order of their numbers."""
+    return sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
 
 
 def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> None:
@@ -140,12 +154,16 @@ def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: b
     differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]
     rows = table_rows(differing, objective, maximize)
     table = Table(title=escape(title + (f", all with {' '.join(shared)}" if shared else "")), title_justify="left")
-    for name in rows[0]:  # where the terminal is too narrow, overrides take several lines; nothing is cut
-        justify: Literal["left", "right"] = "left" if name in ("job", "state", "overrides") else "right"
-        table.add_column(escape(name), justify=justify, overflow="fold", no_wrap=name != "overrides")
+    console = Console()  # headers, and where the terminal is too narrow also overrides, take several lines; nothing is cut
+    columns = list(zip(*rows, strict=True))
+    widths = [OVERRIDES if name == "overrides" else max(map(len, [*name.split(), *cells])) for name, *cells in columns]
+    console.width = max(console.width, sum(widths) + 3 * len(widths) + 1)
+    for (name, *_), width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "left" if name in ("job", "state", "overrides", "metric") else "right"
+        table.add_column(escape(name), justify=justify, overflow="fold", width=None if name == "overrides" else width)
     for row in rows[1:]:
         table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
 
 
 def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
@@ -161,17 +179,19 @@ def _as_number(text: str) -> float | str:
         return text.strip("'")
 
 
-def _tests(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a result's test errors, such as "test MAE gap [eV]", by the keys of the first metric."""
+def _tests(result: Mapping[str, Any], named: bool) -> dict[str, str]:
+    """Return a result's test errors of its first metric by headers such as "test MAE gap [eV]", or that metric and the errors' mean."""
     units = dict(zip(result["names"], result["units"], strict=True))
-    keys = [key.split("/", 2) for key in result["metrics"] if key.startswith("test/")]
-    named = [metric for metric in result.get("chosen", ()) if any(metric == one for _, one, _ in keys)]
-    first = [*named, *(metric for _, metric, _ in keys)][:1]
-    return {
-        "/".join(("test", metric, name)): f"test {metric.upper()} {name}" + (f" [{units[name]}]" if units.get(name) else "")
-        for _, metric, name in keys
-        if metric in first
-    }
+    errors = {tuple(key.split("/", 2)[1:]): value for key, value in result["metrics"].items() if key.startswith("test/")}
+    metrics = list(dict.fromkeys(metric for metric, _ in errors))
+    first = next((metric for metric in (*result.get("chosen", ()), *metrics) if metric in metrics), "")
+    own = {name: value for (metric, name), value in errors.items() if metric == first}
+    if named:
+        return {
+            f"test {first.upper()} {name}" + (f" [{units[name]}]" if units.get(name) else ""): _number(value) for name, value in own.items()
+        }
+    known = [value for value in own.values() if value is not None]
+    return {"metric": first.upper(), "test": _number(statistics.fmean(known) if known else None)}
 
 
 def _number(value: float | None) -> str:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -56,6 +57,37 @@ def test_nothing_is_cut_on_a_narrow_terminal(capsys, monkeypatch):
     assert "\u2026" not in printed
     assert all(word in printed for word in ("molecules/s", "val/loss", "0.5", "1000"))
     assert all(f"0.00{job}5" in printed for job in range(3))
+
+
+def test_runs_on_other_targets_are_in_order_with_their_own_metrics(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    herg = {"metrics": {"test/roc_auc/herg": 0.875, "test/f1/herg": 0.5}, "names": ["herg"], "units": [""], "molecules_per_second": 10.0}
+    two = {"metrics": {"test/mae/a": 0.5, "test/mae/b": 0.25}, "names": ["a", "b"], "units": ["", "eV"], "molecules_per_second": None}
+    sets = ["cyp2c9_substrate_carbonmangels", "herg", "two"]
+    runs = [SweepRun(str(9 + job), [f"dataset.set={name}"], 0.25 * (3 - job), result=result(0.5)) for job, name in enumerate(sets)]
+    runs = [runs[0], replace(runs[1], result=herg), replace(runs[2], result=two), SweepRun("2", ["dataset.set=x"], None, "failed")]
+    header, *rows = table_rows(runs, "val/loss")
+    assert header == ["job", "state", "overrides", "val/loss", "metric", "test", "molecules/s"]
+    assert [[row[0], *row[4:6]] for row in rows] == [
+        ["2", "-", "-"],
+        ["9", "MAE", "0.5"],
+        ["10", "ROC_AUC", "0.875"],
+        ["11", "MAE", "0.375"],
+    ]
+    print_runs("4 runs", runs, "val/loss")
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("molecules/s", "ROC_AUC", "complete", "0.875"))
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.count("\n") < 20  # overrides have room
+
+
+def test_a_table_that_needs_more_than_the_terminal_is_not_cut(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"SIDER{number}" for number in range(27)]
+    many = {"metrics": {f"test/mae/{name}": 0.125 for name in names}, "names": names, "units": [""] * 27, "molecules_per_second": 1000.0}
+    print_runs("1 run", [SweepRun("0", ["model=gin"], 0.25, result=many)], "val/loss")
+    printed = capsys.readouterr().out
+    assert printed.count("0.125") == 27 and "molecules/s" in printed
 
 
 def test_a_multirun_is_gathered(tmp_path, capsys):
