@@ -13,6 +13,7 @@ from molgcn.config.run import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
+from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective
 from molgcn.training.clipped_adam import ClippedAdam
 from molgcn_benchmark.batches import random_batch
@@ -30,12 +31,15 @@ NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "GIN 16 x 124": ("gin", 16, 124, BATCH),
     "SAGE 16 x 100": ("sage", 16, 100, BATCH),
     "GINE 5 x 300": ("gine", 5, 300, BATCH),
+    "GAT 16 x (8 x 22)": ("gat", 16, 176, {**BATCH, "heads": 8}),
+    "GATv2 5 x (8 x 16), bonds": ("gatv2", 5, 128, {**BATCH, "heads": 8, "bonds": True}),
     "GCN 28 x 32": ("gcn", 28, 32, {}),
     "GCN 12 x 128": ("gcn", 12, 128, {}),
     "GCN 6 x 256": ("gcn", 6, 256, {}),
     **{f"{conv} 12 x 64, layer norm": (conv, 12, 64, LAYER) for conv in ("gin", "gine", "gcn_edge", "sage")},
 }
-"""The networks by name: layer, number of layers, width and other options. Atoms and bonds are embedded; there are no encodings."""
+"""The networks by name: layer, number of layers, width and other options, with `bonds` where a layer that need not see them does. Atoms and
+bonds are embedded; there are no encodings."""
 
 KEY = ("network", "device", "work", "batch_size", "precision")
 WORKS = ("forward", "forward_backward", "step")
@@ -53,7 +57,8 @@ def network(name: str, molecules: PackedMolecules, depth: int | None = None) -> 
         depth: number of layers in place of the network's own.
     """
     conv, num_layers, width, options = NETWORKS[name]
-    bonds = molecules.num_edge_features if conv in ("gine", "gcn_edge") else None
+    sees_bonds = options.get("bonds", get_kind(conv).bonds == "always")
+    bonds = molecules.num_edge_features if sees_bonds else None
     torch.manual_seed(0)
     return MoleculeNet(
         molecules.num_features,
@@ -65,7 +70,7 @@ def network(name: str, molecules: PackedMolecules, depth: int | None = None) -> 
         embed=True,
         embed_bonds=bonds is not None,
         backend="pyg",
-        **options,
+        **{option: value for option, value in options.items() if option != "bonds"},
     )
 
 
