@@ -13,7 +13,8 @@ namespace molgcn {
 enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
     pool_grad, norm_sums, activation_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
-    expand, expand_grad, expand_bonds_grad, reverse_grad, sum_incoming, sum_incoming_grad, add_grad, attend, attend_grad,
+    expand, expand_grad, expand_bonds_grad, sum_incoming, sum_incoming_grad, sum_non_backtracking, average_directions, add_grad,
+    attend, attend_grad,
 };
 
 enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };

@@ -25,19 +25,14 @@ void fill_row(T* to, ptrdiff_t stride, const Function& f) {
     for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(to + c, f(c));
 }
 
-// Computes the source's row, plus the bond's row, minus the reverse's row.
+// Computes the source's row, plus the bond's row.
 template <typename T>
 void expand_rows(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), reverse = t.rows(step.add);
+    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out);
     const TileBonds<T> bonds(t, step);
-    each_edge(t, [&](int from, int, int e, int back) {
-        const T *row = source[from], *more = bonds.with_rows() ? bonds.row(t.first_bond + e) : nullptr, *less = reverse ? reverse[back] : nullptr;
-        fill_row(out[e], out.stride, [&](ptrdiff_t c) {
-            Vec<T> v = load(row + c);
-            if (more != nullptr) v += load(more + c);
-            if (less != nullptr) v -= load(less + c);
-            return v;
-        });
+    each_edge(t, [&](int from, int, int e, int) {
+        const T *row = source[from], *more = bonds.with_rows() ? bonds.row(t.first_bond + e) : nullptr;
+        fill_row(out[e], out.stride, [&](ptrdiff_t c) { return more != nullptr ? load(row + c) + load(more + c) : load(row + c); });
     });
 }
 
@@ -69,14 +64,6 @@ void expand_bonds_gradient(const TileStep<T>& t, const Instruction& step) {
     }
 }
 
-// Writes the gradient of the rows whose reverses are subtracted.
-template <typename T>
-void reverse_gradient(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> grad = t.rows(step.grad), out = t.rows(step.out);
-    each_edge(t, [&](int, int, int e, int back) { fill_row(out[e], out.stride, [&](ptrdiff_t c) { return -load(grad[back] + c); }); });
-    end_gradient(t, step, false);
-}
-
 // Computes the sum over the bonds that point at an atom.
 template <typename T>
 void sum_incoming_rows(const TileStep<T>& t, const Instruction& step) {
@@ -96,6 +83,37 @@ void sum_incoming_gradient(const TileStep<T>& t, const Instruction& step) {
         fill_row(out[e], out.stride, [&](ptrdiff_t c) { return add ? load(grad[target] + c) + load(add[e] + c) : load(grad[target] + c); });
     });
     end_gradient(t, step, true);
+}
+
+// Computes, for every bond, the sum over the bonds that point at its source, except its own reverse; or writes the gradient of these.
+template <typename T>
+void sum_non_backtracking(const TileStep<T>& t, const Instruction& step) {
+    const bool backward = step.grad >= 0;
+    const TileRows<T> from = t.rows(backward ? step.grad : step.source), out = t.rows(step.out);
+    const int32_t *rowptr = t.run.rowptr + t.tile.first_row, *reverse = t.run.reverse + t.first_bond;
+    for (int atom = 0; atom < t.tile.num_rows; atom++) {
+        const int first = int(rowptr[atom] - t.first_bond), last = int(rowptr[atom + 1] - t.first_bond);
+        for (ptrdiff_t c = 0; c < out.stride; c += lanes<T>) {
+            Vec<T> sum{};
+            for (int e = first; e < last; e++) sum += load(from[backward ? int(reverse[e] - t.first_bond) : e] + c);
+            for (int e = first; e < last; e++) {
+                const int back = int(reverse[e] - t.first_bond);
+                store(out[backward ? e : back] + c, sum - load(from[backward ? back : e] + c));
+            }
+        }
+    }
+    if (backward) end_gradient(t, step, false);
+}
+
+// Computes the mean of both directions of every bond, or writes its gradient.
+template <typename T>
+void average_directions(const TileStep<T>& t, const Instruction& step) {
+    const bool backward = step.grad >= 0;
+    const TileRows<T> from = t.rows(backward ? step.grad : step.source), out = t.rows(step.out);
+    each_edge(t, [&](int, int, int e, int back) {
+        fill_row(out[e], out.stride, [&](ptrdiff_t c) { return (load(from[e] + c) + load(from[back] + c)) * T(0.5); });
+    });
+    if (backward) end_gradient(t, step, false);
 }
 
 // Writes a gradient that a step hands on to what it adds.

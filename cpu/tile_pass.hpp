@@ -102,9 +102,10 @@ private:
             case Op::expand: return expand_rows(t, step);
             case Op::expand_grad: return expand_gradient(t, step);
             case Op::expand_bonds_grad: return expand_bonds_gradient(t, step);
-            case Op::reverse_grad: return reverse_gradient(t, step);
             case Op::sum_incoming: return sum_incoming_rows(t, step);
             case Op::sum_incoming_grad: return sum_incoming_gradient(t, step);
+            case Op::sum_non_backtracking: return sum_non_backtracking(t, step);
+            case Op::average_directions: return average_directions(t, step);
             case Op::add_grad: return add_gradient(t, step);
             case Op::attend: return attend_rows(t, step);
             case Op::attend_grad: return attend_gradient(t, step);

@@ -31,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_c
         each_bond(p, atom, [&](int bond) {
             Quad x = load(p.source + offset_of(p, __ldg(p.col + bond), team.quad));
             if (p.bonds != nullptr) add(x, load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad)));
-            if (p.reverse != nullptr) add(x, real(-1), load(p.reverse + offset_of(p, p.paired[bond], team.quad)));
             store(p, p.out, bond, team.quad, x);
         });
     });
@@ -57,6 +56,49 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming_grad(con
     });
 }
 
+// Sums the rows of the bonds that point at an atom, and gives each bond that leaves it the sum but for its reverse's row. Backward, with
+// `grad`, goes the other way: each bond that points at the atom gets the sum of the gradients of those that leave it but for its reverse's.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(const __grid_constant__ Parameters p) {
+    constexpr int few = 4;  // bonds whose rows are under way together, and stay
+    const Team team(p);
+    const bool backward = p.grad != nullptr;
+    const real* rows = backward ? p.grad : p.source;
+    wait_for_previous();
+    each_atom(p, team, p.of_source.out, [&](int atom, bool there) {
+        if (!there) return;
+        const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
+        const auto from = [&](int bond) { return load(rows + offset_of(p, backward ? p.paired[bond] : bond, team.quad)); };
+        Quad first[few], sum;
+#pragma unroll
+        for (int i = 0; i < few; i++)
+            if (begin + i < end) first[i] = from(begin + i);
+#pragma unroll
+        for (int i = 0; i < few; i++) add(sum, first[i]);
+        for (int bond = begin + few; bond < end; bond++) add(sum, from(bond));
+        const auto give = [&](int bond, const Quad& own) {
+            write(p, p.of_source, backward ? bond : p.paired[bond], team.quad, each([&](int e) { return sum.e[e] - own.e[e]; }));
+        };
+#pragma unroll
+        for (int i = 0; i < few; i++)
+            if (begin + i < end) give(begin + i, first[i]);
+        for (int bond = begin + few; bond < end; bond++) give(bond, from(bond));
+    });
+}
+
+// Gives both directions of every bond their mean, and backward that of their gradients.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    const real* rows = p.grad != nullptr ? p.grad : p.source;
+    wait_for_previous();
+    each_atom(p, team, p.of_source.out, [&](int atom, bool there) {
+        if (!there) return;
+        each_bond(p, atom, [&](int bond) {
+            const Quad x = load(rows + offset_of(p, bond, team.quad)), y = load(rows + offset_of(p, p.paired[bond], team.quad));
+            write(p, p.of_source, bond, team.quad, each([&](int e) { return real(0.5) * (x.e[e] + y.e[e]); }));
+        });
+    });
+}
+
 // The bonds that leave an atom are the reverses of those that point at it.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
@@ -67,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
     if (TABLE) table.clear(p, team);
     const bool first = range == 0;
     if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
-    each_atom(p, team, first ? p.of_reverse.out : nullptr, [&](int atom, bool there) {
+    each_atom(p, team, nullptr, [&](int atom, bool there) {
         Quad sum;
         if (there)
             each_bond(p, atom, [&](int bond) {
@@ -78,7 +120,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
                     table.add(p, __ldg(p.code + back), term);
                 else if (p.of_bonds.out != nullptr)
                     write(p, p.of_bonds, back, team.quad, term);
-                if (first && p.of_reverse.out != nullptr) write(p, p.of_reverse, bond, team.quad, each([&](int e) { return -term.e[e]; }));
             });
         if (!first || p.of_source.out == nullptr) return;
         if (there)

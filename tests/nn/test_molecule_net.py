@@ -212,7 +212,6 @@ def test_an_option_that_a_layer_cannot_have_is_an_error(conv):
         ({"conv": "gin", "feed_forward_norm": "x"}, "model.feed_forward_norm=x: expected batch, layer or null"),
         ({"conv": "gin", "head_channels": [4, 0]}, r"model.head_channels=\[4, 0\]"),
         ({"conv": "gated_gcn", "edge_channels": 3, "backend": "fused"}, "no operators .* are gated_gcn, not gcn, .* Use backend=reference"),
-        ({"conv": "dmpnn", "undirected": True, "backend": "fused"}, "its undirected is true, whose means of both directions have no steps"),
         ({"conv": "gcn", "num_components": 2, "strategy": "tile"}, "belongs to backend=fused; backend=reference has only auto"),
     ],
 )

@@ -24,6 +24,7 @@ NETWORKS = {
     "gcn": {"conv": "gcn", "norm": "batch", "residual": True, "pool": "max"},
     "gcn without loops": {"conv": "gcn", "norm": "layer", "add_self_loops": False},
     "dmpnn": {"conv": "dmpnn", "edge_channels": 4, "dropout": 0.3},
+    "dmpnn, undirected": {"conv": "dmpnn", "edge_channels": 4, "undirected": True},
     "dmpnn, biases, no bonds": {"conv": "dmpnn", "message_bias": True, "activation": "silu"},
     "gat": {"conv": "gat", "edge_channels": 4, "heads": 2, "norm": "batch", "residual": True, "attention_dropout": 0.3},
     "gat, mean of heads": {"conv": "gat", "heads": 3, "concat": False, "linear_residual": True, "dropout": 0.2},

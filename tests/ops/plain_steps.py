@@ -17,6 +17,7 @@ from molgcn.nn.layers.propagate import max_incoming, mean_incoming, reverse_bond
 from molgcn.ops.layer_network.backward import (
     AddGrad,
     AttendGrad,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
@@ -25,11 +26,10 @@ from molgcn.ops.layer_network.backward import (
     NormalizeGrad,
     PoolGrad,
     Produced,
-    SumIncomingGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, AverageDirections, EdgeStep, Expand, Finish, Gather, Linear, Step, SumIncoming
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 
@@ -59,7 +59,7 @@ class PlainSteps:
         out.tensor[:, out.width :] = 0
         if isinstance(step, Linear):
             return self._linear(step)
-        names = ("source", "bonds", "add", "reverse", "target")
+        names = ("source", "bonds", "add", "target")
         inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
         if isinstance(step, Gather):
             out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
@@ -69,8 +69,8 @@ class PlainSteps:
             made, softmax = self._attended(step, **inputs, **self._named(step, "att", "att_target", "att_bonds", "bias"))
             out.values.copy_(made)
             self.run.rows(step.softmax).values.copy_(softmax)
-        elif isinstance(step, SumIncoming):
-            out.values.copy_(sum_incoming(inputs["source"], self._edges[1], self.run.graph.num_nodes))
+        elif isinstance(step, EdgeStep):
+            out.values.copy_(self._of_edges(step, **inputs))
         elif isinstance(step, Finish):
             add = inputs.pop("add", None)
             ended = self._finished(step, **inputs, **self._norm(step))
@@ -148,15 +148,16 @@ class PlainSteps:
         width = grad.shape[1]
         inputs = {"source": grad.new_zeros(graph.num_nodes, width)}
         inputs |= {} if forward.bonds is None else {"bonds": grad.new_zeros(graph.num_bond_rows, width)}
-        inputs |= {} if forward.reverse is None else {"reverse": torch.zeros_like(grad)}
         found = _gradients(self._expanded, grad, inputs)
-        for produced, name in ((step.source, "source"), (step.bonds, "bonds"), (step.reverse, "reverse")):
+        for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
             if produced is not None:
                 self._write(produced, found[name])
 
     @backward.register
-    def _(self, step: SumIncomingGrad) -> None:
-        self._write(step.source, self.run.gradient(step.grad).values[self._edges[1]])
+    def _(self, step: EdgeGrad) -> None:
+        grad = self.run.gradient(step.grad).values
+        inputs = {"source": grad.new_zeros(self.run.graph.col.shape[0], grad.shape[1])}
+        self._write(step.source, _gradients(lambda source: self._of_edges(step.step, source), grad, inputs)["source"])
 
     @backward.register
     def _(self, step: AttendGrad) -> None:
@@ -194,12 +195,17 @@ class PlainSteps:
         rowptr, col = self.run.graph.rowptr.long(), self.run.graph.col.long()
         return torch.stack([col, torch.arange(rowptr.shape[0] - 1, device=col.device).repeat_interleave(rowptr.diff())])
 
-    def _expanded(self, source: Tensor, bonds: Tensor | None = None, reverse: Tensor | None = None) -> Tensor:
-        graph, edges = self.run.graph, self._edges
-        out = source[edges[0]]
-        if bonds is not None:
-            out = out + (bonds if graph.code is None else bonds[graph.code.long()])
-        return out if reverse is None else out - reverse[reverse_bonds(edges, graph.num_nodes)]
+    def _expanded(self, source: Tensor, bonds: Tensor | None = None) -> Tensor:
+        code, out = self.run.graph.code, source[self._edges[0]]
+        return out if bonds is None else out + (bonds if code is None else bonds[code.long()])
+
+    def _of_edges(self, step: EdgeStep, source: Tensor) -> Tensor:
+        edges, num_atoms = self._edges, self.run.graph.num_nodes
+        reverse = source[reverse_bonds(edges, num_atoms)]
+        if isinstance(step, AverageDirections):
+            return (source + reverse) / 2
+        incoming = sum_incoming(source, edges[1], num_atoms)
+        return incoming if isinstance(step, SumIncoming) else incoming[edges[0]] - reverse
 
     def _attended(
         self,

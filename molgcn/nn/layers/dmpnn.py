@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from molgcn.config.layer_settings import defaults_of
 from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions, NoStepsError
+from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import reverse_bonds, sum_incoming
 from molgcn.nn.padding import without_padding
 from molgcn.ops.layer_network.builder import Builder
@@ -80,8 +80,6 @@ class DMPNN(Layer):
 def steps(builder: Builder, options: LayerOptions, h: int) -> int:
     """Add the steps of all rounds. Atoms and bonds are multiplied before they are expanded to directed bonds."""
     settings, channels = options.settings_over(SETTINGS), options.out_channels
-    if settings["undirected"]:
-        raise NoStepsError("its undirected is true, whose means of both directions have no steps")
     bias, activation, atoms = None if settings["message_bias"] else "", settings["activation"], builder.width(h)
     if options.edge_channels is None:
         first = builder.expand(builder.linear(h, "W_i", channels, bias=bias))
@@ -90,7 +88,9 @@ def steps(builder: Builder, options: LayerOptions, h: int) -> int:
         first = builder.expand(projected, bonds=builder.linear(BONDS, "W_i", channels, bias="", first_column=atoms))
     states = builder.finish(first, activation=activation)
     for _ in range(1, settings["depth"]):
-        messages = builder.expand(builder.sum_incoming(states), reverse=states)
+        if settings["undirected"]:
+            states = builder.average_directions(states)
+        messages = builder.sum_non_backtracking(states)
         states = builder.finish(builder.linear(messages, "W_h", channels, bias=bias, add=first), activation=activation, dropout=True)
     own = builder.linear(h, "W_o", channels, bias="", first_column=0)
     update = builder.linear(builder.sum_incoming(states), "W_o", channels, first_column=atoms, add=own)

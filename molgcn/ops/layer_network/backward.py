@@ -10,13 +10,13 @@ from molgcn.ops.layer_network.program import Program, biases_without_effect
 from molgcn.ops.layer_network.steps import (
     BONDS,
     Attend,
+    EdgeStep,
     Expand,
     Finish,
     Gather,
     Linear,
     Normalize,
     Step,
-    SumIncoming,
     X,
     values_made,
     values_read,
@@ -86,19 +86,18 @@ class NormalizeGrad(NamedTuple):
 
 
 class ExpandGrad(NamedTuple):
-    """Compute the gradients of an :class:`Expand` step's source, bonds and reverse, each if it is wanted, given gradient `grad`."""
+    """Compute the gradients of an :class:`Expand` step's source and bonds, each if it is wanted, given gradient `grad`."""
 
     step: Expand
     grad: int
     source: Produced | None
     bonds: Produced | None
-    reverse: Produced | None
 
 
-class SumIncomingGrad(NamedTuple):
-    """Compute the gradient of a :class:`SumIncoming` step's source, given gradient `grad`."""
+class EdgeGrad(NamedTuple):
+    """Compute the gradient of the source of a step that reads rows of edges, given gradient `grad`."""
 
-    step: SumIncoming
+    step: EdgeStep
     grad: int
     source: Produced
 
@@ -146,9 +145,7 @@ class WeightGrads(NamedTuple):
     products: tuple[Product, ...]
 
 
-GradStep = (
-    PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | SumIncomingGrad | AttendGrad | AddGrad | WeightGrads
-)
+GradStep = PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | EdgeGrad | AttendGrad | AddGrad | WeightGrads
 
 
 class Backward(NamedTuple):
@@ -245,13 +242,13 @@ class _Builder:
         if isinstance(step, Gather):
             return self._reverse_gather(step, grad)
         if isinstance(step, Expand):
-            values = (step.source, step.bonds, step.reverse)
+            values = (step.source, step.bonds)
             made = [None if each is None or not self._needs[each] else self._produced(step, each) for each in values]
             return self.steps.append(ExpandGrad(step, grad, *made))
         if isinstance(step, Attend):
             return self._reverse_attention(step, grad)
-        if isinstance(step, SumIncoming):
-            return self.steps.append(SumIncomingGrad(step, grad, self._produced(step, step.source)))
+        if isinstance(step, EdgeStep):
+            return self.steps.append(EdgeGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, Linear):
             self._products.append(Product(grad, step.source, step.weight, None if step.bias in self._left_out else step.bias))
         makes_gradients = isinstance(step, Finish) and step.norm is not None
@@ -312,7 +309,7 @@ class _Builder:
             return frozenset(values_read(step))
         if isinstance(step, WeightGrads):
             return frozenset(product.source for product in step.products if product.source is not None)
-        made = (getattr(step, name, None) for name in ("source", "target", "bonds", "reverse"))
+        made = (getattr(step, name, None) for name in ("source", "target", "bonds"))
         read = {produced.value for produced in made if produced is not None and produced.mask is not None}
         if isinstance(step, PoolGrad):
             read |= {step.source.value} if self._takes_maxima else set()

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from typing import Literal
 
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Normalize, Rows, Step, SumIncoming, Value
+from molgcn.ops.layer_network.steps import (
+    Attend,
+    AverageDirections,
+    Expand,
+    Finish,
+    Gather,
+    Linear,
+    Normalize,
+    Rows,
+    Step,
+    SumIncoming,
+    SumNonBacktracking,
+    Value,
+)
 
 
 class Builder:
@@ -90,19 +103,26 @@ class Builder:
         """Scale every row to length 1."""
         return self._add(Normalize(source, self._value(self.width(source))))
 
-    def expand(self, source: int, *, bonds: int | None = None, reverse: int | None = None) -> int:
+    def expand(self, source: int, *, bonds: int | None = None) -> int:
         """Give every directed bond its source's row, as :class:`molgcn.ops.layer_network.steps.Expand` says.
 
         Args:
             source: The atoms' rows.
             bonds: The bonds' rows that are added, in the width of `source`; or None.
-            reverse: Rows of edges, of which each bond's reverse is subtracted; or None.
         """
-        return self._add(Expand(source, self._value(self.width(source), "edges"), bonds, reverse))
+        return self._add(Expand(source, self._value(self.width(source), "edges"), bonds))
 
     def sum_incoming(self, source: int) -> int:
         """Sum the rows of the directed bonds that point at each atom."""
         return self._add(SumIncoming(source, self._value(self.width(source))))
+
+    def sum_non_backtracking(self, source: int) -> int:
+        """Sum the rows of the bonds before each bond but its reverse; see :class:`molgcn.ops.layer_network.steps.SumNonBacktracking`."""
+        return self._add(SumNonBacktracking(source, self._value(self.width(source), "edges")))
+
+    def average_directions(self, source: int) -> int:
+        """Give both directions of every bond their mean; see :class:`molgcn.ops.layer_network.steps.AverageDirections`."""
+        return self._add(AverageDirections(source, self._value(self.width(source), "edges")))
 
     def attend(
         self,

@@ -11,6 +11,7 @@ from molgcn.ops.layer_network.backward import (
     AddGrad,
     AttendGrad,
     Backward,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
@@ -18,12 +19,28 @@ from molgcn.ops.layer_network.backward import (
     InputGrad,
     PoolGrad,
     Produced,
-    SumIncomingGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import (
+    ACTIVATIONS,
+    AGGREGATIONS,
+    Attend,
+    AverageDirections,
+    EdgeStep,
+    Expand,
+    Finish,
+    Gather,
+    Linear,
+    Step,
+    SumIncoming,
+    SumNonBacktracking,
+)
+
+_SAME = {SumNonBacktracking: Op.SUM_NON_BACKTRACKING, AverageDirections: Op.AVERAGE_DIRECTIONS}  # forward and backward
+_OF_EDGES = {SumIncoming: Op.SUM_INCOMING, **_SAME}
+_GRAD_OF_EDGES = {SumIncoming: Op.SUM_INCOMING_GRAD, **_SAME}
 
 
 class Builder:
@@ -127,9 +144,9 @@ class Builder:
                 yield Instruction(Op.MOMENTS, source=step.source, norm=made.norm)
             yield made._replace(out=step.out, add=_or_none(step.add))
         elif isinstance(step, Expand):
-            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, add=_or_none(step.reverse)), step)
-        elif isinstance(step, SumIncoming):
-            yield Instruction(Op.SUM_INCOMING, step.out, step.source)
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source), step)
+        elif isinstance(step, EdgeStep):
+            yield Instruction(_OF_EDGES[type(step)], step.out, step.source)
         elif isinstance(step, Attend):
             yield self._attend(Op.ATTEND, step)._replace(out=step.out, second=step.softmax, bias=self._number(step.bias))
         else:
@@ -149,8 +166,8 @@ class Builder:
             yield from self._expand_grad(step, grad)
         elif isinstance(step, AttendGrad):
             yield from self._attend_grad(step, grad)
-        elif isinstance(step, SumIncomingGrad | AddGrad):
-            op = Op.ADD_GRAD if isinstance(step, AddGrad) else Op.SUM_INCOMING_GRAD
+        elif isinstance(step, EdgeGrad | AddGrad):
+            op = Op.ADD_GRAD if isinstance(step, AddGrad) else _GRAD_OF_EDGES[type(step.step)]
             yield self._produced(Instruction(op, grad=grad), step.source)
         elif isinstance(step, InputGrad):
             yield self._produced(Instruction(Op.INPUT_GRAD, grad=grad, weight=self._number(step.step.weight)), step.source)
@@ -184,9 +201,8 @@ class Builder:
             yield from self._bonds_grad(made._replace(op=Op.BONDS_GRAD), step.bonds)
 
     def _expand_grad(self, step: ExpandGrad, grad: int) -> Iterator[Instruction]:
-        for op, produced in ((Op.EXPAND_GRAD, step.source), (Op.REVERSE_GRAD, step.reverse)):
-            if produced is not None:
-                yield self._produced(Instruction(op, grad=grad), produced)
+        if step.source is not None:
+            yield self._produced(Instruction(Op.EXPAND_GRAD, grad=grad), step.source)
         if step.bonds is not None:
             yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step), step.bonds)
 

@@ -34,12 +34,13 @@ class Op(IntEnum):
     EXPAND = 19
     EXPAND_GRAD = 20
     EXPAND_BONDS_GRAD = 21
-    REVERSE_GRAD = 22
-    SUM_INCOMING = 23
-    SUM_INCOMING_GRAD = 24
-    ADD_GRAD = 25
-    ATTEND = 26
-    ATTEND_GRAD = 27
+    SUM_INCOMING = 22
+    SUM_INCOMING_GRAD = 23
+    SUM_NON_BACKTRACKING = 24
+    AVERAGE_DIRECTIONS = 25
+    ADD_GRAD = 26
+    ATTEND = 27
+    ATTEND_GRAD = 28
 
 
 class Instruction(NamedTuple):
@@ -51,10 +52,10 @@ class Instruction(NamedTuple):
         op: The operation; see :class:`Op`.
         out: The rows that it writes.
         source: The rows of the forward pass that it reads.
-        grad: The rows of a gradient that it reads.
+        grad: The rows of a gradient that it reads. With them SUM_NON_BACKTRACKING and AVERAGE_DIRECTIONS compute gradients.
         bonds: The rows of the tile's bonds that it reads.
         result: The rows that the forward step has written.
-        add: The rows that are added to `out`. EXPAND subtracts the row of each bond's reverse among them.
+        add: The rows that are added to `out`.
         mask: The rows that `out` is masked by. `out` is 0 wherever they are not positive.
         memory: Rows outside the tile: the source of LOAD, the destination of STORE, or a gather's table of distinct bonds.
         dropped: 1 if `mask` has gone through dropout, otherwise 0.

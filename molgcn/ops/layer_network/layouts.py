@@ -178,7 +178,7 @@ def _gradients(step: GradStep) -> Iterator[int]:
         return
     if not isinstance(step, PoolGrad):
         yield step.grad
-    for produced in (getattr(step, name, None) for name in ("source", "bonds", "reverse", "target")):
+    for produced in (getattr(step, name, None) for name in ("source", "bonds", "target")):
         if produced is not None:
             yield produced.out
             if produced.add is not None:

@@ -9,6 +9,7 @@ from molgcn.ops.layer_network.steps import (
     AGGREGATIONS,
     BONDS,
     Attend,
+    EdgeStep,
     Expand,
     Finish,
     Gather,
@@ -84,7 +85,7 @@ def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[in
 def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidden: int) -> str | None:
     """Return what is wrong with the values of a step, or None."""
     source, out, add = values[step.source], values[step.out], getattr(step, "add", None)
-    if isinstance(step, Expand | SumIncoming):
+    if isinstance(step, Expand | EdgeStep):
         return _problem_of_edges(step, values)
     if isinstance(step, Attend):
         return _problem_of_attention(step, values)
@@ -109,17 +110,15 @@ def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidd
     return None
 
 
-def _problem_of_edges(step: Expand | SumIncoming, values: Sequence[Value]) -> str | None:
-    """Return what is wrong with the values of a step between atoms and directed bonds, or None."""
-    atoms, edges = (step.source, step.out) if isinstance(step, Expand) else (step.out, step.source)
-    width = values[edges].width
-    if values[atoms] != Value("atoms", width) or values[edges].rows != "edges":
+def _problem_of_edges(step: Expand | EdgeStep, values: Sequence[Value]) -> str | None:
+    """Return what is wrong with the values of a step that reads or computes rows of edges, or None."""
+    width = values[step.out].width
+    read = Value("atoms" if isinstance(step, Expand) else "edges", width)
+    made = Value("atoms" if isinstance(step, SumIncoming) else "edges", width)
+    if (values[step.source], values[step.out]) != (read, made):
         return f"it computes {values[step.out]} from {values[step.source]}"
-    if isinstance(step, Expand):
-        if step.bonds is not None and values[step.bonds] != Value("bonds", width):
-            return f"it adds {values[step.bonds]} to {values[edges]}"
-        if step.reverse is not None and values[step.reverse] != values[edges]:
-            return f"it subtracts {values[step.reverse]} from {values[edges]}"
+    if isinstance(step, Expand) and step.bonds is not None and values[step.bonds] != Value("bonds", width):
+        return f"it adds {values[step.bonds]} to {values[step.out]}"
     return None
 
 

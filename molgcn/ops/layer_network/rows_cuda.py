@@ -7,12 +7,12 @@ from torch import Tensor
 from molgcn.ops.layer_network.backward import (
     AddGrad,
     AttendGrad,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
     NormalizeGrad,
     PoolGrad,
-    SumIncomingGrad,
 )
 from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
@@ -23,7 +23,7 @@ from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
-from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Normalize, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gather, Normalize
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -57,19 +57,19 @@ class RowKernels:
         """Compute the gradients of a gather's source, bonds and eps, and leave the sums for the norm of `leaves`."""
         self._gather.backward(step, leaves)
 
-    def to_edges(self, step: Expand | SumIncoming) -> None:
-        """Compute the value of a step between atoms and directed bonds."""
+    def edges(self, step: Expand | EdgeStep) -> None:
+        """Compute the value of a step that reads or computes rows of directed bonds."""
         if isinstance(step, Expand):
             self._edges.expand(step)
         else:
-            self._edges.sum_incoming(step)
+            self._edges.forward(step)
 
-    def to_edges_grad(self, step: ExpandGrad | SumIncomingGrad) -> None:
-        """Compute the gradients of a step between atoms and directed bonds."""
+    def edges_grad(self, step: ExpandGrad | EdgeGrad) -> None:
+        """Compute the gradients of a step that reads or computes rows of directed bonds."""
         if isinstance(step, ExpandGrad):
             self._edges.expand_grad(step)
         else:
-            self._edges.sum_incoming_grad(step)
+            self._edges.backward(step)
 
     def attend(self, step: Attend) -> None:
         """Compute the value of a step that attends, and its softmax."""

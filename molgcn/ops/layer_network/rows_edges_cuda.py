@@ -9,13 +9,19 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, ExpandGrad, GradStep, SumIncomingGrad
+from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, EdgeGrad, ExpandGrad, GradStep
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
-from molgcn.ops.layer_network.steps import Expand, Step, SumIncoming
+from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Step, SumIncoming, SumNonBacktracking
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
 _TABLE_BLOCKS = 2  # blocks per multiprocessor that sum over distinct bonds
+
+_KERNELS = {
+    SumIncoming: "rows_sum_incoming",
+    SumNonBacktracking: "rows_sum_non_backtracking",
+    AverageDirections: "rows_average_directions",
+}
 
 
 class EdgeLaunches:
@@ -41,31 +47,35 @@ class EdgeLaunches:
 
     def prepare(self) -> None:
         """Find the reverses that a backward pass reads, before the launches that read anything else."""
-        if any(isinstance(step, ExpandGrad) or _pairs(step) for step in self.run.backward.steps):
+        if any(isinstance(step, ExpandGrad | EdgeGrad) or _pairs(step) for step in self.run.backward.steps):
             _ = self.paired
 
     def expand(self, step: Expand) -> None:
         """Compute the value of a step that gives bonds their sources' rows."""
         run, source = self.run, self.run.rows(step.source)
-        paired = 0 if step.reverse is None else self.paired.data_ptr()
-        rows = {"bonds": None if step.bonds is None else run.rows(step.bonds)}
-        rows |= {"reverse": None if step.reverse is None else run.rows(step.reverse)}
-        it, teams = self._arguments(source.width, source.stride, source=source, out=run.rows(step.out), **rows)
-        it.paired = paired
+        bonds = None if step.bonds is None else run.rows(step.bonds)
+        it, teams = self._arguments(source.width, source.stride, source=source, out=run.rows(step.out), bonds=bonds)
         self._launch("rows_expand", it, teams, run.graph.num_nodes)
 
-    def sum_incoming(self, step: SumIncoming) -> None:
-        """Compute the value of a step that sums the rows of an atom's bonds."""
-        source = self.run.rows(step.source)
-        it, teams = self._arguments(source.width, source.stride, source=source, out=self.run.rows(step.out))
-        self._launch("rows_sum_incoming", it, teams, self.run.graph.num_nodes)
+    def forward(self, step: EdgeStep) -> None:
+        """Compute the value of a step that reads rows of directed bonds."""
+        source, out = self.run.rows(step.source), self.run.rows(step.out)
+        it, teams = self._arguments(source.width, source.stride, source=source, out=out)
+        it.of_source.out = out.address
+        self._launch(_KERNELS[type(step)], self._with_pairs(step, it), teams, self.run.graph.num_nodes)
 
-    def sum_incoming_grad(self, step: SumIncomingGrad) -> None:
-        """Compute the gradient of the rows that are summed."""
-        grad = self.run.gradient(step.grad)
+    def backward(self, step: EdgeGrad) -> None:
+        """Compute the gradient of the rows of directed bonds that a step reads."""
+        grad, kernel = self.run.gradient(step.grad), _KERNELS[type(step.step)]
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         it.of_source = self._launches.gradient(step.source)
-        self._launch("rows_sum_incoming_grad", it, teams, self.run.graph.num_nodes)
+        kernel += "_grad" if isinstance(step.step, SumIncoming) else ""
+        self._launch(kernel, self._with_pairs(step.step, it), teams, self.run.graph.num_nodes)
+
+    def _with_pairs(self, step: EdgeStep, it: Any) -> Any:
+        if not isinstance(step, SumIncoming):
+            it.paired = self.paired.data_ptr()
+        return it
 
     def expand_grad(self, step: ExpandGrad) -> None:
         """Compute the gradients of a step that gives bonds their sources' rows."""
@@ -73,7 +83,7 @@ class EdgeLaunches:
         paired = self.paired.data_ptr()
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         it.paired = paired
-        it.of_source, it.of_reverse = launches.gradient(step.source), launches.gradient(step.reverse)
+        it.of_source = launches.gradient(step.source)
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
         if not table or step.bonds is None:
             it.of_bonds = launches.gradient(step.bonds)

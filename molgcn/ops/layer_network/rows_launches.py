@@ -51,9 +51,9 @@ ROWS = Header(
         ("int", "backwards"),  # whether the kernel goes from the last row to the first
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
         ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
-        ("const real*", "source bonds add grad largest reverse"),  # rows; each may be null
+        ("const real*", "source bonds add grad largest"),  # rows; each may be null
         ("real*", "out"),  # rows
-        ("Gradient", "of_source of_bonds of_reverse"),
+        ("Gradient", "of_source of_bonds"),
         ("const real*", "eps"),  # the gather's eps, or null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies

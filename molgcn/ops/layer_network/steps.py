@@ -110,19 +110,17 @@ class Normalize(NamedTuple):
 
 
 class Expand(NamedTuple):
-    r"""Give every directed bond its source's row: :math:`o_{vw} = h_v + b_{vw} - r_{wv}`.
+    r"""Give every directed bond its source's row: :math:`o_{vw} = h_v + b_{vw}`.
 
     Attributes:
         source: The value h, rows of atoms.
         out: The value o, rows of edges.
         bonds: The value b, rows of bonds, or None.
-        reverse: The value r, rows of edges, of which each bond's reverse is subtracted; or None.
     """
 
     source: int
     out: int
     bonds: int | None = None
-    reverse: int | None = None
 
 
 class SumIncoming(NamedTuple):
@@ -135,6 +133,34 @@ class SumIncoming(NamedTuple):
 
     source: int
     out: int
+
+
+class SumNonBacktracking(NamedTuple):
+    r"""Sum the rows of the bonds that a directed bond continues, all but its own reverse: :math:`o_{vw} = \sum_u h_{uv} - h_{wv}`.
+
+    Attributes:
+        source: The value h, rows of edges.
+        out: The value o, rows of edges.
+    """
+
+    source: int
+    out: int
+
+
+class AverageDirections(NamedTuple):
+    r"""Give both directions of every bond their mean: :math:`o_{vw} = (h_{vw} + h_{wv}) / 2`.
+
+    Attributes:
+        source: The value h, rows of edges.
+        out: The value o, rows of edges.
+    """
+
+    source: int
+    out: int
+
+
+EdgeStep = SumIncoming | SumNonBacktracking | AverageDirections
+"""A step that reads rows of edges, in each of which it is linear and has no parameters."""
 
 
 class Attend(NamedTuple):
@@ -178,14 +204,16 @@ class Attend(NamedTuple):
     dropout: int | None = None
 
 
-Step = Gather | Linear | Finish | Normalize | Expand | SumIncoming | Attend
-KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming, Attend)}
+Step = Gather | Linear | Finish | Normalize | Expand | EdgeStep | Attend
+KINDS = {
+    kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming, SumNonBacktracking, AverageDirections, Attend)
+}
 
 
 def values_read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads."""
     yield step.source
-    for value in (getattr(step, name, None) for name in ("bonds", "add", "reverse", "target")):
+    for value in (getattr(step, name, None) for name in ("bonds", "add", "target")):
         if value is not None:
             yield value
 

@@ -19,6 +19,7 @@ from molgcn.ops.layer_network import engine, planned
 from molgcn.ops.layer_network.backward import (
     AddGrad,
     AttendGrad,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GatherGrad,
@@ -26,7 +27,6 @@ from molgcn.ops.layer_network.backward import (
     InputGrad,
     NormalizeGrad,
     PoolGrad,
-    SumIncomingGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -47,7 +47,7 @@ from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
-from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gather, Linear, Step
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
@@ -100,8 +100,8 @@ class CudaSteps:
             self._rows.gather(launch.step, launch)
         elif isinstance(launch.step, Finish):
             self._rows.finish(launch.step, launch.leaves)
-        elif isinstance(launch.step, Expand | SumIncoming):
-            self._rows.to_edges(launch.step)
+        elif isinstance(launch.step, Expand | EdgeStep):
+            self._rows.edges(launch.step)
         elif isinstance(launch.step, Attend):
             self._rows.attend(launch.step)
         else:
@@ -136,8 +136,8 @@ class CudaSteps:
             self._rows.gather_grad(step, launch.leaves)
         elif isinstance(step, FinishGrad):
             self._rows.finish_grad(step, launch.leaves)
-        elif isinstance(step, ExpandGrad | SumIncomingGrad):
-            self._rows.to_edges_grad(step)
+        elif isinstance(step, ExpandGrad | EdgeGrad):
+            self._rows.edges_grad(step)
         elif isinstance(step, AttendGrad):
             self._rows.attend_grad(step)
         elif isinstance(step, AddGrad):

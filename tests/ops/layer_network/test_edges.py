@@ -12,6 +12,7 @@ OPTIONS = {
     "dropout": {"edge_channels": 4, "dropout": 0.3},
     "biases": {"edge_channels": 4, "message_bias": True, "activation": "gelu", "pool": "max"},
     "without bonds": {"pool": "sum"},
+    "undirected": {"edge_channels": 4, "undirected": True},
     "one round": {"edge_channels": 4, "num_layers": 1},
 }
 
