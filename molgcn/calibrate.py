@@ -33,12 +33,10 @@ class CalibrateConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(0 < self.calibration_alpha < 1, "calibration_alpha", self.calibration_alpha, "a number between 0 and 1")
 
 
 def main() -> None:
-    """Run `python -m molgcn.calibrate`."""
     run_app("calibrate", _job, imports=["molgcn.training.restore"])
 
 

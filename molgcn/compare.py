@@ -29,7 +29,6 @@ class CompareConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals over molecules")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
 

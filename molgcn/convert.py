@@ -31,7 +31,6 @@ class ConvertConfig:
 
 
 def main() -> None:
-    """Run `python -m molgcn.convert`."""
     run_app("convert", _job, imports=["molgcn.training.restore"])
 
 

@@ -50,7 +50,6 @@ class ExportConfig:
 
 
 def main() -> None:
-    """Run `python -m molgcn.export`."""
     run_app("export", _job, imports=["molgcn.training.restore"])
 
 

@@ -35,7 +35,6 @@ class FingerprintConfig(ScreeningConfig):
 
 
 def main() -> None:
-    """Run `python -m molgcn.fingerprint`."""
     run_app("fingerprint", lambda config: fingerprint(parse_screening(FingerprintConfig, config)), imports=["molgcn.screening.fingerprint"])
 
 

@@ -10,7 +10,6 @@ from molgcn.screening.config import parse_screening
 
 
 def main() -> None:
-    """Run `python -m molgcn.explain`."""
     run_app("explain", _job, imports=["molgcn.explain.command"])
 
 

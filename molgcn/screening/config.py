@@ -40,7 +40,6 @@ class ScreeningConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
         if not 0 < self.max_record_mb <= 1000:

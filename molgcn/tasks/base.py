@@ -238,7 +238,6 @@ class Task(ABC):
         return [(self, predictions, targets)]
 
     def statistics_of_parts(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """Return the statistics of each part."""
         return [statistics]
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
