@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from molgcn.cli import run_app
+from molgcn.cli import run_command
 from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.errors import counted, require
-from molgcn.screening.config import ScreeningConfig, parse_screening
+from molgcn.screening.config import ScreeningConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class Predictions:
 
 
 def main() -> None:
-    run_app("predict", lambda config: predict(parse_screening(PredictConfig, config)), imports=["molgcn.screening.pipeline"])
+    run_command("predict", predict, PredictConfig, imports=["molgcn.screening.pipeline"])
 
 
 def predict(config: PredictConfig) -> Summary:
