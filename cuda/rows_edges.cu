@@ -2,26 +2,8 @@
 // `paired` has the position of each bond's reverse.
 //
 // Macros: THREADS (of a block), TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
-#include "rows.cuh"
+#include "rows_edges.cuh"
 #include "rows_table.cuh"
-
-// Calls visit(bond) for the bonds that point at an atom.
-template <class Visit>
-__device__ __forceinline__ void each_bond(const Parameters& p, int atom, Visit visit) {
-    const int end = __ldg(p.rowptr + atom + 1);
-    for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) visit(bond);
-}
-// Calls visit(atom) for a team's atoms. Sets the rows of bonds of padding to zero in `rows`, where it is not null.
-template <class Visit>
-__device__ __forceinline__ void each_atom(const Parameters& p, const Team& team, real* rows, Visit visit) {
-    const int num_atoms = atoms_of(p), num_bonds = __ldg(p.rowptr + num_atoms);
-    if (team.idle) return;
-    for (int atom = team.first_row; is_row(p, atom); atom += team.step) {
-        for (int bond = num_bonds + atom; rows != nullptr && bond < p.num_edges; bond += p.num_atoms)
-            store(p, rows, bond, team.quad, constant(real(0)));
-        visit(atom, atom < num_atoms);
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
     const Team team(p);
@@ -29,7 +11,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_c
     each_atom(p, team, p.out, [&](int atom, bool there) {
         if (!there) return;
         each_bond(p, atom, [&](int bond) {
-            Quad x = load(p.source + offset_of(p, __ldg(p.col + bond), team.quad));
+            Quad x = load_if(p, p.source, __ldg(p.col + bond), team.quad);
+            if (p.target != nullptr) add(x, load(p.target + offset_of(p, atom, team.quad)));
             if (p.bonds != nullptr) add(x, load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad)));
             store(p, p.out, bond, team.quad, x);
         });
@@ -99,7 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
     });
 }
 
-// The bonds that leave an atom are the reverses of those that point at it.
+// The bonds that leave an atom are the reverses of those that point at it. With `gates` the gradient of the rows that these average follows:
+// the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? ranges_of(p) : 1, range = TABLE ? blockIdx.x % ranges : 0;
@@ -110,22 +94,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
     const bool first = range == 0;
     if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
     each_atom(p, team, nullptr, [&](int atom, bool there) {
-        Quad sum;
+        Quad sum, incoming, averaged;
         if (there)
             each_bond(p, atom, [&](int bond) {
                 const int back = p.paired[bond];
+                if (first && p.gates != nullptr) {
+                    const Quad gate = load(p.gates + offset_of(p, back, team.quad)), share = load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad));
+                    add(averaged, each([&](int e) { return sigmoid(gate.e[e]) * share.e[e]; }));
+                }
+                if (p.grad == nullptr) return;
                 const Quad term = load(p.grad + offset_of(p, back, team.quad));
                 add(sum, term);
                 if (TABLE)
                     table.add(p, __ldg(p.code + back), term);
                 else if (p.of_bonds.out != nullptr)
                     write(p, p.of_bonds, back, team.quad, term);
+                if (first && p.of_target.out != nullptr) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
             });
-        if (!first || p.of_source.out == nullptr) return;
-        if (there)
-            write(p, p.of_source, atom, team.quad, sum);
-        else
-            store(p, p.of_source.out, atom, team.quad, constant(real(0)));
+        if (!first) return;
+        write_there(p, p.of_source, atom, team.quad, sum, there);
+        write_there(p, p.of_target, atom, team.quad, incoming, there);
+        write_there(p, p.of_averaged, atom, team.quad, averaged, there);
     });
     if (TABLE) table.leave(p, team);
 }

@@ -30,7 +30,7 @@ from molgcn.ops.running_statistics import copy_statistics
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
-PARTS = ("convs", "norms", "feed_forwards")  # the attributes of a model with the operator's parameters
+PARTS = ("convs", "norms", "edge_norms", "feed_forwards")  # the attributes of a model with the operator's parameters
 
 
 def why_not(model: MoleculeNet) -> str | None:
@@ -63,7 +63,8 @@ def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
     if call.encoders[0] is not None and states[0] is not None:
         take_atom_statistics(model, call.encoders[0], states[0])
     if call.batch_statistics and call.graph.num_nodes > 0:
-        counts = [norm.num_batches_tracked for norm in layers.named(model, call.program.batch_norms)]
+        norms, without_bonds = layers.named(model, call.program.batch_norms), call.graph.col.shape[0] == 0
+        counts = [norm.num_batches_tracked for norm in norms if not (without_bonds and norm in set(model.edge_norms))]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
     if model.pool == "attention":
         return _attention(model, outputs.pooled, batch.ptr)

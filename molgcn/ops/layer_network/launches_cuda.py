@@ -11,7 +11,7 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
 from molgcn.ops.layer_network.program import ends_product, masked_values
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step, values_read
+from molgcn.ops.layer_network.steps import Expand, Finish, Gate, Gather, Linear, Step, values_read
 
 
 class Launch(NamedTuple):
@@ -25,6 +25,7 @@ class Launch(NamedTuple):
         after: The end of a layer without norm that it applies to the last product, or None.
         leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
         beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
+        expand: The :class:`Expand` step whose result the :class:`Gate` step reads as gates, if the launch computes that too; or None.
     """
 
     step: Step
@@ -34,6 +35,7 @@ class Launch(NamedTuple):
     after: Finish | None = None
     leaves: Finish | None = None
     beside: Linear | None = None
+    expand: Expand | None = None
 
     @property
     def last(self) -> Step:
@@ -95,6 +97,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     step = together[-1]
     if step.out in run.summed:
         return gpu is not None
+    if isinstance(step, Expand):
+        return isinstance(following, Gate) and following.gates == step.out
     if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
         return False
     if isinstance(step, Finish):
@@ -117,6 +121,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
 def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:
     steps = list(together)
     first, last = steps[0], steps[-1]
+    if isinstance(first, Expand) and first is not last:
+        return Launch(last, expand=first)
     before = first if len(steps) > 1 and isinstance(first, Finish) else None
     step, *rest = steps[1:] if before is not None else steps
     gather = step if isinstance(step, Gather) and rest else None

@@ -8,10 +8,20 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import Backward, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.backward import (
+    Backward,
+    ExpandGrad,
+    FinishGrad,
+    GateGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    PoolGrad,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, signed_values
-from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Step, X, values_made, values_read
+from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gate, Gather, Linear, Step, X, values_made, values_read
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
 
@@ -135,10 +145,14 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
         for produced in (step.source, step.bonds):
             if produced is not None and produced.add not in (None, step.grad):  # neighbours read the gradient of the output
                 yield Ref(True, produced.out), [Ref(True, produced.add)]
+    if isinstance(step, GateGrad) and step.gates is not None and step.gates.add is not None:
+        yield Ref(True, step.gates.out), [Ref(True, step.gates.add)]
 
 
 def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
     """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
+    if isinstance(step, Expand):
+        return isinstance(following, Gate) and following.gates == step.out
     waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
     return isinstance(step, waiting) and following.source == step.out
 
@@ -147,6 +161,8 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
     """Return whether a step of a backward pass may be computed together with the next one."""
     if isinstance(step, Step):
         return step.out in sizes.summed
+    if isinstance(step, GateGrad):
+        return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         return True
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
@@ -178,7 +194,7 @@ def _gradients(step: GradStep) -> Iterator[int]:
         return
     if not isinstance(step, PoolGrad):
         yield step.grad
-    for produced in (getattr(step, name, None) for name in ("source", "bonds", "target")):
+    for produced in (getattr(step, name, None) for name in ("source", "bonds", "target", "gates")):
         if produced is not None:
             yield produced.out
             if produced.add is not None:

@@ -22,11 +22,13 @@ from molgcn.ops.layer_network.backward import (
     EdgeGrad,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     GradStep,
     InputGrad,
     NormalizeGrad,
     PoolGrad,
+    SpreadGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -47,7 +49,7 @@ from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
-from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gate, Gather, Linear, Spread, Step
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
@@ -100,8 +102,8 @@ class CudaSteps:
             self._rows.gather(launch.step, launch)
         elif isinstance(launch.step, Finish):
             self._rows.finish(launch.step, launch.leaves)
-        elif isinstance(launch.step, Expand | EdgeStep):
-            self._rows.edges(launch.step)
+        elif isinstance(launch.step, Expand | Spread | EdgeStep | Gate):
+            self._rows.edges(launch)
         elif isinstance(launch.step, Attend):
             self._rows.attend(launch.step)
         else:
@@ -136,7 +138,7 @@ class CudaSteps:
             self._rows.gather_grad(step, launch.leaves)
         elif isinstance(step, FinishGrad):
             self._rows.finish_grad(step, launch.leaves)
-        elif isinstance(step, ExpandGrad | EdgeGrad):
+        elif isinstance(step, ExpandGrad | SpreadGrad | EdgeGrad | GateGrad):
             self._rows.edges_grad(step)
         elif isinstance(step, AttendGrad):
             self._rows.attend_grad(step)

@@ -9,11 +9,14 @@ from plain_steps import PlainSteps
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 OPTIONS = {
-    "dropout": {"edge_channels": 4, "dropout": 0.3},
-    "biases": {"edge_channels": 4, "message_bias": True, "activation": "gelu", "pool": "max"},
-    "without bonds": {"pool": "sum"},
-    "undirected": {"edge_channels": 4, "undirected": True},
-    "one round": {"edge_channels": 4, "num_layers": 1},
+    "dropout": {"conv": "dmpnn", "edge_channels": 4, "dropout": 0.3},
+    "biases": {"conv": "dmpnn", "edge_channels": 4, "message_bias": True, "activation": "gelu", "pool": "max"},
+    "without bonds": {"conv": "dmpnn", "pool": "sum"},
+    "undirected": {"conv": "dmpnn", "edge_channels": 4, "undirected": True},
+    "one round": {"conv": "dmpnn", "edge_channels": 4, "num_layers": 1},
+    "gates": {"conv": "gated_gcn", "edge_channels": 4, "norm": "batch", "residual": True, "dropout": 0.3},
+    "gates of one width": {"conv": "gated_gcn", "edge_channels": 20, "norm": "layer", "residual": True, "feed_forward": True},
+    "gates without norm": {"conv": "gated_gcn", "edge_channels": 4, "activation": "silu", "dropout": 0.2, "last_activation": False},
 }
 
 
@@ -23,7 +26,7 @@ OPTIONS = {
 def test_kernels(emulate, options, coded, dtype, bound):
     """In float32 the project's kernels compute the products too."""
     own = {"num_layers": 3, **OPTIONS[options]}
-    of = network_options("dmpnn", in_channels=7, hidden_channels=20, **own)
+    of = network_options(in_channels=7, hidden_channels=20, **own)
     call = random_call(of, coded=coded, dtype=dtype)
     expected = passes(random_call(of, coded=coded), PlainSteps)
     for each in (call, padded(call, float("nan"))):
