@@ -44,7 +44,7 @@ from molgcn.ops.layer_network.launches_cuda import (
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import AllGradients, Implementation, Outputs, States, register_direct, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers, uses_tensor_cores
-from molgcn.ops.layer_network.planned import Key
+from molgcn.ops.layer_network.plan_key import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
@@ -218,10 +218,11 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
     if are_aligned([tensor for tensor in call.tensors if tensor is not None]):
         return call
+    head = [aligned(tensor) for tensor in call.head]
     first, second = (None if inputs is None else _aligned(inputs) for inputs in call.encoders)
     graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
-    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second))
+    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second), head=head)
 
 
 def _aligned(inputs: EncodeInputs) -> EncodeInputs:

@@ -11,7 +11,7 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
 from molgcn.ops.layer_network import planned
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
-from molgcn.ops.layer_network.planned import Key, capacity
+from molgcn.ops.layer_network.plan_key import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
