@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
             const int row = i / out.width, t = i % out.width;
             const long long index = static_cast<long long>(rows.first) * out.width + i;
             const float prediction = predictions[row * out.stride + t];
-            if (p.target == nullptr) {
+            if (p.std == nullptr) {
                 out.rows[index] = prediction;
                 continue;
             }
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
             if (there) total += term(p.kind, prediction, standard, p.delta), known += 1.0;
         }
     });
-    if (p.target == nullptr) return;
+    if (p.std == nullptr) return;
     sum_over_block(reinterpret_cast<double*>(shared), total, known);
     if (threadIdx.x != 0) return;
     if (gridDim.x == 1)
