@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from molgcn.cli import run_command
+from omegaconf import OmegaConf
+
+from molgcn.cli import run_app
+from molgcn.config.run import parse
 from molgcn.data.config import NAMES
 from molgcn.evaluation.config import EvaluateConfig
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run `python -m molgcn.evaluate`."""
     sys.argv[1:] = [spell_out_dataset(argument) for argument in sys.argv[1:]]
-    run_command("evaluate", evaluate, EvaluateConfig, imports=["molgcn.training.restore"])
+    run_app("evaluate", _job, imports=["molgcn.training.restore"])
 
 
 def spell_out_dataset(argument: str) -> str:
@@ -25,6 +28,10 @@ def spell_out_dataset(argument: str) -> str:
     if key != "dataset" or not value:
         return argument
     return f"dataset.{'name' if value in NAMES else 'path'}={value}"
+
+
+def _job(config: Any) -> None:
+    evaluate(parse(EvaluateConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:

@@ -26,6 +26,7 @@ class Model:
 
     @property
     def names(self) -> list[str]:
+        """The names of the T targets."""
         return self.ensemble.names
 
     @property

@@ -35,6 +35,7 @@ class TreeSettings:
 
     @property
     def parameters(self) -> dict[str, Any]:
+        """LightGBM's parameters."""
         return {
             "learning_rate": self.learning_rate,
             "num_leaves": self.num_leaves,
@@ -113,6 +114,7 @@ class Trees:
 
     @property
     def num_features(self) -> int:
+        """The number of features F."""
         return self._booster.num_feature()
 
     def predict(self, features: np.ndarray) -> np.ndarray:

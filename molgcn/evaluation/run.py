@@ -79,6 +79,7 @@ class _Models:
 
     @property
     def name(self) -> str:
+        """The name of the run, or of the checkpoint."""
         return (self.run or self.checkpoint).name
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from molgcn.cli import run_command
+from typing import Any
+
+from molgcn.cli import run_app
 from molgcn.explain.config import ExplainConfig
+from molgcn.screening.config import parse_screening
 
 
 def main() -> None:
-    run_command("explain", _explain, ExplainConfig, imports=["molgcn.explain.command"])
+    """Run `python -m molgcn.explain`."""
+    run_app("explain", _job, imports=["molgcn.explain.command"])
 
 
-def _explain(config: ExplainConfig) -> None:
+def _job(config: Any) -> None:
     from molgcn.explain.command import explain
 
-    explain(config)
+    explain(parse_screening(ExplainConfig, config))
 
 
 if __name__ == "__main__":

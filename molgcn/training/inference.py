@@ -104,6 +104,7 @@ class PartPredictions:
 
     @cached_property
     def rows(self) -> Rows:
+        """The rows of `values` and `targets`."""
         return Rows.of(measured(self.molecules))
 
     @property

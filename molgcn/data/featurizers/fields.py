@@ -61,6 +61,7 @@ class AtomFields(NamedTuple):
 
     @property
     def in_ring(self) -> bool:
+        """IsInRing()."""
         return self.ring_size > 0
 
     def packed(self) -> int:
@@ -101,6 +102,7 @@ class BondFields(NamedTuple):
 
     @property
     def in_ring(self) -> bool:
+        """IsInRing()."""
         return self.ring_size > 0
 
     def packed(self) -> int:
