@@ -14,7 +14,7 @@ enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
     pool_grad, norm_sums, activation_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
     expand, expand_grad, expand_bonds_grad, sum_incoming, sum_incoming_grad, sum_non_backtracking, average_directions, add_grad,
-    attend, attend_grad,
+    attend, attend_grad, gate, gate_grad, gate_source_grad,
 };
 
 enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
@@ -48,6 +48,7 @@ struct Memory {
 struct NormOptions {
     int layer, weight, bias;  // 1: the norm of each row, else of the batch; numbers of parameters
     int batch_norm;           // number among the norms of the batch, or -1
+    int of_edges;             // 1: its rows are directed bonds, else atoms
 };
 
 // A step that attends. The vectors are numbers of parameters.

@@ -25,14 +25,21 @@ void fill_row(T* to, ptrdiff_t stride, const Function& f) {
     for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(to + c, f(c));
 }
 
-// Computes the source's row, plus the bond's row.
+// Computes the source's row, plus the target's row, plus the bond's row, each where it is given.
 template <typename T>
 void expand_rows(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out);
+    const TileRows<T> source = t.rows(step.source), target = t.rows(step.target), out = t.rows(step.out);
     const TileBonds<T> bonds(t, step);
-    each_edge(t, [&](int from, int, int e, int) {
-        const T *row = source[from], *more = bonds.with_rows() ? bonds.row(t.first_bond + e) : nullptr;
-        fill_row(out[e], out.stride, [&](ptrdiff_t c) { return more != nullptr ? load(row + c) + load(more + c) : load(row + c); });
+    each_edge(t, [&](int from, int to, int e, int) {
+        const T *row = source ? source[from] : nullptr, *end = target ? target[to] : nullptr;
+        const T* more = bonds.with_rows() ? bonds.row(t.first_bond + e) : nullptr;
+        fill_row(out[e], out.stride, [&](ptrdiff_t c) {
+            Vec<T> v{};
+            if (row != nullptr) v += load(row + c);
+            if (end != nullptr) v += load(end + c);
+            if (more != nullptr) v += load(more + c);
+            return v;
+        });
     });
 }
 
@@ -64,7 +71,7 @@ void expand_bonds_gradient(const TileStep<T>& t, const Instruction& step) {
     }
 }
 
-// Computes the sum over the bonds that point at an atom.
+// Computes the sum over the bonds that point at an atom, a value or the gradient of one.
 template <typename T>
 void sum_incoming_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out);
@@ -73,6 +80,7 @@ void sum_incoming_rows(const TileStep<T>& t, const Instruction& step) {
         T* to = out[target];
         fill_row(to, out.stride, [&](ptrdiff_t c) { return load(to + c) + load(source[e] + c); });
     });
+    end_gradient(t, step, false);
 }
 
 // Writes the gradient of the bonds' rows that are summed.

@@ -8,6 +8,7 @@
 #include "tile_attend.hpp"
 #include "tile_edges.hpp"
 #include "tile_finish.hpp"
+#include "tile_gate.hpp"
 #include "tile_gather.hpp"
 
 namespace molgcn {
@@ -24,10 +25,10 @@ public:
           stride_(row_stride<T>(pass_.channels)),
           parameters_(run),
           sums_(run),
-          ones_(run.partition.max_rows),
+          ones_(most_rows(run)),
           moments_(run.partition.num_chunks),
           columns_(3 * int64_t{run.partition.num_chunks} * stride_) {
-        for (int i = 0; i < run.partition.max_rows; i++) ones_[i] = T(1);
+        for (int i = 0; i < most_rows(run); i++) ones_[i] = T(1);
     }
 
     void operator()() const {
@@ -57,6 +58,9 @@ public:
     }
 
 private:
+    // Returns the most rows of atoms or bonds of a tile.
+    static int most_rows(const LayerRun<T>& run) { return run.partition.max_rows > run.max_bonds ? run.partition.max_rows : run.max_bonds; }
+
     void run_chunk(const Segment& segment, int chunk, const TileMemory<T>& memory) const {
         Deviations<T> deviations(columns_.data() + 3 * int64_t{chunk} * stride_, stride_);
         for (int number = run_.partition.chunk_ptr[chunk]; number < run_.partition.chunk_ptr[chunk + 1]; number++) {
@@ -87,7 +91,7 @@ private:
             case Op::finish: return finish_rows(t, step);
             case Op::normalize: return normalize_rows(t, step);
             case Op::pool: return pool(t, step);
-            case Op::moments: return deviations.add(t.rows(step.source).data, ones_.data(), t.tile.num_rows);
+            case Op::moments: return deviations.add(t.rows(step.source).data, ones_.data(), t.rows(step.source).count);
             case Op::pool_grad: return pool_gradient(t, step);
             case Op::norm_sums: return add_norm_sums(t, step);
             case Op::activation_grad: return activation_gradient(t, step);
@@ -109,6 +113,9 @@ private:
             case Op::add_grad: return add_gradient(t, step);
             case Op::attend: return attend_rows(t, step);
             case Op::attend_grad: return attend_gradient(t, step);
+            case Op::gate: return gate_rows(t, step);
+            case Op::gate_grad: return gate_gradient(t, step);
+            case Op::gate_source_grad: return gate_source_gradient(t, step);
         }
     }
 
@@ -153,14 +160,15 @@ private:
             return parameters_.set_statistics(number, mean, rstd);
         }
         const Norm<T>& norm = parameters_.norm(number);
+        const int64_t num_rows = options.of_edges ? run_.num_edges : run_.num_nodes;
         for (int c = 0; c < channels; c++) {
             double beta = 0, gamma = 0;
             for (int chunk = 0; chunk < run_.partition.num_chunks; chunk++) {
                 beta += sums_.parameter(sums_.chunk(chunk), options.bias)[c];
                 gamma += sums_.parameter(sums_.chunk(chunk), options.weight)[c];
             }
-            norm.mean_grad[c] = T(beta / run_.num_nodes);
-            norm.mean_weighted[c] = T(gamma / run_.num_nodes);
+            norm.mean_grad[c] = T(beta / num_rows);
+            norm.mean_weighted[c] = T(gamma / num_rows);
         }
     }
 

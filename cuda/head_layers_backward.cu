@@ -1,4 +1,4 @@
-// The gradients of a head with hidden layers. A block sums those of weights and biases over its molecules. One block alone writes them;
+// The gradients of a head. A block sums those of weights and biases over its molecules. One block alone writes them;
 // otherwise head_layers_sums adds up the sums of all blocks, in order.
 #include "head_layers.cuh"
 
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_backward(const __g
     };
     start(Chunk<false>::begin(p), memory.chunk(0));  // forward has read the weights too
     wait_for_previous();
-    const float factor = loss_scale(p.sums, p.grad_loss);
+    const float factor = p.sums == nullptr ? 1.0f : loss_scale(p.sums, p.grad_loss);
     float* sums = p.parts == nullptr ? nullptr : p.parts + static_cast<long long>(blockIdx.x) * p.part_size;
     each_rows(p, [&](const Rows& rows, bool begins) {
         if (!begins) start(Chunk<false>::begin(p), memory.chunk(0));

@@ -1,4 +1,4 @@
-// The forward pass of a head with hidden layers, and the loss of its predictions over targets that are not missing (NaN).
+// The forward pass of a head, and the loss of its predictions over targets that are not missing (NaN), if there are targets.
 #include "head_layers.cuh"
 
 constexpr int at_once = 4;  // outputs of a team
@@ -59,12 +59,17 @@ extern "C" __global__ void __launch_bounds__(512) head_layers_forward(const __gr
             const int row = i / out.width, t = i % out.width;
             const long long index = static_cast<long long>(rows.first) * out.width + i;
             const float prediction = predictions[row * out.stride + t];
+            if (p.std == nullptr) {
+                out.rows[index] = prediction;
+                continue;
+            }
             const float target = p.target[index], standard = (target - p.mean[t]) / p.std[t];
             const bool there = target == target;
             out.rows[index] = there ? derivative(p.kind, prediction, standard, p.delta) : 0.0f;
             if (there) total += term(p.kind, prediction, standard, p.delta), known += 1.0;
         }
     });
+    if (p.std == nullptr) return;
     sum_over_block(reinterpret_cast<double*>(shared), total, known);
     if (threadIdx.x != 0) return;
     if (gridDim.x == 1)

@@ -16,7 +16,11 @@
 #include "philox.cuh"
 #include "rows_structs.h"  // molgcn/ops/layer_network/rows_launches.py
 
-__device__ __forceinline__ int atoms_of(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
+// Returns the number of real rows: of atoms, or of the directed bonds that point at them.
+__device__ __forceinline__ int atoms_of(const Parameters& p) {
+    const int atoms = __ldg(p.ptr + p.num_graphs);
+    return p.bonds_of == nullptr ? atoms : __ldg(p.bonds_of + atoms);
+}
 __device__ __forceinline__ size_t offset_of(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
 // Loads four numbers of a vector [width], and zeros beyond it.
 __device__ __forceinline__ Quad load_vector(const Parameters& p, const real* vector, int quad) {

@@ -2,59 +2,21 @@
 // `paired` has the position of each bond's reverse.
 //
 // Macros: THREADS (of a block), TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
-#include "rows.cuh"
+#include "rows_edges.cuh"
 #include "rows_table.cuh"
 
-// Calls visit(bond) for the bonds that point at an atom.
-template <class Visit>
-__device__ __forceinline__ void each_bond(const Parameters& p, int atom, Visit visit) {
-    const int end = __ldg(p.rowptr + atom + 1);
-    for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) visit(bond);
-}
-// Calls ask(i, bond) for up to four bonds that point at an atom, then use(i, bond) for these, and so on: their rows are under way together.
-constexpr int few = 4;
-template <class Ask, class Use>
-__device__ __forceinline__ void each_few_bonds(const Parameters& p, int atom, Ask ask, Use use) {
-    const int end = __ldg(p.rowptr + atom + 1);
-    for (int first = __ldg(p.rowptr + atom); first < end; first += few) {
-#pragma unroll
-        for (int i = 0; i < few; i++)
-            if (first + i < end) ask(i, first + i);
-#pragma unroll
-        for (int i = 0; i < few; i++)
-            if (first + i < end) use(i, first + i);
-    }
-}
-// Calls visit(atom) for a team's atoms. Sets the rows of bonds of padding to zero in `rows`, where it is not null.
-template <class Visit>
-__device__ __forceinline__ void each_atom(const Parameters& p, const Team& team, real* rows, Visit visit) {
-    const int num_atoms = atoms_of(p), num_bonds = __ldg(p.rowptr + num_atoms);
-    if (team.idle) return;
-    for (int atom = team.first_row; is_row(p, atom); atom += team.step) {
-        for (int bond = num_bonds + atom; rows != nullptr && bond < p.num_edges; bond += p.num_atoms)
-            store(p, rows, bond, team.quad, constant(real(0)));
-        visit(atom, atom < num_atoms);
-    }
-}
-
-// The rows may be taken through `end` too, and are then `written`.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
     const Team team(p);
     wait_for_previous();
     each_atom(p, team, p.out, [&](int atom, bool there) {
         if (!there) return;
-        Quad x[few], more[few];
-        const auto ask = [&](int i, int bond) {
-            x[i] = load(p.source + offset_of(p, __ldg(p.col + bond), team.quad));
-            if (p.bonds != nullptr) more[i] = load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad));
-        };
-        each_few_bonds(p, atom, ask, [&](int i, int bond) {
-            add(x[i], more[i]);
-            if (p.out != nullptr) store(p, p.out, bond, team.quad, x[i]);
-            if (p.written != nullptr) store(p, p.written, bond, team.quad, activated(p, p.end, bond, team.quad, x[i]));
+        each_bond(p, atom, [&](int bond) {
+            Quad x = load_if(p, p.source, __ldg(p.col + bond), team.quad);
+            if (p.target != nullptr) add(x, load(p.target + offset_of(p, atom, team.quad)));
+            if (p.bonds != nullptr) add(x, load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad)));
+            store(p, p.out, bond, team.quad, x);
         });
     });
-    if (p.written != nullptr) each_atom(p, team, p.written, [](int, bool) {});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming(const __grid_constant__ Parameters p) {
@@ -80,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming_grad(con
 // Sums the rows of the bonds that point at an atom, and gives each bond that leaves it the sum but for its reverse's row. Backward, with
 // `grad`, goes the other way: each bond that points at the atom gets the sum of the gradients of those that leave it but for its reverse's.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(const __grid_constant__ Parameters p) {
+    constexpr int few = 4;  // bonds whose rows are under way together, and stay
     const Team team(p);
     const bool backward = p.grad != nullptr;
     const real* rows = backward ? p.grad : p.source;
@@ -88,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(
         if (!there) return;
         const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
         const auto from = [&](int bond) { return load(rows + offset_of(p, backward ? p.paired[bond] : bond, team.quad)); };
-        Quad first[few], sum;  // the first rows stay
+        Quad first[few], sum;
 #pragma unroll
         for (int i = 0; i < few; i++)
             if (begin + i < end) first[i] = from(begin + i);
@@ -119,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
     });
 }
 
-// The bonds that leave an atom are the reverses of those that point at it. With a `source`, gradients first go back through `end`, whose input
-// it is, and to these are added others.
+// The bonds that leave an atom are the reverses of those that point at it. With `gates` the gradient of the rows that these average follows:
+// the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? ranges_of(p) : 1, range = TABLE ? blockIdx.x % ranges : 0;
@@ -131,28 +94,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
     const bool first = range == 0;
     if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
     each_atom(p, team, nullptr, [&](int atom, bool there) {
-        Quad sum, terms[few], source[few], more[few];
-        int back[few];
-        const auto ask = [&](int i, int bond) {
-            back[i] = p.paired[bond];
-            terms[i] = load(p.grad + offset_of(p, back[i], team.quad));
-            source[i] = load_if(p, p.source, back[i], team.quad), more[i] = load_if(p, p.add, back[i], team.quad);
-        };
-        const auto use = [&](int i, int) {
-            if (p.source != nullptr) terms[i] = activated_grad(p, p.end, back[i], team.quad, source[i], terms[i]);
-            add(terms[i], more[i]);
-            add(sum, terms[i]);
-            if (TABLE)
-                table.add(p, __ldg(p.code + back[i]), terms[i]);
-            else if (p.of_bonds.out != nullptr)
-                write(p, p.of_bonds, back[i], team.quad, terms[i]);
-        };
-        if (there) each_few_bonds(p, atom, ask, use);
-        if (!first || p.of_source.out == nullptr) return;
+        Quad sum, incoming, averaged;
         if (there)
-            write(p, p.of_source, atom, team.quad, sum);
-        else
-            store(p, p.of_source.out, atom, team.quad, constant(real(0)));
+            each_bond(p, atom, [&](int bond) {
+                const int back = p.paired[bond];
+                if (first && p.gates != nullptr) {
+                    const Quad gate = load(p.gates + offset_of(p, back, team.quad)), share = load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad));
+                    add(averaged, each([&](int e) { return sigmoid(gate.e[e]) * share.e[e]; }));
+                }
+                if (p.grad == nullptr) return;
+                const Quad term = load(p.grad + offset_of(p, back, team.quad));
+                add(sum, term);
+                if (TABLE)
+                    table.add(p, __ldg(p.code + back), term);
+                else if (p.of_bonds.out != nullptr)
+                    write(p, p.of_bonds, back, team.quad, term);
+                if (first && p.of_target.out != nullptr) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
+            });
+        if (!first) return;
+        write_there(p, p.of_source, atom, team.quad, sum, there);
+        write_there(p, p.of_target, atom, team.quad, incoming, there);
+        write_there(p, p.of_averaged, atom, team.quad, averaged, there);
     });
     if (TABLE) table.leave(p, team);
 }

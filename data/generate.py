@@ -164,9 +164,9 @@ def labels(smiles: str) -> tuple[float, float, float]:
     return Crippen.MolLogP(mol), Crippen.MolMR(mol), rdMolDescriptors.CalcTPSA(mol)
 
 
-def write(path: Path) -> None:
+def write(path: Path, max_heavy: int = MAX_HEAVY) -> None:
     """Write the molecules and their labels as CSV."""
-    molecules = enumerate_molecules()
+    molecules = enumerate_molecules(max_heavy)
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("smiles", "logp", "mr", "tpsa"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from omegaconf import OmegaConf
-
-from molgcn.cli import run_app
-from molgcn.config.run import BackendConfig, WhichModels, parse
+from molgcn.cli import run_command
+from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.config.training import CalibrationMethod
 from molgcn.errors import require
 from molgcn.evaluation.config import LabelledDataConfig
@@ -33,17 +31,11 @@ class CalibrateConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(0 < self.calibration_alpha < 1, "calibration_alpha", self.calibration_alpha, "a number between 0 and 1")
 
 
 def main() -> None:
-    """Run `python -m molgcn.calibrate`."""
-    run_app("calibrate", _job, imports=["molgcn.training.restore"])
-
-
-def _job(config: Any) -> None:
-    calibrate(parse(CalibrateConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+    run_command("calibrate", calibrate, CalibrateConfig, imports=["molgcn.training.restore"])
 
 
 def calibrate(config: CalibrateConfig) -> Calibration:

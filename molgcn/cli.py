@@ -139,6 +139,20 @@ def run_app(
         sys.exit(MISTAKE)
 
 
+def run_command(name: str, command: Callable[[Any], Any], cls: type, imports: Sequence[str] = ()) -> None:
+    """Run a command that takes its keys as a dataclass; see :func:`run_app` for `name` and `imports`."""
+
+    def job(config: DictConfig) -> None:
+        from molgcn.config.run import parse
+
+        values: Any = OmegaConf.to_container(config, resolve=True)
+        if isinstance(values.get("on_error"), float):  # Hydra parses a bare nan as a float
+            values["on_error"] = "nan"
+        command(parse(cls, values))
+
+    run_app(name, job, imports=imports)
+
+
 def _import_all(modules: Sequence[str]) -> None:
     """Import modules while the garbage collector rests. It would take a sixth of a short run's time, and finds next to nothing.
 

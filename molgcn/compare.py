@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omegaconf import OmegaConf
-
-from molgcn.cli import run_app
-from molgcn.config.run import parse
+from molgcn.cli import run_command
 from molgcn.errors import UserError, require
 from molgcn.screening.config import checkpoint_paths
 
@@ -29,7 +26,6 @@ class CompareConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals over molecules")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
 
@@ -37,7 +33,7 @@ class CompareConfig:
 def main() -> None:
     """Run `python -m molgcn.compare`."""
     sys.argv[1:] = with_runs(sys.argv[1:])
-    run_app("compare", _job, imports=["molgcn.evaluation.side_by_side"])
+    run_command("compare", compare, CompareConfig, imports=["molgcn.evaluation.side_by_side"])
 
 
 def with_runs(arguments: list[str]) -> list[str]:
@@ -45,10 +41,6 @@ def with_runs(arguments: list[str]) -> list[str]:
     folders = [argument for argument in arguments if "=" not in argument and not argument.startswith("-")]
     others = [argument for argument in arguments if argument not in folders]
     return [*others, f"runs=[{','.join(folders)}]"] if folders else others
-
-
-def _job(config: Any) -> None:
-    compare(parse(CompareConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
 
 
 def compare(config: CompareConfig) -> Comparison:

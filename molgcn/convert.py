@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omegaconf import OmegaConf
-
-from molgcn.cli import run_app
+from molgcn.cli import run_command
 from molgcn.config.overrides import as_typed
-from molgcn.config.run import parse
 from molgcn.data.column_names import ColumnNames, as_names
 from molgcn.errors import UserError, counted
 
@@ -31,12 +28,7 @@ class ConvertConfig:
 
 
 def main() -> None:
-    """Run `python -m molgcn.convert`."""
-    run_app("convert", _job, imports=["molgcn.training.restore"])
-
-
-def _job(config: Any) -> None:
-    convert(parse(ConvertConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+    run_command("convert", convert, ConvertConfig, imports=["molgcn.training.restore"])
 
 
 def convert(config: ConvertConfig) -> Path:

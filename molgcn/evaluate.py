@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omegaconf import OmegaConf
-
-from molgcn.cli import run_app
-from molgcn.config.run import parse
+from molgcn.cli import run_command
 from molgcn.data.config import NAMES
 from molgcn.evaluation.config import EvaluateConfig
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run `python -m molgcn.evaluate`."""
     sys.argv[1:] = [spell_out_dataset(argument) for argument in sys.argv[1:]]
-    run_app("evaluate", _job, imports=["molgcn.training.restore"])
+    run_command("evaluate", evaluate, EvaluateConfig, imports=["molgcn.training.restore"])
 
 
 def spell_out_dataset(argument: str) -> str:
@@ -28,10 +25,6 @@ def spell_out_dataset(argument: str) -> str:
     if key != "dataset" or not value:
         return argument
     return f"dataset.{'name' if value in NAMES else 'path'}={value}"
-
-
-def _job(config: Any) -> None:
-    evaluate(parse(EvaluateConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:

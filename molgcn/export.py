@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
-from molgcn.cli import run_app
-from molgcn.config.run import BackendConfig, parse
+from molgcn.cli import run_command
+from molgcn.config.run import BackendConfig
 from molgcn.data.batch import GraphBatch
 from molgcn.data.components import join_components
 from molgcn.data.featurizers import get_featurizer
@@ -50,12 +49,7 @@ class ExportConfig:
 
 
 def main() -> None:
-    """Run `python -m molgcn.export`."""
-    run_app("export", _job, imports=["molgcn.training.restore"])
-
-
-def _job(config: Any) -> None:
-    export(parse(ExportConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+    run_command("export", export, ExportConfig, imports=["molgcn.training.restore"])
 
 
 def export(config: ExportConfig) -> float:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from molgcn.cli import run_app
+from molgcn.cli import run_command
 from molgcn.config.run import BackendConfig
 from molgcn.errors import counted
-from molgcn.screening.config import ScreeningConfig, parse_screening
+from molgcn.screening.config import ScreeningConfig
 
 if TYPE_CHECKING:
     from molgcn.screening.fingerprint import Fingerprinted
@@ -35,8 +35,7 @@ class FingerprintConfig(ScreeningConfig):
 
 
 def main() -> None:
-    """Run `python -m molgcn.fingerprint`."""
-    run_app("fingerprint", lambda config: fingerprint(parse_screening(FingerprintConfig, config)), imports=["molgcn.screening.fingerprint"])
+    run_command("fingerprint", fingerprint, FingerprintConfig, imports=["molgcn.screening.fingerprint"])
 
 
 def fingerprint(config: FingerprintConfig) -> Summary:

@@ -26,7 +26,6 @@ class Model:
 
     @property
     def names(self) -> list[str]:
-        """The names of the T targets."""
         return self.ensemble.names
 
     @property

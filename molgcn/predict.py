@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from molgcn.cli import run_app
+from molgcn.cli import run_command
 from molgcn.config.run import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.errors import counted, require
-from molgcn.screening.config import ScreeningConfig, parse_screening
+from molgcn.screening.config import ScreeningConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,6 @@ class PredictConfig(ScreeningConfig):
     members: bool = False
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         super().__post_init__()
         require(self.dropout_samples == 0 or self.dropout_samples > 1, "dropout_samples", self.dropout_samples, "at least 2, or 0 for none")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
@@ -81,8 +80,7 @@ class Predictions:
 
 
 def main() -> None:
-    """Run `python -m molgcn.predict`."""
-    run_app("predict", lambda config: predict(parse_screening(PredictConfig, config)), imports=["molgcn.screening.pipeline"])
+    run_command("predict", predict, PredictConfig, imports=["molgcn.screening.pipeline"])
 
 
 def predict(config: PredictConfig) -> Summary:
@@ -181,7 +179,6 @@ def predict_smiles(
 
 
 def _concatenated(parts: Sequence[Sequence[Column]]) -> dict[str, np.ndarray]:
-    """Return the values of the columns of parts of a table, by their headers."""
     return {columns[0].name: np.concatenate([column.entries for column in columns]) for columns in zip(*parts, strict=True)}
 
 

@@ -296,16 +296,14 @@ def test_the_command(run, cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_on_other_files(run, run_cli, tmp_path):
-    (tmp_path / "other one.csv").write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n")
-    done = run_cli("ckpt=run", "dataset=other one.csv", "split=all", module="molgcn.evaluate")
-    assert done.returncode == 0, done.stderr
-    assert "all 2 molecules" in done.stdout
-    assert (run / "evaluation_other one" / "report.html").is_file()
-    for name in ("set.v1.csv", "set.v2.tsv"):  # one does not replace the other
+def test_the_command_on_other_files(run, cli, tmp_path):
+    for name in ("other one.csv", "set.v1.csv", "set.v2.tsv"):
         (tmp_path / name).write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n".replace(",", "\t" if name.endswith("tsv") else ","))
-        assert run_cli("ckpt=run", f"dataset={name}", "split=all", module="molgcn.evaluate").returncode == 0
-    assert (run / "evaluation_set.v1" / "report.html").is_file() and (run / "evaluation_set.v2" / "report.html").is_file()
+        code, out, err = cli("ckpt=run", f"dataset={name}", "split=all", main=main)
+        assert code == 0, err
+        assert "all 2 molecules" in out
+    for name in ("other one", "set.v1", "set.v2"):  # one does not replace the other
+        assert (run / f"evaluation_{name}" / "report.html").is_file()
 
 
 def test_molecules_unlike_the_training_are_counted(run, tmp_path, caplog):

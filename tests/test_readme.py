@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -55,21 +56,24 @@ def test_every_training_command_is_understood(arguments):
 
 
 @pytest.mark.slow  # each of them has tests of its own
-def test_commands_run_in_order(tmp_path, run_cli):
+def test_commands_run_in_order(tmp_path, cli):
     """The commands train, resume, predict, fingerprint, explain, evaluate, export and train on one's own file, with fast settings."""
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y", *(f"{'C' * n}O,{n}" for n in range(1, 40))]) + "\n")
     (tmp_path / "new.csv").write_text("smiles\nCCO\nCCCO\n")
-    assert run_cli(*FAST, "hydra.run.dir=runs/first").returncode == 0
     own = next(arguments for arguments in TRAIN if "dataset=csv" in arguments)
-    assert run_cli(*own, *FAST[1:], "hydra.run.dir=runs/own").returncode == 0
-    resumed = run_cli("resume=last", "trainer.max_epochs=2")
-    assert resumed.returncode == 0, resumed.stderr
-    assert "runs/own" in resumed.stdout
-    for module in ("molgcn.predict", "molgcn.fingerprint", "molgcn.explain", "molgcn.evaluate", "molgcn.export"):
-        command = next(command for command in COMMANDS if command.startswith(f"python -m {module}"))
+    for command in (
+        [*FAST, "hydra.run.dir=runs/first"],
+        [*own, *FAST[1:], "hydra.run.dir=runs/own"],
+        ["resume=last", "trainer.max_epochs=2"],
+    ):
+        code, out, err = cli(*command)
+        assert code == 0, err
+    assert "runs/own" in out
+    for module in ("molgcn.predict", "molgcn.fingerprint", "molgcn.explain.__main__", "molgcn.evaluate", "molgcn.export"):
+        command = next(command for command in COMMANDS if command.startswith(f"python -m {module.removesuffix('.__main__')}"))
         run = "first" if module == "molgcn.export" else "own"  # which predicts together with trees
-        done = run_cli(*shlex.split(command.replace("<run>", run))[3:], module=module)
-        assert done.returncode == 0, done.stderr
+        code, _, err = cli(*shlex.split(command.replace("<run>", run))[3:], main=import_module(module).main)
+        assert code == 0, err
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 3
     assert (tmp_path / "model.onnx").is_file()
 

@@ -35,7 +35,6 @@ class TreeSettings:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """LightGBM's parameters."""
         return {
             "learning_rate": self.learning_rate,
             "num_leaves": self.num_leaves,
@@ -114,7 +113,6 @@ class Trees:
 
     @property
     def num_features(self) -> int:
-        """The number of features F."""
         return self._booster.num_feature()
 
     def predict(self, features: np.ndarray) -> np.ndarray:

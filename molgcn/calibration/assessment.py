@@ -119,9 +119,9 @@ def print_assessment(console: Console, part: str, calibrated: str, names: Sequen
     if not titles:
         return
     table = Table(title=f"{part} uncertainty", title_justify="left")
-    table.add_column("target")
+    table.add_column("target", overflow="fold")
     for title in titles:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for name, measures in rows.items():
         pairs = [measures.get(title, (math.nan, math.nan)) for title in titles]
         table.add_row(escape(shown(name)), *(error_text(own if math.isnan(new) else new) for own, new in pairs))

@@ -135,7 +135,6 @@ class Calibration:
         return f"calibrated on {number} " + (f"of {self.file}" if self.part == "file" else "that training did not see")
 
     def to_values(self) -> dict[str, Any]:
-        """Return dicts, lists, strings and numbers, as a checkpoint takes them."""
         return asdict(self)
 
     @classmethod

@@ -27,7 +27,6 @@ class Numbers:
     interval: np.ndarray | None = None
 
     def __getitem__(self, index: np.ndarray) -> Numbers:
-        """Return the predictions for some molecules."""
         return Numbers(self.values[index], *(None if one is None else one[index] for one in (self.std, self.interval)))
 
     @property
@@ -49,7 +48,6 @@ class Classes:
     names: tuple[str, ...] = ()
 
     def __getitem__(self, index: np.ndarray) -> Classes:
-        """Return the predictions for some molecules."""
         return Classes(self.probabilities[index], self.names)
 
     @property

@@ -42,9 +42,8 @@ def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str],
     The task's targets have the same metrics. One that is missing in `values`, "<part>/<metric>/<target>", has no column.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
-    monitored = next((metric for metric in task.known_metrics if metric in monitor.split("/")[1:2]), task.first_metric)
     others = task.chosen or (task.metrics[0], *task.in_table[1:])
-    columns = [*((part, monitored) for part in parts), *((parts[-1], metric) for metric in others)]
+    columns = [*((part, task.shown_first(monitor)) for part in parts), *((parts[-1], metric) for metric in others)]
     return [column for column in dict.fromkeys(columns) if column in measured]
 
 
@@ -53,10 +52,10 @@ def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], compar
     table = Table(title_justify="left", caption_justify="left")
     table.add_column("target", overflow="fold")
     if task.has_units:
-        table.add_column("unit")
+        table.add_column("unit", overflow="fold")
     columns = table_columns(task, values, parts, monitor)
     for part, metric in columns:
-        table.add_column(f"{part} {metric_title(metric)}", justify="right")
+        table.add_column(f"{part} {metric_title(metric)}", justify="right", overflow="fold")
 
     def row(name: str, unit: str, cell: Callable[[str], str], ending: str) -> None:
         cells = [cell(f"{part}/{metric}{ending}") for part, metric in columns]

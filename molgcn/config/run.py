@@ -91,7 +91,6 @@ class OptimizerConfig:
     head_lr: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
         require(self.head_lr is None or self.head_lr > 0, "optimizer.head_lr", self.head_lr, "a number above 0, or null for optimizer.lr")
         require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
@@ -117,7 +116,6 @@ class SchedulerConfig:
     pct_start: float = 0.3
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
         require(self.start_lr >= 0, "scheduler.start_lr", self.start_lr, "a number of at least 0")
         warms = self.start_lr == 0 or self.warmup_epochs > 0
@@ -148,7 +146,6 @@ class CallbacksConfig:
     stop_below_lr: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         patience, rate = self.early_stopping_patience, self.stop_below_lr
         waits = patience is None or patience == "auto" or patience >= 0
         require(waits, "callbacks.early_stopping_patience", patience, "validations, auto, or null to train on")

@@ -49,7 +49,6 @@ class TrainingConfig:
     domain_index: Literal["none", "run", "checkpoint"] = "none"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
         weight = self.evidential_regularization
         require(weight >= 0, "training.evidential_regularization", weight, "a number of at least 0")

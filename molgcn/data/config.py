@@ -178,7 +178,6 @@ class DatasetConfig(TargetConfig):
 
     @property
     def split_files(self) -> list[str]:
-        """The files that `split_file` names."""
         return [self.split_file] if isinstance(self.split_file, str) else list(self.split_file or ())
 
     @property
@@ -268,7 +267,6 @@ class LoaderConfig:
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        """Check the number of workers."""
         require(self.num_workers >= 0, "loader.num_workers", self.num_workers, "a whole number of at least 0")
 
 

@@ -100,7 +100,6 @@ class MoleculeDataModule(LightningDataModule):
         self.train_loader: MoleculeLoader | None = None
 
     def part(self, name: str) -> PackedMolecules:
-        """Return the molecules of "train", "val" or "test"."""
         return self.dataset.part(name)
 
     def _layout(self, molecules: PackedMolecules, batch_size: int, device: torch.device) -> BatchLayout:

@@ -71,7 +71,6 @@ class CPUFeed(Feed):
         self._collator = SlotCollator(molecules, *slots, num_threads)
 
     def begin(self, plan: EpochPlan, start: int) -> None:
-        """Start the threads."""
         self._collator.start(plan, start, len(plan))
 
     def take(self, plan: EpochPlan, number: int) -> SlotBatch:
@@ -80,7 +79,6 @@ class CPUFeed(Feed):
         return SlotBatch(self.slots[number % 2], plan.spans[number])
 
     def end(self) -> None:
-        """Stop the threads."""
         self._collator.stop()
 
     def settle(self) -> None:

@@ -178,5 +178,4 @@ class StagedFeed(CUDAFeed):
         self.kernel.launch(launch.grid, THREADS, 0, launch.piece(span), stream=self.stream)
 
     def end(self) -> None:
-        """Stop the threads."""
         self._collator.stop()

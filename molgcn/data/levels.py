@@ -55,7 +55,6 @@ class Levels:
 
     @property
     def of_targets(self) -> list[str]:
-        """The level of each target."""
         return [level for level, count in self.counts.items() for _ in range(count)]
 
     def places(self, level: str) -> list[int]:

@@ -82,7 +82,6 @@ class MoleculeLoader(ABC):
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[GraphBatch]:

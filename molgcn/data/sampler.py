@@ -172,7 +172,6 @@ class MoleculeSampler:
         return share // self.batch_size if self.drop_last or self._joins(share) else -(-share // self.batch_size)
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
         return self._num_batches(self.share)
 
     def _num_molecules(self, read: int) -> int:

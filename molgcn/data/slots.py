@@ -219,7 +219,6 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(tensor.nbytes for tensor in self.tensors())
 
     @property

@@ -53,5 +53,4 @@ class EvaluateConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the number of resamples."""
         require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")

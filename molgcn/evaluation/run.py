@@ -79,7 +79,6 @@ class _Models:
 
     @property
     def name(self) -> str:
-        """The name of the run, or of the checkpoint."""
         return (self.run or self.checkpoint).name
 
 

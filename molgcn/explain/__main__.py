@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from molgcn.cli import run_app
+from molgcn.cli import run_command
 from molgcn.explain.config import ExplainConfig
-from molgcn.screening.config import parse_screening
 
 
 def main() -> None:
-    """Run `python -m molgcn.explain`."""
-    run_app("explain", _job, imports=["molgcn.explain.command"])
+    run_command("explain", _explain, ExplainConfig, imports=["molgcn.explain.command"])
 
 
-def _job(config: Any) -> None:
+def _explain(config: ExplainConfig) -> None:
     from molgcn.explain.command import explain
 
-    explain(parse_screening(ExplainConfig, config))
+    explain(config)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ class ExplainConfig(ScreeningConfig):
     image: Literal["png", "svg"] = "png"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         super().__post_init__()
         for key in ("steps", "orders"):
             if getattr(self, key) < 1:

@@ -63,7 +63,6 @@ def _draw_halos(drawer: Any, mol: Any, weights: np.ndarray) -> None:
 
 
 def _shade(colour: tuple[float, float, float], share: float) -> tuple[float, ...]:
-    """Return the colour between white and the full colour at a share of the way."""
     return tuple(1 + share * (part - 1) for part in colour)
 
 

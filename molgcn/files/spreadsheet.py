@@ -24,11 +24,9 @@ class Writer:
         self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
 
     def writerow(self, row: Iterable[Any]) -> None:
-        """Write one row."""
         self._writer.writerow(_safe(row))
 
     def writerows(self, rows: Iterable[Iterable[Any]]) -> None:
-        """Write several rows."""
         self._writer.writerows(map(_safe, rows))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,7 @@ from molgcn.ops.head_loss import loss_of
 from molgcn.ops.message_network_cuda import fuses_loss
 from molgcn.ops.philox import dropout_seed
 from molgcn.ops.precision import allowed_precision
+from molgcn.ops.spec import POOLS
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.base import LayerKind, LayerOptions
@@ -56,7 +58,9 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
     if not model.runs_message_network:
-        return model.head(_pooled_by_layers(model, batch))
+        free = model.descriptors is None and model.pool in POOLS
+        head = _free_head(model, batch.x) if free else None
+        return model.head(_pooled_by_layers(model, batch)) if head is None else _pooled_by_layers(model, batch, head)
     call = network_call(model, batch)
     inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
     head = _free_head(model, call.graph.x) if inference else None
@@ -82,15 +86,15 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     return _head_loss(model, _pooled(model, call, batch), objective)
 
 
-def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """Return the head's input for a network that `molgcn::layer_network` computes."""
+def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = ()) -> Tensor:
+    """Return the head's input, or with a head its outputs, for a network that `molgcn::layer_network` computes."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
     if model.strategy == "tile":
         raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
     _compute_weights(members_of(model, fused_layers.PARTS).modules)
-    return model.with_descriptors(fused_layers.pooled(model, batch), getattr(batch, "descriptors", None))
+    return model.with_descriptors(fused_layers.pooled(model, batch, head), getattr(batch, "descriptors", None))
 
 
 def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:

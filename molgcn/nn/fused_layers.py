@@ -30,7 +30,7 @@ from molgcn.ops.running_statistics import copy_statistics
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
-PARTS = ("convs", "norms", "feed_forwards")  # the attributes of a model with the operator's parameters
+PARTS = ("convs", "norms", "edge_norms", "feed_forwards")  # the attributes of a model with the operator's parameters
 
 
 def why_not(model: MoleculeNet) -> str | None:
@@ -50,20 +50,26 @@ def why_not(model: MoleculeNet) -> str | None:
     return None
 
 
-def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
+def pooled(model: MoleculeNet, batch: GraphBatch, head: Sequence[nn.Linear] = ()) -> Tensor:
     """Return the pooled states of the molecules, [B, H] or [B, L H] of all layers, and update the norms' running statistics.
+
+    Args:
+        model: The network.
+        batch: The molecules.
+        head: Linear maps, with a relu between each two, whose result is returned instead. They need a mean, sum or max as the pooling.
 
     Raises:
         UserError: for norms in another mode than their model, or norms that differ from each other in eps or momentum.
         ValueError: for batch norm in training over a single atom.
     """
     layers = members_of(model, PARTS)
-    call = layer_call(model, batch, layers)
+    call = layer_call(model, batch, layers, head)
     outputs, states = encoded_network(call)
     if call.encoders[0] is not None and states[0] is not None:
         take_atom_statistics(model, call.encoders[0], states[0])
     if call.batch_statistics and call.graph.num_nodes > 0:
-        counts = [norm.num_batches_tracked for norm in layers.named(model, call.program.batch_norms)]
+        norms, without_bonds = layers.named(model, call.program.batch_norms), call.graph.col.shape[0] == 0
+        counts = [norm.num_batches_tracked for norm in norms if not (without_bonds and norm in set(model.edge_norms))]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
     if model.pool == "attention":
         return _attention(model, outputs.pooled, batch.ptr)
@@ -77,7 +83,7 @@ def _attention(model: MoleculeNet, states: Tensor, ptr: Tensor) -> Tensor:
     return REDUCTIONS.pool("attention", states, molecule, count + 1, model.gate)[:count]
 
 
-def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = None) -> LayerNetworkCall:
+def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = None, head: Sequence[nn.Linear] = ()) -> LayerNetworkCall:
     """Return the operator's arguments for a model, whose layers are found if not given, and a batch; :func:`pooled` lists the errors."""
     layers = layers or members_of(model, PARTS)
     x, bonds, code, encoders = _inputs(model, batch)
@@ -102,7 +108,8 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
     graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
     of_call = Options(training, allowed_precision(x.device), False, tile_nodes, model.recompute)
-    call = LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders)
+    of_head = [tensor for linear in head for tensor in (linear.weight, linear.bias)]
+    call = LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head)
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *call.learnt))
     return call._replace(options=of_call._replace(save_for_backward=learns))
 

@@ -32,7 +32,6 @@ class Members:
         self._places: dict[int, tuple[Collection[str], list[tuple[Mapping[str, Any], str]]]] = {}
 
     def are_current(self) -> bool:
-        """Return whether the network still has the same modules."""
         return [children.get(name) for children, name in self._links] == self._children and [*map(len, self._holders)] == self._sizes
 
     def named(self, network: nn.Module, names: Collection[str]) -> list[Any]:

@@ -92,18 +92,34 @@ def _program(*options: Any) -> Program:
     for layer in range(network.num_layers):
         builder.scope = f"convs.{layer}."
         own = LayerOptions(builder.width(h), hidden, network.edge_channels, dict(network.settings))
-        y = kind.steps(builder, own, h)
+        bonds, y = builder.bonds, kind.steps(builder, own, h)
         builder.scope = ""
-        activated = network.last_activation or layer < network.num_layers - 1
-        norm, activation = (network.norm, network.activation) if activated else (None, "")
-        add = h if network.residual and builder.width(h) == hidden else None
-        h = builder.finish(y, f"norms.{layer}" if norm else "", norm or "batch", activation=activation, dropout=activated, add=add)
+        last = layer == network.num_layers - 1
+        if kind.edge_states and not last:  # the last layer's bond states are never read
+            builder.bonds = _end(builder, network, builder.bonds, f"edge_norms.{layer}", bonds)
+        if network.last_activation or not last:
+            h = _end(builder, network, y, f"norms.{layer}", h)
+        else:
+            h = builder.finish(y, add=_residual(builder, network, h))
         if network.feed_forward:
             builder.scope = f"feed_forwards.{layer}."
             h = _feed_forward(builder, h, network.feed_forward_norm, network.activation)
         builder.end_layer()
         outs.append(h)
     return builder.program(network.pool, network.eps, network.momentum, outs if network.readout == "all" else ())
+
+
+def _end(builder: Builder, network: NetworkOptions, y: int, norm: str, before: int) -> int:
+    """Add what follows a layer: norm, activation, dropout and residual. `before` is its input, of atoms or bonds."""
+    norm = norm if network.norm else ""
+    add = _residual(builder, network, before)
+    return builder.finish(y, norm, network.norm or "batch", activation=network.activation, dropout=True, add=add)
+
+
+def _residual(builder: Builder, network: NetworkOptions, before: int) -> int | None:
+    if not network.residual or builder.width(before) != network.hidden_channels:
+        return None
+    return builder.spread(before) if builder.rows(before) == "bonds" else before
 
 
 def _feed_forward(builder: Builder, h: int, norm: Literal["batch", "layer"] | None, activation: str) -> int:

@@ -31,8 +31,8 @@ class BatchNorm(nn.BatchNorm1d):
         """
         if not self.training or (count is None and x.shape[0] > 0):
             return super().forward(x)
-        if count is None:
-            return x
+        if count is None:  # no rows: the gradients of weight and bias are zeros, not None
+            return x * self.weight + self.bias
         mean, variance = self._statistics(x, count)
         assert self.weight is not None
         return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias

@@ -33,7 +33,7 @@ HEADER = Header(
     Parameters=[
         ("Plane", "planes[PLANES]"),
         ("Layer", "layers[LAYERS]"),
-        ("const float*", "target mean std"),  # [num_graphs, num_targets], [num_targets]
+        ("const float*", "target mean std"),  # [num_graphs, num_targets], [num_targets]; null where predictions are computed, and no loss
         ("double*", "terms sums"),  # [blocks, 2], [2]: sum and number of the terms
         ("float*", "loss"),  # the mean over known targets, 0 without any
         ("const float*", "grad_loss"),
@@ -48,7 +48,7 @@ def plan_of(x: Tensor, weights: list[Tensor]) -> HeadPlan | None:
     """Return how a head is divided, or None without hidden layers and where these are PyTorch's, as `plan_head` says."""
     if len(weights) < 2:
         return None
-    return plan_head([x.shape[1], *(weight.shape[0] for weight in weights)], x.shape[0], gpu(x.device))
+    return plan_head((x.shape[1], *(weight.shape[0] for weight in weights)), x.shape[0], gpu(x.device))
 
 
 def source(direction: str, num_layers: int) -> tuple[str, dict[str, int]]:
@@ -62,17 +62,17 @@ def launch_forward(
     weights: list[Tensor],
     biases: list[Tensor],
     tensors: dict[str, Tensor],
-    kind: int,
-    delta: float,
+    kind: int = 0,
+    delta: float = 0.0,
 ) -> None:
     """Compute the hidden states, the derivatives and the terms of each block, and with one block the loss.
 
     Args:
         plan: How the head is divided.
-        planes: The head's input [B, H], and written: its hidden states [B, H_i] and the derivatives [B, T].
+        planes: The head's input [B, H], and written: its hidden states [B, H_i] and the derivatives [B, T], or without targets predictions.
         weights: The head's weights.
         biases: The head's biases.
-        tensors: `target`, `mean`, `std`, and written: `terms`, `sums` and `loss`, as in :data:`HEADER`.
+        tensors: `target`, `mean`, `std`, and written: `terms`, `sums` and `loss`, as in :data:`HEADER`; empty without targets.
         kind: The number of the loss.
         delta: The difference at which "huber" changes from square to linear.
     """
@@ -94,9 +94,9 @@ def launch_backward(
 
     Args:
         plan: How the head is divided.
-        planes: The head's input [B, H], its hidden states [B, H_i] and the derivatives [B, T].
+        planes: The head's input [B, H], its hidden states [B, H_i] and the derivatives, or gradients of predictions, [B, T].
         weights: The head's weights.
-        tensors: `grad_loss`, `sums`, and written: `grad_x`, as in :data:`HEADER`.
+        tensors: `grad_loss`, `sums`, both for derivatives alone, and written: `grad_x`, as in :data:`HEADER`.
         grad_weights: Written: the gradients of the weights.
         grad_biases: Written: the gradients of the biases.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -57,7 +58,8 @@ def _columns_of_planes(strides: Sequence[int]) -> int:
     return sum(strides) + sum(strides[1:-1])
 
 
-def plan_head(widths: Sequence[int], num_graphs: int, gpu: Gpu) -> HeadPlan | None:
+@lru_cache(maxsize=256)
+def plan_head(widths: tuple[int, ...], num_graphs: int, gpu: Gpu) -> HeadPlan | None:
     """Return how a head is divided, or None if its hidden layers are PyTorch's.
 
     They are PyTorch's in three cases. It is as fast beyond :data:`MAX_HIDDEN_WEIGHTS` and :data:`MAX_MULTIPLICATIONS`: kernels take layers

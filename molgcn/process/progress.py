@@ -23,7 +23,6 @@ class _WholeLines:
             self._file.write(f"{line}\n")
 
     def flush(self) -> None:
-        """Flush the file."""
         self._file.flush()
 
 

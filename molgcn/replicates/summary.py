@@ -91,7 +91,7 @@ class Summary(RunResult):
         for name in ("target", "") if several else (escape(shown(task.labels[0])),):
             table.add_column(name, no_wrap=True)
         for header in self.headers(task.names[0]):
-            table.add_column(header, justify="right")
+            table.add_column(header, justify="right", overflow="fold")
         for name, label in zip(task.names, task.labels, strict=True):
             if not several:
                 for member, cells in self.rows(name):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from omegaconf import OmegaConf
-
-from molgcn.config.run import WhichModels, parse
+from molgcn.config.run import WhichModels
 from molgcn.data.column_names import SmilesColumns
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
@@ -40,7 +38,6 @@ class ScreeningConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
         if not 0 < self.max_record_mb <= 1000:
@@ -73,21 +70,6 @@ class ScreeningConfig:
         """Return the file to write, or `default` where the configuration names none. None means standard output."""
         path = self.output or default
         return None if path == STREAM or self.prints else Path(path).expanduser()
-
-
-C = TypeVar("C", bound=ScreeningConfig)
-
-
-def parse_screening(cls: type[C], config: Any) -> C:
-    """Build a command's dataclass from the configuration that Hydra composed.
-
-    Raises:
-        UserError: for an unknown key or an invalid value; see :func:`molgcn.config.run.parse`.
-    """
-    values: Any = OmegaConf.to_container(config, resolve=True)
-    if values["on_error"] != values["on_error"]:  # Hydra parses a bare nan as a float
-        values["on_error"] = "nan"
-    return parse(cls, values)
 
 
 def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:

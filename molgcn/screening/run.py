@@ -81,12 +81,10 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """The seconds since the start."""
         return time.perf_counter() - self._start
 
     @property
     def rate(self) -> float:
-        """The molecules per second."""
         return self.count / self.seconds
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ def show_benchmark(folder: Path, results: Iterable[Mapping[str, Any]]) -> None:
         temporary.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))
     table = Table(title="TDC's ADMET group, test parts", title_justify="left")
     for name in HEADER:
-        table.add_column(name, justify="left" if name in HEADER[:2] else "right")
+        table.add_column(name, justify="left" if name in HEADER[:2] else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console().print(table)

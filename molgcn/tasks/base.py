@@ -238,7 +238,6 @@ class Task(ABC):
         return [(self, predictions, targets)]
 
     def statistics_of_parts(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """Return the statistics of each part."""
         return [statistics]
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
@@ -258,6 +257,10 @@ class Task(ABC):
     def logged_with(self, metric: str | None) -> tuple[str, ...]:
         """Return the metrics that every validation computes where this one is monitored; None stands for the loss."""
         return tuple(one for one in self.all_metrics if one == metric or any(one in (part.chosen or part.logged) for part in self.parts))
+
+    def shown_first(self, monitor: str) -> str:
+        """Return the metric that stands first: the monitored one, of "val/<metric>" or "val/<metric>/<target>", or the task's own."""
+        return next((metric for metric in self.known_metrics if metric in monitor.split("/")[1:2]), self.first_metric)
 
     def showing(self, metrics: Sequence[str]) -> Task:
         """Return the task whose validations and tables have these metrics, some of `all_metrics`, in place of its own.

@@ -121,7 +121,6 @@ class Regression(Task):
 
     @property
     def column_transforms(self) -> Transforms:
-        """The transform of each column of predictions."""
         return self.transforms
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:

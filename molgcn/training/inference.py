@@ -104,7 +104,6 @@ class PartPredictions:
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows of `values` and `targets`."""
         return Rows.of(measured(self.molecules))
 
     @property

@@ -98,17 +98,14 @@ class MoleculePredictor(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the network."""
         return next(self.model.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the network."""
         return next(self.model.parameters()).dtype
 
     @property
     def target_names(self) -> list[str]:
-        """The names of the targets."""
         return self.architecture["target_names"]
 
     @property

@@ -13,7 +13,7 @@ from molgcn.metrics import error_text, metric_title
 
 
 class EpochLine(Callback):
-    """Prints a line after every epoch: its number, the validation loss, the task's first metric with units, and the time it took."""
+    """Prints a line after every epoch: its number, the validation loss, the first metric of the tables with its unit, and its time."""
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the clock of an epoch that a resumed run completes."""
@@ -31,10 +31,11 @@ class EpochLine(Callback):
         parts = [f"epoch {trainer.current_epoch + 1}"]
         if "val/loss" in values:
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
-            targets = [(part.first_metric, *target) for part in pl_module.task.parts for target in zip(part.names, part.units, strict=True)]
-            for metric, name, unit in targets[:4]:
-                value = error_text(float(values[f"val/{metric}/{name}"]))
-                parts.append(f"val {metric_title(metric)} {shown(name)} {value} {unit}".rstrip())
+            each = [(part, part.shown_first(pl_module.monitor.key)) for part in pl_module.task.parts]
+            targets = [(*one, *target) for one in each for target in zip(one[0].names, one[0].units, strict=True)]
+            for task, metric, name, unit in targets[:4]:
+                value = error_text(float(values[f"val/{metric}/{name}"])) + (f" {unit}" if unit and metric in task.in_units else "")
+                parts.append(f"val {metric_title(metric)} {shown(name)} {value}")
         parts.append(f"{time.perf_counter() - self.start:.1f} s")
         trainer.print("  ".join(parts), flush=True)
 

@@ -70,3 +70,13 @@ def test_each_kind_of_target_has_a_table_with_its_own_baseline():
 def test_columns_are_those_that_were_measured():
     values = {"train/mae/a": 1.0, "val/mae/a": 1.0, "val/r2/a": 1.0, "train/nll/a": 1.0}
     assert table_columns(Regression(("a",), ("",)), values, ["train", "val"]) == [("train", "mae"), ("val", "mae"), ("val", "r2")]
+
+
+def test_nothing_is_cut_on_a_narrow_terminal():
+    metrics = {
+        f"{part}/{metric}/half_life_obach": -0.012345 for part in ("train", "val", "test") for metric in ("mae", "rmse", "r2", "spearman")
+    }
+    console = Console(width=70, record=True, file=io.StringIO())
+    task = Regression(("half_life_obach",), ("kcal/mol",))
+    console.print(results_table(task, "title", metrics, ["train", "val", "test"], None, "val/spearman"))
+    assert "\u2026" not in console.export_text()

@@ -123,13 +123,16 @@ def step(model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("frozen", ["", "rwse_encoder", "bond_embed"])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("case", ["features and walks", "features"])
-def test_plans_take_the_encoders(case, training, frozen, device, monkeypatch):
+@pytest.mark.parametrize(("case", "head_layers"), [("features and walks", 2), ("features", 0)])
+def test_plans_take_encoders_and_head(case, head_layers, training, frozen, device, monkeypatch):
     if device == "cpu":
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         monkeypatch.setitem(operator._DIRECT, "cpu", steps_cuda.implementation_of)
     conv, options = CASES[case]
-    model, batch = network(conv, {**options, "norm": "batch"}, "fused").float().to(device).train(training), batch_on(device)
+    model, batch = (
+        network(conv, {**options, "norm": "batch", "head_layers": head_layers}, "fused").float().to(device).train(training),
+        batch_on(device),
+    )
     exact = copy.deepcopy(model).double().on_backend("reference")
     for changed in (model, exact):
         part = getattr(changed, frozen or "head")
@@ -139,6 +142,7 @@ def test_plans_take_the_encoders(case, training, frozen, device, monkeypatch):
     actual, expected = step(model, batch), step(exact, batch.double())
     assert planned._forward_plan.cache_info().misses == plans + 1
     assert worst_difference(actual, expected) < (1e-4,)
+    assert type(model(batch).grad_fn).__name__ == "_NetworkBackward"  # all of the model is one node
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compiler import COMPILER, with_declared_headers
@@ -100,14 +100,30 @@ def compiled(name: str, program: str, folders: Sequence[Path], options: Sequence
         places: More options, which name files.
     """
     options = [*OPTIONS, *options]
-    key = hashlib.sha256("\0".join([_version(), name, *options, program, *included(program, folders)]).encode()).hexdigest()[:32]
+
+    def compile_to(path: Path) -> None:
+        file = Path(_scratch.name) / f"program{'.h' if name.endswith('.gch') else '.cpp'}"
+        file.write_text(program)
+        command = [str(COMPILER), *options, str(file), *places, "-o", str(path)]
+        subprocess.run(command, check=True, env={**os.environ, "LC_ALL": "C"})
+
+    return kept(name, [*options, program, *included(program, folders)], compile_to)
+
+
+def kept(name: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """Return a file that the compiler makes, from the folder of those that are kept if it is there.
+
+    Args:
+        name: The end of the file's name.
+        made_of: The texts that affect what is in it.
+        make: Makes the file at a path.
+    """
+    key = hashlib.sha256("\0".join([_version(), name, *made_of]).encode()).hexdigest()[:32]
     path = kept_folder() / f"{key}-{name}"
     with _lock(path):
         if not path.exists():
-            part, file = path.with_name(f"{key}.part"), Path(_scratch.name) / f"program{'.h' if name.endswith('.gch') else '.cpp'}"
-            file.write_text(program)
-            command = [str(COMPILER), *options, str(file), *places, "-o", str(part)]
-            subprocess.run(command, check=True, env={**os.environ, "LC_ALL": "C"})
+            part = path.with_name(f"{key}.part")
+            make(part)
             part.replace(path)
         os.utime(path)
     return path

@@ -8,7 +8,7 @@ from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, fused_layers
 from molgcn.ops.layer_network.call import LayerNetworkCall
 
-FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage", "dmpnn", "gat", "gatv2")  # the layers of this project that say their steps
+FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage", "gated_gcn", "dmpnn", "gat", "gatv2")  # the layers of this project that say their steps
 _LAYERS = {
     "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3, "mlp_activation": "silu"},
     "gine": {"train_eps": True, "eps": -0.2, "mlp_activation": "gelu", "activation": "tanh"},
@@ -16,6 +16,7 @@ _LAYERS = {
     "sage": {"aggr": "mean", "project": True, "normalize": True},
     "sage sum": {"aggr": "sum", "root_weight": False},
     "sage max": {"aggr": "max", "project": True},
+    "gated_gcn": {"activation": "silu", "embed_bonds": True, "residual": True},
     "dmpnn": {"message_bias": True, "embed_bonds": True, "embed": True},
     "gat": {"heads": 4, "negative_slope": 0.1, "linear_residual": True, "embed_bonds": True, "embed": True},
     "gat mean": {"heads": 3, "concat": False, "bias": False, "activation": "elu"},

@@ -20,16 +20,31 @@ from molgcn.ops.layer_network.backward import (
     EdgeGrad,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     GradStep,
     InputGrad,
     NormalizeGrad,
     PoolGrad,
     Produced,
+    SpreadGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.passes import Pass, Rows
-from molgcn.ops.layer_network.steps import Attend, AverageDirections, EdgeStep, Expand, Finish, Gather, Linear, Step, SumIncoming
+from molgcn.ops.layer_network.steps import (
+    GATE_EPSILON,
+    Attend,
+    AverageDirections,
+    EdgeStep,
+    Expand,
+    Finish,
+    Gate,
+    Gather,
+    Linear,
+    Spread,
+    Step,
+    SumIncoming,
+)
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 
@@ -59,12 +74,16 @@ class PlainSteps:
         out.tensor[:, out.width :] = 0
         if isinstance(step, Linear):
             return self._linear(step)
-        names = ("source", "bonds", "add", "target")
+        names = ("source", "bonds", "add", "target", "gates")
         inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
         if isinstance(step, Gather):
             out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
         elif isinstance(step, Expand):
-            out.values.copy_(self._expanded(**inputs))
+            out.values.copy_(self._expanded(step, **inputs))
+        elif isinstance(step, Spread):
+            out.values.copy_(self._of_bonds(step.source, **inputs))
+        elif isinstance(step, Gate):
+            out.values.copy_(self._gated(**inputs))
         elif isinstance(step, Attend):
             made, softmax = self._attended(step, **inputs, **self._named(step, "att", "att_target", "att_bonds", "bias"))
             out.values.copy_(made)
@@ -144,14 +163,29 @@ class PlainSteps:
 
     @backward.register
     def _(self, step: ExpandGrad) -> None:
-        grad, graph, forward = self.run.gradient(step.grad).values, self.run.graph, step.step
-        width = grad.shape[1]
-        inputs = {"source": grad.new_zeros(graph.num_nodes, width)}
-        inputs |= {} if forward.bonds is None else {"bonds": grad.new_zeros(graph.num_bond_rows, width)}
-        found = _gradients(self._expanded, grad, inputs)
-        for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
-            if produced is not None:
-                self._write(produced, found[name])
+        grad, forward = self.run.gradient(step.grad).values, step.step
+        width, names = grad.shape[1], ("source", "bonds", "target")
+        rows = {name: getattr(forward, name) for name in names if getattr(forward, name) is not None}
+        inputs = {name: grad.new_zeros(self.run.num_rows(value), width) for name, value in rows.items()}
+        found = _gradients(lambda **given: self._expanded(forward, **given), grad, inputs)
+        for name in names:
+            if getattr(step, name) is not None:
+                self._write(getattr(step, name), found[name])
+
+    @backward.register
+    def _(self, step: SpreadGrad) -> None:
+        grad = self.run.gradient(step.grad).values
+        inputs = {"source": grad.new_zeros(self.run.graph.num_bond_rows, grad.shape[1])}
+        found = _gradients(lambda source: self._of_bonds(step.step.source, source), grad, inputs)
+        self._write(step.source, found["source"])
+
+    @backward.register
+    def _(self, step: GateGrad) -> None:
+        inputs = {name: self.run.rows(getattr(step.step, name)).values for name in ("source", "gates")}
+        found = _gradients(self._gated, self.run.gradient(step.grad).values, inputs)
+        for name in inputs:
+            if getattr(step, name) is not None:
+                self._write(getattr(step, name), found[name])
 
     @backward.register
     def _(self, step: EdgeGrad) -> None:
@@ -195,9 +229,10 @@ class PlainSteps:
         rowptr, col = self.run.graph.rowptr.long(), self.run.graph.col.long()
         return torch.stack([col, torch.arange(rowptr.shape[0] - 1, device=col.device).repeat_interleave(rowptr.diff())])
 
-    def _expanded(self, source: Tensor, bonds: Tensor | None = None) -> Tensor:
-        code, out = self.run.graph.code, source[self._edges[0]]
-        return out if bonds is None else out + (bonds if code is None else bonds[code.long()])
+    def _expanded(self, step: Expand, source: Tensor, bonds: Tensor | None = None, target: Tensor | None = None) -> Tensor:
+        edges = self._edges
+        out = source[edges[0]] if target is None else source[edges[0]] + target[edges[1]]
+        return out if step.bonds is None or bonds is None else out + self._of_bonds(step.bonds, bonds)
 
     def _of_edges(self, step: EdgeStep, source: Tensor) -> Tensor:
         edges, num_atoms = self._edges, self.run.graph.num_nodes
@@ -247,6 +282,16 @@ class PlainSteps:
         out = sum_incoming(weight[:, :, None] * h[of], by, source.shape[0])
         out = out.flatten(1) if step.concat else out.mean(1)
         return out if bias is None else out + bias, torch.stack([largest, scale], dim=-1).flatten(1)
+
+    def _of_bonds(self, value: int, source: Tensor) -> Tensor:
+        """Return the row of every directed bond of a value with rows of bonds or edges."""
+        code = self.run.graph.code if self.run.program.values[value].rows == "bonds" else None
+        return source if code is None else source[code.long()]
+
+    def _gated(self, source: Tensor, gates: Tensor) -> Tensor:
+        (start, end), count = self._edges, self.run.graph.num_nodes
+        weights = gates.sigmoid()
+        return sum_incoming(weights * source[start], end, count) / (sum_incoming(weights, end, count) + GATE_EPSILON)
 
     def _gathered(
         self, step: Gather, source: Tensor, bonds: Tensor | None = None, eps: Tensor | None = None, bias: Tensor | None = None

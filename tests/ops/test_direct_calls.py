@@ -5,12 +5,16 @@ The calls are made by `direct_calls.py` in a process of its own, whose end by a 
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from compiler import COMPILER, needs_compiler, needs_extension
+from emulated_kernels import kept
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,15 +44,30 @@ def test_each_tensor_in_each_wrong_form_on_cuda_under_emulation():
 @pytest.mark.slow
 def test_no_call_touches_memory_of_others(tmp_path):
     """AddressSanitizer finds no wrong access, also with arbitrary numbers in the index lists."""
-    flags = "-fsanitize=address -fno-omit-frame-pointer -O1"
-    options = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={flags}", f"-DPython_EXECUTABLE={sys.executable}"]
-    nanobind = output([sys.executable, "-m", "nanobind", "--cmake_dir"])
-    output(["cmake", "-S", str(ROOT), "-B", str(tmp_path), f"-Dnanobind_DIR={nanobind}", *options])
-    output(["cmake", "--build", str(tmp_path), "-j2"])
-    (extension,) = tmp_path.glob("_cpu*.so")
+    sources = sorted(path for pattern in ("CMakeLists.txt", "cpu/*") for path in ROOT.glob(pattern))
+    made_of = [sys.version, *(path.read_text() for path in sources), output([sys.executable, "-m", "nanobind", "--version"])]
+    extension = kept("watched.so", [*made_of, *processor()], partial(build_watched, tmp_path))
     library = " ".join(output([str(COMPILER), f"-print-file-name={name}"]) for name in ("libasan.so", "libstdc++.so"))
     make_calls("--extension", str(extension), "--random", "300", LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
 
 
-def output(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def processor() -> list[str]:
+    """Return the instruction sets for which `MOLGCN_INSTRUCTION_SETS=native` builds."""
+    from molgcn import _cpu
+
+    return _cpu.instruction_sets()
+
+
+def build_watched(folder: Path, path: Path) -> None:
+    """Build the extension in a folder, watched by AddressSanitizer, for this processor alone, whose instructions all calls use."""
+    flags = "-fsanitize=address -fno-omit-frame-pointer -O1"
+    options = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={flags}", f"-DPython_EXECUTABLE={sys.executable}"]
+    nanobind = output([sys.executable, "-m", "nanobind", "--cmake_dir"])
+    output(["cmake", "-S", str(ROOT), "-B", str(folder), f"-Dnanobind_DIR={nanobind}", *options], MOLGCN_INSTRUCTION_SETS="native")
+    output(["cmake", "--build", str(folder), "--target", "_cpu", "-j2"])
+    (extension,) = folder.glob("_cpu*.so")
+    shutil.copy(extension, path)
+
+
+def output(command: list[str], **environment: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment}).stdout.strip()

@@ -12,7 +12,7 @@ GPUS = {"H100": Gpu(132, H100), "A100": Gpu(108, A100), "RTX": Gpu(46, RTX)}
 
 
 @given(
-    st.lists(st.integers(1, 128), min_size=3, max_size=6),
+    st.lists(st.integers(1, 128), min_size=2, max_size=6).map(tuple),
     st.one_of(st.integers(0, 200), st.integers(0, 2**15)),
     st.sampled_from(sorted(GPUS)),
 )

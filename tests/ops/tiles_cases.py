@@ -6,7 +6,7 @@ from molgcn.ops.layer_network.call import LayerNetworkCall
 
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7, 60, 2]
 _WITH_BATCH_NORM = ("gin", "gine", "gcn_edge", "sage, batch norm", "feed-forward", "gelu", "elu")
-_NOT = ("max", "dmpnn", "every layer", "gat")
+_NOT = ("max", "dmpnn", "gated_gcn", "every layer", "gat")
 CASES = {name: name not in _WITH_BATCH_NORM for name in NETWORKS if not any(other in name for other in _NOT) and name != "gcn"}
 """The names of networks that tiles can compute, and whether they can do so in training."""
 

@@ -43,6 +43,13 @@ def test_the_table(tmp_path, capsys):
     assert "caco2_wang" in capsys.readouterr().out
 
 
+def test_no_name_is_cut(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "cyp2c9_substrate_carbonmangels"
+    show_benchmark(tmp_path, [{"names": [name], "metrics": {f"test/pr_auc/{name}": 0.4125}}])
+    assert "\u2026" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("results", [[], [{"names": ["gap"], "metrics": {"test/mae/gap": 1.0}}]])
 def test_other_runs_have_none(tmp_path, results):
     show_benchmark(tmp_path, results)

@@ -24,6 +24,12 @@ def test_people_count_epochs_from_1(small_config, tmp_path, monkeypatch, capsys)
     assert {row.split(",")[0] for row in (tmp_path / "metrics.csv").read_text().splitlines()[1:]} == {"0", "1"}
 
 
+def test_the_line_shows_the_metric_that_stands_first_in_the_tables(small_config, tmp_path, capsys):
+    config = small_config(dataset={"subset": 100}, training={"monitor": "val/spearman"}, trainer={"max_epochs": 1})
+    (name, *_) = train(config, tmp_path).names
+    assert re.search(rf"epoch 1  val/loss [\d.]+  val Spearman {name} -?[\d.]+  ", capsys.readouterr().out)
+
+
 def test_an_epoch_that_a_resumed_run_completes_counts_from_its_start(monkeypatch):
     """Lightning does not say that such an epoch begins."""
     printed, seconds = [], iter([10.0, 12.5])

@@ -14,7 +14,6 @@ def element_symbol(number: int) -> str:
 
 
 def atomic_number(symbol: str) -> int:
-    """Return the atomic number of a symbol."""
     return int(_table().GetAtomicNumber(symbol))
 
 

@@ -61,7 +61,6 @@ class AtomFields(NamedTuple):
 
     @property
     def in_ring(self) -> bool:
-        """IsInRing()."""
         return self.ring_size > 0
 
     def packed(self) -> int:
@@ -102,7 +101,6 @@ class BondFields(NamedTuple):
 
     @property
     def in_ring(self) -> bool:
-        """IsInRing()."""
         return self.ring_size > 0
 
     def packed(self) -> int:

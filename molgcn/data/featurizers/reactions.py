@@ -72,7 +72,6 @@ class ReactionFeaturizer(Featurizer):
 
     @property
     def bond_names(self) -> tuple[str, ...]:
-        """Names of the features of a bond."""
         return tuple(f"{half}_{name}" for half in self._halves for name in super(ReactionFeaturizer, self).bond_names)
 
     @property

@@ -78,7 +78,6 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _parts(folder: Path) -> dict[str, np.ndarray]:
-    """Return the rows of the benchmark's parts."""
     return {part: _rows(folder / name) for part, name in PARTS.items()}
 
 

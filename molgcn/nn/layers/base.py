@@ -69,8 +69,8 @@ class LayerKind:
             backend=pyg.
         steps: adds the layer's steps to those of a network, for backend=fused, and returns the value that they compute: `steps(builder,
             options, h)` of the atoms' states `h`. Names of parameters are those of the layer's own state dict. The bonds' states are the
-            value :data:`molgcn.ops.layer_network.steps.BONDS`. It raises :class:`NoStepsError` for options without steps. None leaves the
-            layer without backend=fused, as those are that give bonds new states.
+            value :attr:`molgcn.ops.layer_network.builder.Builder.bonds`, which a layer with `edge_states` replaces by the new ones. It
+            raises :class:`NoStepsError` for options without steps. None leaves the layer without backend=fused.
         bonds: whether the layer sees the features of bonds: "never", "optional" or "always".
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of this layer, each followed by norm, activation, dropout and residual. If False, the

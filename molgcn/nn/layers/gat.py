@@ -39,7 +39,6 @@ class GATLayer(AttentionLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw maps and attention vectors by Glorot's rule and set the bias to 0."""
         self.draw([self.lin], [self.att_src, self.att_dst, self.att_edge])
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from molgcn.nn.layers.base import Layer, LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.ops.layer_network.steps import GATE_EPSILON
 
-EPSILON = 1e-6  # in the denominator of the gates
+if TYPE_CHECKING:
+    from molgcn.ops.layer_network.builder import Builder
 
 
 class GatedGCNLayer(Layer):
@@ -38,7 +42,7 @@ class GatedGCNLayer(Layer):
         bonds = self.C(edge_attr) + self.D(x).index_select(0, target) + self.E(x).index_select(0, source)
         gates = bonds.sigmoid()
         messages = sum_incoming(gates * self.B(x).index_select(0, source), target, x.shape[0])
-        return self.A(x) + messages / (sum_incoming(gates, target, x.shape[0]) + EPSILON), bonds
+        return self.A(x) + messages / (sum_incoming(gates, target, x.shape[0]) + GATE_EPSILON), bonds
 
 
 def _pyg(options: LayerOptions) -> nn.Module:
@@ -47,4 +51,12 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return GatedGCNConv(GatedGCNLayer(options))
 
 
-KIND = LayerKind("gated_gcn", GatedGCNLayer, _pyg, bonds="always", edge_states=True)
+def steps(builder: Builder, options: LayerOptions, h: int) -> int:
+    """Add the layer's steps. The bonds' new states are the gates before the sigmoid."""
+    width = options.out_channels
+    neighbours, target, source, bonds = (builder.linear(*of, width) for of in ((h, "B"), (h, "D"), (h, "E"), (builder.bonds, "C")))
+    builder.bonds = builder.expand(source, target=target, bonds=bonds)
+    return builder.linear(h, "A", width, add=builder.gate(neighbours, builder.bonds))
+
+
+KIND = LayerKind("gated_gcn", GatedGCNLayer, _pyg, steps, bonds="always", edge_states=True)

@@ -42,7 +42,6 @@ class GATv2Layer(AttentionLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw maps and attention vectors by Glorot's rule and set the last bias to 0."""
         self.draw([self.lin_l, self.lin_r], [self.att])  # shared maps are drawn twice, as in PyG
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:

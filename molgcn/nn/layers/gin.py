@@ -100,7 +100,6 @@ def update_steps(builder: Builder, options: LayerOptions, h: int, bonds: int | N
 
 
 def steps(builder: Builder, options: LayerOptions, h: int) -> int:
-    """Add the layer's steps."""
     return update_steps(builder, options, h, None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -14,9 +13,11 @@ from molgcn.ops.layer_network.steps import (
     EdgeStep,
     Expand,
     Finish,
+    Gate,
     Gather,
     Linear,
     Normalize,
+    Spread,
     Step,
     X,
     values_made,
@@ -87,12 +88,21 @@ class NormalizeGrad(NamedTuple):
 
 
 class ExpandGrad(NamedTuple):
-    """Compute the gradients of an :class:`Expand` step's source and bonds, each if it is wanted, given gradient `grad`."""
+    """Compute the gradients of an :class:`Expand` step's source, bonds and target, each if it is wanted, given gradient `grad`."""
 
     step: Expand
     grad: int
     source: Produced | None
     bonds: Produced | None
+    target: Produced | None
+
+
+class SpreadGrad(NamedTuple):
+    """Compute the gradient of a :class:`Spread` step's source, given gradient `grad`."""
+
+    step: Spread
+    grad: int
+    source: Produced
 
 
 class EdgeGrad(NamedTuple):
@@ -116,10 +126,19 @@ class AttendGrad(NamedTuple):
     bonds: Produced | None
 
 
+class GateGrad(NamedTuple):
+    """Compute the gradients of a :class:`Gate` step's source and gates, each if it is wanted, given gradient `grad`."""
+
+    step: Gate
+    grad: int
+    source: Produced | None
+    gates: Produced | None
+
+
 class AddGrad(NamedTuple):
     """Add gradient `grad` of a step's value to the gradient that the value added by the step has from later steps."""
 
-    step: Linear | Finish
+    step: Linear | Finish | Expand
     grad: int
     source: Produced
 
@@ -146,7 +165,20 @@ class WeightGrads(NamedTuple):
     products: tuple[Product, ...]
 
 
-GradStep = PoolGrad | FinishGrad | InputGrad | GatherGrad | NormalizeGrad | ExpandGrad | EdgeGrad | AttendGrad | AddGrad | WeightGrads
+GradStep = (
+    PoolGrad
+    | FinishGrad
+    | InputGrad
+    | GatherGrad
+    | NormalizeGrad
+    | ExpandGrad
+    | SpreadGrad
+    | EdgeGrad
+    | AttendGrad
+    | GateGrad
+    | AddGrad
+    | WeightGrads
+)
 
 
 class Backward(NamedTuple):
@@ -182,7 +214,6 @@ def backward_of(
     layers_together: int = 1,
     recompute: bool = False,
     batch_norms: tuple[str, ...] = (),
-    by_round: bool = False,
 ) -> Backward:
     """Return the backward pass from the gradients of the pooled rows to the parameters and inputs.
 
@@ -194,12 +225,9 @@ def backward_of(
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
-        by_round: Whether a weight of several products has the gradient of each as soon as it can be computed, and adds them up.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
-    weights = Counter(step.weight for step in program.steps if isinstance(step, Linear))
-    at_once = frozenset(name for name, uses in weights.items() if by_round and uses > 1)
-    builder = _Builder(program, wanted, biases_without_effect(program, batch_norms), at_once)
+    builder = _Builder(program, wanted, biases_without_effect(program, batch_norms))
     starts = (0, *program.ends[:-1])
     for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
         first = len(builder.steps)
@@ -218,13 +246,13 @@ def backward_of(
 class _Builder:
     """Builds the backward steps one by one."""
 
-    def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str], at_once: frozenset[str]) -> None:
+    def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str]) -> None:
         self.steps: list[GradStep | Step] = []
         self.gradients: list[int] = []
         self.have: dict[int, int] = {}  # the gradient of each value so far
         self._outs, self._takes_maxima = program.outs, program.pool == "max"
         self._products: list[Product] = []
-        self._left_out, self._at_once = left_out, at_once
+        self._left_out, self._rows = left_out, program.values
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
         self._needs = dict(wanted)
@@ -247,11 +275,13 @@ class _Builder:
         if isinstance(step, Gather):
             return self._reverse_gather(step, grad)
         if isinstance(step, Expand):
-            values = (step.source, step.bonds)
-            made = [None if each is None or not self._needs[each] else self._produced(step, each) for each in values]
-            return self.steps.append(ExpandGrad(step, grad, *made))
+            return self._reverse_expand(step, grad)
+        if isinstance(step, Gate):
+            return self.steps.append(GateGrad(step, grad, self._wanted(step, step.source), self._wanted(step, step.gates)))
         if isinstance(step, Attend):
             return self._reverse_attention(step, grad)
+        if isinstance(step, Spread):
+            return self.steps.append(SpreadGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, EdgeStep):
             return self.steps.append(EdgeGrad(step, grad, self._produced(step, step.source)))
         if isinstance(step, Linear):
@@ -259,21 +289,36 @@ class _Builder:
         makes_gradients = isinstance(step, Finish) and step.norm is not None
         if self._needs[step.source] or makes_gradients:
             source = self._produced(step, step.source)
-            kind = InputGrad if isinstance(step, Linear) else FinishGrad if isinstance(step, Finish) else NormalizeGrad
-            self.steps.append(kind(step, grad, source))  # type: ignore[arg-type]
-        if isinstance(step, Linear) and step.weight in self._at_once:
-            self.end_layers()
-        if isinstance(step, (Linear, Finish)) and step.add is not None and self._needs[step.add]:
-            if step.add in self.have:
-                self.steps.append(AddGrad(step, grad, self._produced(step, step.add)))
-            else:
-                self.have[step.add] = grad
+            of = InputGrad if isinstance(step, Linear) else FinishGrad if isinstance(step, Finish) else NormalizeGrad
+            self.steps.append(of(step, grad, source))  # type: ignore[arg-type]
+        if isinstance(step, (Linear, Finish)) and step.add is not None:
+            self._hand_on(step, step.add, grad)
+
+    def _hand_on(self, step: Linear | Finish | Expand, value: int, grad: int) -> None:
+        """Let the gradient of a step's value be that of a value that the step adds, or a part of it."""
+        if not self._needs[value]:
+            return
+        if value in self.have:
+            self.steps.append(AddGrad(step, grad, self._produced(step, value)))
+        else:
+            self.have[value] = grad
+
+    def _reverse_expand(self, step: Expand, grad: int) -> None:
+        edges = step.bonds is not None and self._rows[step.bonds].rows == "edges"
+        bonds = None if edges else step.bonds
+        made = [self._wanted(step, each) for each in (step.source, bonds, step.target)]
+        self.steps.append(ExpandGrad(step, grad, *made))
+        if edges and step.bonds is not None:
+            self._hand_on(step, step.bonds, grad)
+
+    def _wanted(self, step: Step, value: int | None) -> Produced | None:
+        """Return the gradient that a step computes of a value it reads, or None if that is not wanted."""
+        return None if value is None or not self._needs[value] else self._produced(step, value)
 
     def _reverse_gather(self, step: Gather, grad: int) -> None:
         if step.bias is not None and step.bias not in self._left_out:
             self._products.append(Product(grad, None, None, step.bias))
-        source = self._produced(step, step.source) if self._needs[step.source] else None
-        bonds = self._produced(step, step.bonds) if step.bonds is not None and self._needs[step.bonds] else None
+        source, bonds = self._wanted(step, step.source), self._wanted(step, step.bonds)
         if source is not None or bonds is not None or step.train_eps:
             self.steps.append(GatherGrad(step, grad, source, bonds))
 
@@ -296,7 +341,7 @@ class _Builder:
         return made
 
     def end_layers(self) -> None:
-        """Add the step for the gradients of the weights and biases since the last call."""
+        """Add the step for the gradients of the weights and biases of all layers since the last call."""
         if self._products:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []
@@ -316,12 +361,14 @@ class _Builder:
             return frozenset(values_read(step))
         if isinstance(step, WeightGrads):
             return frozenset(product.source for product in step.products if product.source is not None)
-        made = (getattr(step, name, None) for name in ("source", "target", "bonds"))
+        made = (getattr(step, name, None) for name in ("source", "target", "bonds", "gates"))
         read = {produced.value for produced in made if produced is not None and produced.mask is not None}
         if isinstance(step, PoolGrad):
             read |= {step.source.value} if self._takes_maxima else set()
         elif isinstance(step, FinishGrad | NormalizeGrad):
             read.add(step.step.source)
+        elif isinstance(step, GateGrad):
+            read |= {*values_read(step.step)}
         elif isinstance(step, AttendGrad):
             read |= {*values_read(step.step), step.step.softmax}
         elif isinstance(step, GatherGrad) and reads_source(step.step):

@@ -7,14 +7,17 @@ from typing import Literal
 
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import (
+    BONDS,
     Attend,
     AverageDirections,
     Expand,
     Finish,
+    Gate,
     Gather,
     Linear,
     Normalize,
     Rows,
+    Spread,
     Step,
     SumIncoming,
     SumNonBacktracking,
@@ -35,10 +38,11 @@ class Builder:
 
     Attributes:
         scope: What the names of parameters and norms begin with, such as "convs.0.".
+        bonds: The present states of the bonds: the network's input, or those that the layer before has computed.
     """
 
     def __init__(self, in_channels: int, edge_channels: int | None, dropout: float, *, training: bool = False) -> None:
-        self.scope = ""
+        self.scope, self.bonds = "", BONDS
         self._training = training
         self._values = [Value("atoms", in_channels), Value("bonds", edge_channels or 0)]
         self._steps: list[Step] = []
@@ -51,6 +55,10 @@ class Builder:
     def width(self, value: int) -> int:
         """Return the number of columns of a value."""
         return self._values[value].width
+
+    def rows(self, value: int) -> Rows:
+        """Return what the rows of a value belong to."""
+        return self._values[value].rows
 
     def gather(
         self, source: int, aggr: str = "sum", *, bonds: int | None = None, eps: str = "", train_eps: bool = False, bias: str = ""
@@ -103,14 +111,19 @@ class Builder:
         """Scale every row to length 1."""
         return self._add(Normalize(source, self._value(self.width(source))))
 
-    def expand(self, source: int, *, bonds: int | None = None) -> int:
+    def expand(self, source: int, *, target: int | None = None, bonds: int | None = None) -> int:
         """Give every directed bond its source's row, as :class:`molgcn.ops.layer_network.steps.Expand` says.
 
         Args:
             source: The atoms' rows.
-            bonds: The bonds' rows that are added, in the width of `source`; or None.
+            target: The atoms' rows of which each bond also gets that of the atom it points at; or None.
+            bonds: The rows of bonds or edges that are added, in the width of `source`; or None.
         """
-        return self._add(Expand(source, self._value(self.width(source), "edges"), bonds))
+        return self._add(Expand(source, self._value(self.width(source), "edges"), bonds, target))
+
+    def spread(self, source: int) -> int:
+        """Give every directed bond its own row of the bonds' rows `source`."""
+        return self._add(Spread(source, self._value(self.width(source), "edges")))
 
     def sum_incoming(self, source: int) -> int:
         """Sum the rows of the directed bonds that point at each atom."""
@@ -158,6 +171,15 @@ class Builder:
         of_bias = self._parameter(bias, self.width(out))
         site = self._next_site() if rate else None
         return self._add(Attend(source, out, softmax, heads, att, att_target, att_bonds, target, bonds, of_bias, concat, slope, rate, site))
+
+    def gate(self, source: int, gates: int) -> int:
+        """Average the neighbours' rows with gates as weights, as :class:`molgcn.ops.layer_network.steps.Gate` says.
+
+        Args:
+            source: The atoms' rows.
+            gates: The edges' rows, whose sigmoids are the weights.
+        """
+        return self._add(Gate(source, self._value(self.width(source)), gates))
 
     def finish(
         self,

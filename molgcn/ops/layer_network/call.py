@@ -79,6 +79,7 @@ class LayerNetworkCall(NamedTuple):
         seed: The key of dropout's random numbers, int64 [1] on x's device. It is read only with dropout in training.
         options: The options of this call.
         encoders: What maps x and what maps the bonds' rows before the first step, or None for rows that are taken as they are.
+        head: The weight and the bias of each linear map that follows the pooling, with a relu between each two; empty without a head.
     """
 
     graph: BondGraph
@@ -88,6 +89,7 @@ class LayerNetworkCall(NamedTuple):
     seed: Tensor
     options: Options = Options()
     encoders: tuple[EncodeInputs | None, EncodeInputs | None] = (None, None)
+    head: Sequence[Tensor] = ()
 
     def encoded(self, states: Sequence[Encoded | None]) -> LayerNetworkCall:
         """Return the call with what its encoders have computed of its rows."""
@@ -97,15 +99,20 @@ class LayerNetworkCall(NamedTuple):
 
     @property
     def learnt(self) -> list[Tensor | None]:
-        """The parameters of encoders, with None for those that one does not have, and the network's."""
+        """The parameters of encoders, with None for those that one does not have, of the layers and of the head."""
         of_encoders = (parameter for inputs in self.encoders if inputs is not None for parameter in inputs.parameters)
-        return [*of_encoders, *self.parameters]
+        return [*of_encoders, *self.parameters, *self.head]
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors but the seed."""
         of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
-        return *self.graph, *of_encoders, *self.parameters, *self.statistics
+        return *self.graph, *of_encoders, *self.parameters, *self.statistics, *self.head
+
+    @property
+    def widths(self) -> list[int]:
+        """The numbers of columns of the pooled rows and of the results of the head's maps."""
+        return [self.program.pooled_channels, *(weight.shape[0] for weight in self.head[::2])]
 
     @property
     def batch_statistics(self) -> bool:

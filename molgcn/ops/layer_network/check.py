@@ -27,7 +27,7 @@ def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call:
     """Check the arguments of the backward pass. With batch statistics it takes no running statistics.
 
     Args:
-        grad_pooled: The gradient of the pooled rows [B, H], with H columns for each value that is pooled.
+        grad_pooled: The gradient of the pooled rows [B, H], with H columns for each value that is pooled, or of the head's result.
         saved: The tensor that the forward pass has saved.
         saved_numbers: The size that it must have.
         call: The arguments of the forward pass.
@@ -39,7 +39,7 @@ def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call:
     if not call.options.save_for_backward:
         raise ValueError(f"{_NAME}: the backward pass needs save_for_backward=True; run the forward pass with it too")
     expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
-    expect(_NAME, "grad_pooled", grad_pooled, (call.num_pooled, call.program.pooled_channels), call.graph.x)
+    expect(_NAME, "grad_pooled", grad_pooled, (call.num_pooled, call.widths[-1]), call.graph.x)
 
 
 def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None:
@@ -54,6 +54,9 @@ def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) ->
     _check_tensors("statistics", call.statistics, statistics, x)
     _check_graph(call.graph, program.edge_channels)
     expect(_NAME, "seed", call.seed, (1,), x, torch.int64)
+    for weight, bias, wide in zip(call.head[::2], call.head[1::2], call.widths, strict=False):
+        expect(_NAME, "the head's weight", weight, (*weight.shape[:1], wide), x)
+        expect(_NAME, "the head's bias", bias, weight.shape[:1], x)
 
 
 def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], x: Tensor) -> None:

@@ -14,11 +14,13 @@ from molgcn.ops.layer_network.backward import (
     EdgeGrad,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     GradStep,
     InputGrad,
     PoolGrad,
     Produced,
+    SpreadGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
@@ -31,11 +33,14 @@ from molgcn.ops.layer_network.steps import (
     EdgeStep,
     Expand,
     Finish,
+    Gate,
     Gather,
     Linear,
+    Spread,
     Step,
     SumIncoming,
     SumNonBacktracking,
+    values_read,
 )
 
 _SAME = {SumNonBacktracking: Op.SUM_NON_BACKTRACKING, AverageDirections: Op.AVERAGE_DIRECTIONS}  # forward and backward
@@ -113,6 +118,8 @@ class Builder:
             return
         if isinstance(step, Finish) and (step.dropout is not None or self._adds(step.add)):
             return
+        if isinstance(step, Expand) and sum(isinstance(self._makers.get(value), Linear) for value in values_read(step)) > 1:
+            return  # several products would be kept in place of it
         self._present.add(rows)
         *_, made = self._forward(step)  # without MOMENTS, since a batch norm's moments are known
         for read in made.read:
@@ -126,9 +133,8 @@ class Builder:
 
     def _stored_tables(self) -> Iterator[Instruction]:
         """Yield the instructions that store the tables that gathers read."""
-        for value in sorted(
-            {step.bonds for step in self._program.steps if isinstance(step, Gather | Expand | Attend) and step.bonds is not None}
-        ):
+        of_steps = (step.source if isinstance(step, Spread) else getattr(step, "bonds", None) for step in self._program.steps)
+        for value in sorted({value for value in of_steps if value is not None and self._of_table(value)}):
             yield Instruction(Op.STORE, source=value, memory=self._keys.table(value))
 
     def _forward(self, step: Step) -> Iterator[Instruction]:
@@ -144,7 +150,11 @@ class Builder:
                 yield Instruction(Op.MOMENTS, source=step.source, norm=made.norm)
             yield made._replace(out=step.out, add=_or_none(step.add))
         elif isinstance(step, Expand):
-            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source), step)
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out, step.source, target=_or_none(step.target)), step.bonds)
+        elif isinstance(step, Spread):
+            yield self._bonds_of(Instruction(Op.EXPAND, step.out), step.source)
+        elif isinstance(step, Gate):
+            yield Instruction(Op.GATE, step.out, step.source, bonds=step.gates)
         elif isinstance(step, EdgeStep):
             yield Instruction(_OF_EDGES[type(step)], step.out, step.source)
         elif isinstance(step, Attend):
@@ -166,6 +176,11 @@ class Builder:
             yield from self._expand_grad(step, grad)
         elif isinstance(step, AttendGrad):
             yield from self._attend_grad(step, grad)
+        elif isinstance(step, SpreadGrad):
+            made = self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step.source)
+            yield from self._bonds_grad(made, step.source)
+        elif isinstance(step, GateGrad):
+            yield from self._gate_grad(step, grad)
         elif isinstance(step, EdgeGrad | AddGrad):
             op = Op.ADD_GRAD if isinstance(step, AddGrad) else _GRAD_OF_EDGES[type(step.step)]
             yield self._produced(Instruction(op, grad=grad), step.source)
@@ -203,12 +218,21 @@ class Builder:
     def _expand_grad(self, step: ExpandGrad, grad: int) -> Iterator[Instruction]:
         if step.source is not None:
             yield self._produced(Instruction(Op.EXPAND_GRAD, grad=grad), step.source)
+        if step.target is not None:
+            yield self._produced(Instruction(Op.SUM_INCOMING, source=grad), step.target)
         if step.bonds is not None:
-            yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step), step.bonds)
+            yield from self._bonds_grad(self._bonds_of(Instruction(Op.EXPAND_BONDS_GRAD, grad=grad), step.step.bonds), step.bonds)
+
+    def _gate_grad(self, step: GateGrad, grad: int) -> Iterator[Instruction]:
+        gate = step.step
+        if step.source is not None:
+            yield self._produced(Instruction(Op.GATE_SOURCE_GRAD, grad=grad, bonds=gate.gates), step.source)
+        if step.gates is not None:
+            yield self._produced(Instruction(Op.GATE_GRAD, source=gate.source, grad=grad, bonds=gate.gates), step.gates)
 
     def _attend(self, op: Op, step: Attend) -> Instruction:
         made = Instruction(op, source=step.source, target=_or_none(step.target), attend=self._attends.index(step))
-        return self._bonds_of(made, step)
+        return self._bonds_of(made, step.bonds)
 
     def _attend_grad(self, step: AttendGrad, grad: int) -> Iterator[Instruction]:
         """Yield the gradients in one instruction, each followed by what is added to it and its mask."""
@@ -243,12 +267,13 @@ class Builder:
         return Instruction(op, source=step.source, norm=norm, activation=ACTIVATIONS.index(step.activation), site=_or_none(step.dropout))
 
     def _with_bonds(self, made: Instruction, step: Gather) -> Instruction:
-        return self._bonds_of(made._replace(kind=AGGREGATIONS.index(step.aggr)), step)
+        return self._bonds_of(made._replace(kind=AGGREGATIONS.index(step.aggr)), step.bonds)
 
-    def _bonds_of(self, made: Instruction, step: Gather | Expand | Attend) -> Instruction:
-        if step.bonds is None:
+    def _bonds_of(self, made: Instruction, bonds: int | None) -> Instruction:
+        """Let an instruction read rows of bonds, which may be a table of distinct ones."""
+        if bonds is None:
             return made
-        return made._replace(memory=self._keys.table(step.bonds)) if self._coded else made._replace(bonds=step.bonds)
+        return made._replace(memory=self._keys.table(bonds)) if self._of_table(bonds) else made._replace(bonds=bonds)
 
     def _produced(self, made: Instruction, produced: Produced) -> Instruction:
         add = -1 if produced.add is None else self._keys.gradient(produced.add)

@@ -41,6 +41,9 @@ class Op(IntEnum):
     ADD_GRAD = 26
     ATTEND = 27
     ATTEND_GRAD = 28
+    GATE = 29
+    GATE_GRAD = 30
+    GATE_SOURCE_GRAD = 31
 
 
 class Instruction(NamedTuple):
@@ -66,7 +69,7 @@ class Instruction(NamedTuple):
         table: The number of the gradient of a table of distinct bonds, or the place of what is pooled among the program's `outs`.
         activation: The number of the activation that follows, an index into :data:`ACTIVATIONS`.
         site: The number of the dropout that follows.
-        target: The rows of the target in the scores of attention.
+        target: The rows of the target in the scores of attention, or those that EXPAND adds for the atom that a bond points at.
         second: The second rows that it writes: of ATTEND the softmax, of ATTEND_GRAD the gradient of the target.
         third: The third rows that it writes: of ATTEND_GRAD the gradient of the bonds.
         attend: The number of an :class:`Attend` step among those of the program.

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
 from molgcn.ops.layer_network.program import ends_product, masked_values
-from molgcn.ops.layer_network.steps import Expand, Finish, Gather, Linear, Step, values_read
+from molgcn.ops.layer_network.steps import Expand, Finish, Gate, Gather, Linear, Step, values_read
 
 
 class Launch(NamedTuple):
@@ -22,9 +22,10 @@ class Launch(NamedTuple):
         before: The end of a layer that it first applies to the rows that the step reads, or None.
         gather: The :class:`Gather` step whose result `step` multiplies, if it computes that too; or None. `before` then comes before it.
         then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
-        after: The end of a layer without norm that it applies to the last product, or to rows of edges; or None.
+        after: The end of a layer without norm that it applies to the last product, or None.
         leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
         beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
+        expand: The :class:`Expand` step whose result the :class:`Gate` step reads as gates, if the launch computes that too; or None.
     """
 
     step: Step
@@ -34,6 +35,7 @@ class Launch(NamedTuple):
     after: Finish | None = None
     leaves: Finish | None = None
     beside: Linear | None = None
+    expand: Expand | None = None
 
     @property
     def last(self) -> Step:
@@ -95,6 +97,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     step = together[-1]
     if step.out in run.summed:
         return gpu is not None
+    if isinstance(step, Expand):
+        return isinstance(following, Gate) and following.gates == step.out
     if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
         return False
     if isinstance(step, Finish):
@@ -103,8 +107,6 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
             return step.dropout is None and run.graph.num_nodes <= FEW_ATOMS
         return isinstance(following, Linear) and gpu is not None and run.width(step.source) <= MAX_END_WIDTH
-    if isinstance(step, Expand):
-        return isinstance(following, Finish) and following.norm is None and following.add is None
     if isinstance(step, Gather):
         return isinstance(following, Linear) and gpu is not None and _gathers(run, gpu, step, following)
     if not isinstance(step, Linear) or gpu is None:
@@ -119,6 +121,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
 def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:
     steps = list(together)
     first, last = steps[0], steps[-1]
+    if isinstance(first, Expand) and first is not last:
+        return Launch(last, expand=first)
     before = first if len(steps) > 1 and isinstance(first, Finish) else None
     step, *rest = steps[1:] if before is not None else steps
     gather = step if isinstance(step, Gather) and rest else None
@@ -222,10 +226,8 @@ def _masks(run: Pass, step: FinishGrad) -> bool:
 def _grad_joins(
     step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu
 ) -> TypeGuard[FinishGrad | InputGrad]:
-    """Return whether a step and those `together` with it can be in the launch of a step in the `rest` of the steps, mostly a product."""
+    """Return whether a step and those `together` with it can be in the launch of a product in the `rest` of the steps."""
     following = rest[0] if rest else None
-    if isinstance(step, FinishGrad) and isinstance(following, ExpandGrad):
-        return following.grad == step.source.out and step.step.norm is None and step.source.mask is None
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
     one = not any(isinstance(other, InputGrad) for other in together)

@@ -94,7 +94,7 @@ class LayerEnds:
         if self.run.graph.num_nodes <= FEW_ATOMS:
             return
         columns = stride_of(self.run.width(step.source))
-        it: Any = _MERGE.ctype()(columns=columns, num_rows=self.run.graph.num_nodes)
+        it: Any = _MERGE.ctype()(columns=columns, num_rows=self.run.num_rows(step.source))
         it.from_ = self.backward(step) if self.run.is_backward else self.forward(step)
         it.to = self.room(step, 1)
         defines = {"DOUBLE": int(self._number_bytes == 8), "SUMS": int(self.run.is_backward)}

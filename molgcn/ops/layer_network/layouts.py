@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import (
-    AddGrad,
     Backward,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     GradStep,
     InputGrad,
@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.backward import (
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, signed_values
-from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gather, Linear, Step, X, values_made, values_read
+from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gate, Gather, Linear, Step, X, values_made, values_read
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
 
@@ -95,8 +95,8 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the gradients of a backward pass, and of the values that it computes again.
 
-    A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of an earlier gradient and
-    one of a gather, a pooling or what a step adds, take the place of rows that their step reads and no later step does.
+    A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of an earlier gradient and a
+    gather's or pooling's, take the place of rows that their step reads and no later step does.
     """
     waits = [_may_wait(step, following, sizes) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
@@ -141,17 +141,19 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
         yield Ref(True, step.source.out), [*sources, Ref(True, step.grad)]
     if isinstance(step, PoolGrad) and step.source.add is not None:
         yield Ref(True, step.source.out), [Ref(True, step.source.add)]
-    if isinstance(step, AddGrad):
-        yield Ref(True, step.source.out), [Ref(True, number) for number in (step.grad, step.source.add) if number is not None]
     if isinstance(step, GatherGrad):
         for produced in (step.source, step.bonds):
             if produced is not None and produced.add not in (None, step.grad):  # neighbours read the gradient of the output
                 yield Ref(True, produced.out), [Ref(True, produced.add)]
+    if isinstance(step, GateGrad) and step.gates is not None and step.gates.add is not None:
+        yield Ref(True, step.gates.out), [Ref(True, step.gates.add)]
 
 
 def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
     """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
-    waiting = (Expand, Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Expand, Finish, Linear)
+    if isinstance(step, Expand):
+        return isinstance(following, Gate) and following.gates == step.out
+    waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
     return isinstance(step, waiting) and following.source == step.out
 
 
@@ -159,11 +161,13 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
     """Return whether a step of a backward pass may be computed together with the next one."""
     if isinstance(step, Step):
         return step.out in sizes.summed
+    if isinstance(step, GateGrad):
+        return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         return True
-    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):
+    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
-    return following.grad == step.source.out and (not isinstance(following, FinishGrad) or following.step.norm is None)
+    return following.grad == step.source.out and (isinstance(following, InputGrad) or following.step.norm is None)
 
 
 def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[Ref]]:
@@ -190,7 +194,7 @@ def _gradients(step: GradStep) -> Iterator[int]:
         return
     if not isinstance(step, PoolGrad):
         yield step.grad
-    for produced in (getattr(step, name, None) for name in ("source", "bonds", "target")):
+    for produced in (getattr(step, name, None) for name in ("source", "bonds", "target", "gates")):
         if produced is not None:
             yield produced.out
             if produced.add is not None:

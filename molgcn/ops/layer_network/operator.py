@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from molgcn.ops.encode import NUM_TENSORS, PARAMETERS, Encoded, EncodeInputs, encode
 from molgcn.ops.expect import expect_shapes, shapes_of
@@ -45,7 +46,7 @@ class Outputs(NamedTuple):
     """The outputs of the operator.
 
     Attributes:
-        pooled: The pooled features [B, H], with H columns for each value that is pooled.
+        pooled: The pooled features [B, H], with H columns for each value that is pooled, or what the head of a call makes of them.
         new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
             [2, 0, H].
         saved: What backward needs, in x's dtype.
@@ -69,7 +70,7 @@ class Implementation(NamedTuple):
 
     Attributes:
         forward: Returns the outputs of a call, and what its encoders have computed.
-        backward: Returns the gradients, given a call on encoded rows, the moments of its encoders, the gradient of the pooled rows, what
+        backward: Returns the gradients, given a call on encoded rows, the moments of its encoders, the gradient of the result, what
             forward has saved, and whether the gradients of x and of the bonds' rows, or of their encoders, are wanted.
     """
 
@@ -96,13 +97,13 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
 
 
 def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
-    r"""Compute encoders, all layers and the pooling; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
+    r"""Compute encoders, all layers, the pooling and a head; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
 
-    Plans take the encoders into their launches. Otherwise they are operators of their own, `molgcn::encode`.
+    Plans take all of these into their launches. Otherwise encoders are operators of their own, `molgcn::encode`, and the head is PyTorch's.
 
     Args:
         call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows, unless
-            encoders map these, in encoders and in the parameters.
+            encoders map these, in encoders, in the parameters and in the head.
 
     Returns:
         The outputs, see :class:`Outputs`, and what each encoder has computed.
@@ -116,6 +117,12 @@ def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
     implementation = _direct(call)
     if implementation is not None:
         return _run(call, implementation)
+    if call.head:
+        outputs, states = encoded_network(call._replace(head=()))
+        predictions = outputs.pooled
+        for number, (weight, bias) in enumerate(zip(call.head[::2], call.head[1::2], strict=True)):
+            predictions = F.linear(predictions.relu() if number else predictions, weight, bias)
+        return outputs._replace(pooled=predictions), states
     states = [None if inputs is None else encode(inputs) for inputs in call.encoders]
     call = call.encoded(states)._replace(encoders=(None, None))
     if torch.compiler.is_compiling():
@@ -206,13 +213,14 @@ class _Network(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.implementation, ctx.program, ctx.options = implementation, call.program, call.options
         statistics = () if call.batch_statistics else call.statistics
+        ctx.num_head = len(call.head)
         ctx.num_statistics, ctx.encoders = len(statistics), [None if inputs is None else inputs.options for inputs in call.encoders]
         of_encoders: list[Tensor | None] = []
         for inputs, made in zip(call.encoders, found, strict=True):
             if inputs is not None and made is not None:
                 of_encoders += made.moments, *inputs.for_backward.tensors
         ctx.shapes = shapes_of((*call.graph, *of_encoders))
-        ctx.save_for_backward(outputs.saved, call.seed, *call.graph, *of_encoders, *statistics, *call.parameters)
+        ctx.save_for_backward(outputs.saved, call.seed, *call.graph, *of_encoders, *statistics, *call.head, *call.parameters)
         return tuple(outputs)
 
     @staticmethod
@@ -230,8 +238,8 @@ class _Network(torch.autograd.Function):
             moments.append(None if options is None else next(tensors))
             encoders.append(None if options is None else EncodeInputs.of([*islice(tensors, NUM_TENSORS)], options))
             wanted.append(of_these_rows if options is None else any([*islice(needed, len(PARAMETERS))]))
-        statistics = [*islice(tensors, ctx.num_statistics)]
-        call = LayerNetworkCall(graph, ctx.program, [*tensors], statistics, seed, ctx.options, (encoders[0], encoders[1]))
+        statistics, head = [*islice(tensors, ctx.num_statistics)], [*islice(tensors, ctx.num_head)]
+        call = LayerNetworkCall(graph, ctx.program, [*tensors], statistics, seed, ctx.options, (encoders[0], encoders[1]), head)
         found_x, found_bonds, found = ctx.implementation.backward(call, moments, grad_pooled, saved, *wanted)
         if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
             found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph.x, graph.bonds, *call.learnt)

@@ -282,8 +282,7 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
         together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
         together = len(call.program.ends) if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
-    by_round = num_atoms > FEW_ATOMS  # gradients of rounds then take more memory than launches take time
-    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch, by_round)
+    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch)
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:

@@ -23,7 +23,7 @@ from molgcn.ops.layer_network.instruction_builder import Builder
 from molgcn.ops.layer_network.instructions import Keys
 from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
 from molgcn.ops.layer_network.program import POOLS, Program
-from molgcn.ops.layer_network.steps import Attend
+from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
 
 _ALIGNMENT = 64  # of rows that tiles use where they are, in bytes; PyTorch's own memory has it
@@ -132,8 +132,9 @@ def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: boo
     memory = ((each.rows, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
     number = {name: index for index, name in enumerate(program.parameters)}
     of_batch = {name: index for index, name in enumerate(program.batch_norms)}
+    of_edges = {step.norm for step in program.steps if isinstance(step, Finish) and program.values[step.source].rows == "edges"}
     norms = (
-        (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1))
+        (int(how == "layer"), number[f"{name}.weight"], number[f"{name}.bias"], of_batch.get(name, -1), int(name in of_edges))
         for name, how in program.norms.items()
     )
     shapes = (shape if len(shape) == 2 else (1, math.prod(shape)) for shape in program.parameters.values())

@@ -14,158 +14,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Launcher, launcher
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
-from molgcn.ops import encode_cuda
+from molgcn.ops import encode_cuda, head_layers_cuda
 from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
-from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.operator import AllGradients, Outputs, States
-from molgcn.ops.layer_network.passes import uses_tensor_cores
-from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.plan_key import Key
 
 _PLANS = 128  # the most plans of each pass that are kept
-_STEPS = 8  # the number of capacities between a power of two and the next
 _ALIGNMENT = 256  # bytes
 _PTR, _TILE_PTR = (BondGraph._fields.index(name) for name in ("ptr", "tile_ptr"))
-_OF_ROWS = [EncodeInputs._fields.index(name) for name in ("x", "walks")]
-Form = tuple[tuple[torch.Size | None, ...], tuple[Any, ...]]
-
-
-def capacity(count: int) -> int:
-    """Return the size, at least `count`, that a plan is made for: at most an eighth more, or a multiple of 8."""
-    step = max(_STEPS, 2 ** max(0, (count - 1).bit_length() - 1) // _STEPS)
-    return max(1, -(-count // step)) * step
-
-
-def _unlike(size: int, *others: int | None) -> int:
-    """Return a capacity, a step or more larger where it would be one of the other numbers."""
-    while size in others:
-        size += _STEPS
-    return size
-
-
-class Key(NamedTuple):
-    """What the plans of a call depend on.
-
-    Attributes:
-        program: The network.
-        options: The options of the call.
-        steps_of: The implementation of the steps.
-        device: The device.
-        launcher: The launcher of the kernels.
-        graphs: The capacity for molecules.
-        atoms: The capacity for atoms.
-        bonds: The capacity for bonds.
-        kinds: The number of distinct bonds; None where each bond has its own row or there are no bond features.
-        tiles: The capacity for tiles; None without tiles.
-        has_statistics: Whether running statistics are given.
-        encoders: The shapes of the encoders' tensors, see :func:`_form`.
-    """
-
-    program: Program
-    options: Options
-    steps_of: StepsOf
-    device: torch.device
-    launcher: Launcher
-    graphs: int
-    atoms: int
-    bonds: int
-    kinds: int | None
-    tiles: int | None
-    has_statistics: bool
-    encoders: tuple[Form | None, ...]
-
-    @staticmethod
-    def of(call: LayerNetworkCall, steps_of: StepsOf) -> Key | None:
-        """Return the key of a call, or None where Python has to plan each call: plans hold no launches of PyTorch's.
-
-        Args:
-            call: The call.
-            steps_of: The implementation of its steps.
-        """
-        graph, program, tile_ptr = call.graph, call.program, call.graph.tile_ptr
-        if (
-            not uses_tensor_cores(call)
-            or program.pool == "none"
-            or 0 in (graph.num_graphs, graph.num_nodes)
-            or any(inputs is not None and inputs.out_channels % 4 > 0 for inputs in call.encoders)  # their gradients have gaps
-        ):
-            return None
-        kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
-        # A number of rows says what they are rows of.
-        graphs = _unlike(capacity(graph.num_graphs), kinds)
-        atoms = _unlike(capacity(graph.num_nodes), kinds, graphs)
-        bonds = _unlike(capacity(graph.col.shape[0]), kinds, graphs, atoms)
-        return Key(
-            program,
-            call.options,
-            steps_of,
-            graph.x.device,
-            launcher(),
-            graphs,
-            atoms,
-            bonds,
-            kinds,
-            None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
-            len(call.statistics) > 0,
-            tuple(None if inputs is None else _form(inputs) for inputs in call.encoders),
-        )
-
-    @property
-    def counts(self) -> dict[str, dict[int, int]]:
-        """The fields of arguments that a call sets, as :class:`molgcn.cuda_runtime.plan.Plan` takes them."""
-        rows, names = {self.graphs: 0, self.atoms: 1, self.bonds: 2}, ("num_graphs", "num_atoms", "num_bond_rows", "num_edges", "num_rows")
-        return {**dict.fromkeys(names, rows), "num_tiles": {self.tiles or 0: 3}}
-
-    def call(self) -> LayerNetworkCall:
-        """Return a call of this size on memory of its own that holds nothing."""
-        device, program = self.device, self.program
-
-        def indices(count: int) -> Tensor:
-            return torch.empty(count, dtype=torch.int32, device=device)
-
-        def numbers(*shape: int) -> Tensor:
-            return torch.empty(shape, device=device)
-
-        rows = self.bonds if self.kinds is None else self.kinds
-        graph = BondGraph(
-            numbers(self.atoms, program.in_channels),
-            None if program.edge_channels is None else numbers(rows, program.edge_channels),
-            indices(self.graphs + 1),
-            indices(self.atoms + 1),
-            indices(self.bonds),
-            None if self.kinds is None else indices(self.bonds),
-            None if self.tiles is None else indices(self.tiles + 1),
-        )
-        statistics = program.statistics.values() if self.has_statistics else ()
-        seed = torch.empty(1, dtype=torch.int64, device=device)
-
-        def encoder(form: Form | None, rows: int) -> EncodeInputs | None:
-            if form is None:
-                return None
-            shapes, options = form
-            made = [None if shape is None else numbers(*((rows,) * (index in _OF_ROWS)), *shape) for index, shape in enumerate(shapes)]
-            inputs = EncodeInputs.of(made, options)
-            return inputs if inputs.num_real is None else inputs._replace(num_real=indices(1).view(()))
-
-        return LayerNetworkCall(
-            graph,
-            program,
-            [numbers(*s) for s in program.parameters.values()],
-            [numbers(*s) for s in statistics],
-            seed,
-            self.options,
-            (encoder(self.encoders[0], self.atoms), encoder(self.encoders[1], rows)),
-        )
-
-
-def _form(inputs: EncodeInputs) -> Form:
-    """Return the shapes of an encoder's tensors, of rows without their number, and its options."""
-    shapes = [None if tensor is None else tensor.shape for tensor in inputs.tensors]
-    return tuple(shape and shape[index in _OF_ROWS :] for index, shape in enumerate(shapes)), inputs.options
 
 
 class _Planned:
@@ -222,8 +82,12 @@ def _forward_plan(key: Key) -> _Planned:
     with torch.no_grad(), recording() as made:
         states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
         call = call.encoded(states)
-        outputs = engine.forward(call, key.steps_of)
-    return _Planned(key, made, [[output] for output in outputs], _given(call, *_made(states)))
+        pooled, statistics, saved = engine.forward(call, key.steps_of)
+        planes = [pooled, *(pooled.new_empty(key.graphs, width) for width in key.widths[1:])]
+        if call.head:
+            assert key.head is not None
+            head_layers_cuda.launch_forward(key.head, planes, [*call.head[::2]], [*call.head[1::2]], {})
+    return _Planned(key, made, [planes[-1:], [statistics], [*planes[:-1], saved]], _given(call, *_made(states)))
 
 
 def forward(key: Key, call: LayerNetworkCall, states: States) -> Outputs:
@@ -235,7 +99,7 @@ def forward(key: Key, call: LayerNetworkCall, states: States) -> Outputs:
         states: Memory for what the encoders compute.
     """
     _, pooled, statistics, saved = _forward_plan(key).run(call, *_made(states))
-    count, width = call.graph.num_graphs, call.program.pooled_channels
+    count, width = call.graph.num_graphs, key.widths[-1]
     return Outputs(pooled[: count * width].view(count, width), statistics.view(2, -1, call.program.hidden_channels), saved)
 
 
@@ -245,7 +109,7 @@ def _made(states: States) -> list[Tensor]:
 
 
 def saved_numbers(key: Key) -> int:
-    """Return how many numbers :func:`forward` saves for backward."""
+    """Return how many numbers :func:`forward` saves for backward: the rows that the head maps, and what layers save."""
     return _forward_plan(key).sizes[-1]
 
 
@@ -277,22 +141,35 @@ def _of_encoder(grad_states: Tensor, moments: Tensor | None, inputs: EncodeInput
     return [None if parameter is None else gradient for gradient, parameter in zip(found, inputs.parameters, strict=True)]
 
 
+def _of_head(key: Key, call: LayerNetworkCall, planes: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return the gradients of the pooled rows and of the head, given the rows that its maps have read and the gradient of its result."""
+    rows = [plane.view(key.graphs, width) for plane, width in zip(planes, key.widths, strict=True)]
+    found, of_pooled = [tensor.new_empty(tensor.shape) for tensor in call.head], rows[0].new_empty(rows[0].shape)
+    assert key.head is not None
+    head_layers_cuda.launch_backward(key.head, rows, [*call.head[::2]], {"grad_x": of_pooled}, found[::2], found[1::2])
+    return of_pooled, found
+
+
 @lru_cache(maxsize=_PLANS)
 def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
     call = key.call()
-    grad_pooled = torch.empty(key.graphs, key.program.pooled_channels, device=key.device)
-    saved = torch.empty(saved_numbers, device=key.device)
+    grad = torch.empty(key.graphs, key.widths[-1], device=key.device)
+    kept = torch.empty(saved_numbers, device=key.device)
+    sizes = [key.graphs * width for width in key.widths[:-1]]
+    *planes, saved = kept.split([*sizes, saved_numbers - sum(sizes)])
     moments = [None if inputs is None else torch.empty(3, inputs.num_normed, device=key.device) for inputs in call.encoders]
     with torch.no_grad(), recording() as made:
+        grad_pooled, of_head = (grad, []) if not call.head else _of_head(key, call, [*planes, grad])
         *of_inputs, parameters = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
-        learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in _of_encoder(*each)] + parameters
+        learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in _of_encoder(*each)]
+        learnt += [*parameters, *of_head]
     found = [gradient for gradient in learnt if gradient is not None]
     holders = Regions([(tensor, Place(index)) for index, tensor in enumerate(made.allocated)])
     places = [holders.place(gradient.data_ptr()) for gradient in found]
     used = {place.buffer for place in places}
     # Four numbers of a gradient are added up at a time where they are aligned, as every tensor is: others come last.
     buffers = sorted(used, key=lambda index: made.allocated[index].numel() % 4 > 0)
-    plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, *moments, grad_pooled, saved))
+    plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, *moments, grad, kept))
     own = Regions(plan.own)
     order = sorted((own.place(gradient.data_ptr()), index) for index, gradient in enumerate(learnt) if gradient is not None)
     number = {index: place for place, (_, index) in enumerate(order)}
@@ -318,7 +195,7 @@ def backward(
         key: What the plan depends on.
         call: The call on the states of its encoders.
         moments: What the encoders' norms have normalised by, or None for rows without an encoder.
-        grad_pooled: The gradient of the pooled rows.
+        grad_pooled: The gradient of the result.
         saved: What forward has saved.
         grad_x: Whether the gradient of x, or of its encoder, is wanted.
         grad_bonds: Whether the gradient of the bonds' rows, or of their encoder, is wanted.

@@ -57,7 +57,7 @@ class TensorCoreProducts:
 
     def linear(self, launch: Launch) -> None:
         """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
-        run, (first, before, gather, then, after, leaves, beside) = self.run, launch
+        run, (first, before, gather, then, after, leaves, beside, _) = self.run, launch
         last = launch.last
         assert isinstance(first, Linear)
         assert isinstance(last, Linear)

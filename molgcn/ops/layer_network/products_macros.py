@@ -30,7 +30,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         gpu: The GPU.
         again: Whether a backward pass computes the launch again.
     """
-    first, before, gather, then, after, leaves, beside = launch
+    first, before, gather, then, after, leaves, beside, _ = launch
     last = launch.last
     assert isinstance(first, Linear)
     assert isinstance(last, Linear)

@@ -12,8 +12,10 @@ from molgcn.ops.layer_network.steps import (
     EdgeStep,
     Expand,
     Finish,
+    Gate,
     Gather,
     Linear,
+    Spread,
     Step,
     SumIncoming,
     Value,
@@ -85,7 +87,7 @@ def _shapes(step: Step, values: Sequence[Value]) -> Iterator[tuple[str, tuple[in
 def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidden: int) -> str | None:
     """Return what is wrong with the values of a step, or None."""
     source, out, add = values[step.source], values[step.out], getattr(step, "add", None)
-    if isinstance(step, Expand | EdgeStep):
+    if isinstance(step, Expand | Spread | EdgeStep):
         return _problem_of_edges(step, values)
     if isinstance(step, Attend):
         return _problem_of_attention(step, values)
@@ -105,20 +107,24 @@ def _problem(step: Step, values: Sequence[Value], norms: Mapping[str, str], hidd
     if isinstance(step, Finish) and step.norm is not None:
         if norms.get(step.norm) not in NORMS:
             return f"its norm is {norms.get(step.norm)}: expected one of {', '.join(NORMS)}"
-        if source != Value("atoms", hidden):
-            return f"it normalises {source}: expected atoms in the width of the pooled value, {hidden}"
+        if source.rows == "bonds" or source.width != hidden:
+            return f"it normalises {source}: expected atoms or edges in the width of the pooled value, {hidden}"
+    if isinstance(step, Gate) and (source.rows != "atoms" or values[step.gates] != Value("edges", source.width)):
+        return f"it computes {out} from {source} and gates {values[step.gates]}"
     return None
 
 
-def _problem_of_edges(step: Expand | EdgeStep, values: Sequence[Value]) -> str | None:
+def _problem_of_edges(step: Expand | Spread | EdgeStep, values: Sequence[Value]) -> str | None:
     """Return what is wrong with the values of a step that reads or computes rows of edges, or None."""
     width = values[step.out].width
-    read = Value("atoms" if isinstance(step, Expand) else "edges", width)
+    read = Value("atoms" if isinstance(step, Expand) else "bonds" if isinstance(step, Spread) else "edges", width)
     made = Value("atoms" if isinstance(step, SumIncoming) else "edges", width)
     if (values[step.source], values[step.out]) != (read, made):
         return f"it computes {values[step.out]} from {values[step.source]}"
-    if isinstance(step, Expand) and step.bonds is not None and values[step.bonds] != Value("bonds", width):
+    if isinstance(step, Expand) and step.bonds is not None and (values[step.bonds].rows == "atoms" or values[step.bonds].width != width):
         return f"it adds {values[step.bonds]} to {values[step.out]}"
+    if isinstance(step, Expand) and step.target is not None and values[step.target] != read:
+        return f"it adds {values[step.target]} to {values[step.out]}"
     return None
 
 

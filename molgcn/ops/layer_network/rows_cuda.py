@@ -10,9 +10,11 @@ from molgcn.ops.layer_network.backward import (
     EdgeGrad,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     NormalizeGrad,
     PoolGrad,
+    SpreadGrad,
 )
 from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
@@ -23,7 +25,7 @@ from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
-from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gather, Normalize
+from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gate, Gather, Normalize, Spread
 from molgcn.ops.layer_network.workspace import Workspace
 
 
@@ -57,17 +59,26 @@ class RowKernels:
         """Compute the gradients of a gather's source, bonds and eps, and leave the sums for the norm of `leaves`."""
         self._gather.backward(step, leaves)
 
-    def edges(self, step: Expand | EdgeStep, after: Finish | None) -> None:
-        """Compute the value of a step that reads or computes rows of directed bonds, and of the end of a layer `after` it."""
-        if isinstance(step, Expand):
-            self._edges.expand(step, after)
-        else:
+    def edges(self, launch: Launch) -> None:
+        """Compute the value of a step that reads or computes rows of directed bonds, or those of two such steps."""
+        step = launch.step
+        if isinstance(step, Gate):
+            self._edges.gate(step, launch.expand)
+        elif isinstance(step, Spread):
+            self._edges.spread(step)
+        elif isinstance(step, Expand):
+            self._edges.expand(step)
+        elif isinstance(step, EdgeStep):
             self._edges.forward(step)
 
-    def edges_grad(self, step: ExpandGrad | EdgeGrad, before: FinishGrad | None) -> None:
-        """Compute the gradients of a step that reads or computes rows of directed bonds, from those of a layer's end `before` it."""
-        if isinstance(step, ExpandGrad):
-            self._edges.expand_grad(step, before)
+    def edges_grad(self, step: ExpandGrad | SpreadGrad | EdgeGrad | GateGrad) -> None:
+        """Compute the gradients of a step that reads or computes rows of directed bonds."""
+        if isinstance(step, GateGrad):
+            self._edges.gate_grad(step)
+        elif isinstance(step, SpreadGrad):
+            self._edges.spread_grad(step)
+        elif isinstance(step, ExpandGrad):
+            self._edges.expand_grad(step)
         else:
             self._edges.backward(step)
 

@@ -1,4 +1,4 @@
-"""Steps between atoms and directed bonds, and their gradients, by `cuda/rows_edges.cu`."""
+"""Steps between atoms and directed bonds, and their gradients, by `cuda/rows_edges.cu` and `cuda/rows_gate.cu`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, EdgeGrad, ExpandGrad, FinishGrad, GradStep
-from molgcn.ops.layer_network.launches_cuda import is_read_later
+from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, EdgeGrad, ExpandGrad, GateGrad, GradStep, Produced, SpreadGrad
+from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
-from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Finish, Step, SumIncoming, SumNonBacktracking
+from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Gate, Spread, Step, SumIncoming, SumNonBacktracking
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
-_TABLE_BLOCKS = 4  # blocks per multiprocessor that sum over distinct bonds
+_TABLE_BLOCKS = 2  # blocks per multiprocessor that sum over distinct bonds
 
 _KERNELS = {
     SumIncoming: "rows_sum_incoming",
@@ -46,20 +46,51 @@ class EdgeLaunches:
         self._launches.wait()
         return paired
 
+    @cached_property
+    def _shares(self) -> Tensor:
+        """The rows that the launch of a :class:`GateGrad` step leaves for the next one, of any gate."""
+        gates = (step.step for step in self.run.backward.steps if isinstance(step, GateGrad))
+        return self.run.graph.x.new_empty(self.run.graph.num_nodes * max(stride_of(self.run.width(gate.out)) for gate in gates))
+
     def prepare(self) -> None:
         """Find the reverses that a backward pass reads, before the launches that read anything else."""
-        if any(isinstance(step, ExpandGrad | EdgeGrad) or _pairs(step) for step in self.run.backward.steps):
+        pairing = (ExpandGrad, EdgeGrad, GateGrad, SpreadGrad)
+        if any(isinstance(step, pairing) or _pairs(step) for step in self.run.backward.steps):
             _ = self.paired
 
-    def expand(self, step: Expand, after: Finish | None) -> None:
-        """Compute the value of a step that gives bonds their sources' rows, and of the end of a layer `after` it."""
+    def expand(self, step: Expand) -> None:
+        """Compute the value of a step that gives bonds their sources' rows."""
+        it, teams = self._expanded(step)
+        it.out = self.run.rows(step.out).address
+        self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
+
+    def spread(self, step: Spread) -> None:
+        """Compute the value of a step that gives every directed bond its own row."""
+        bonds = self.run.rows(step.source)
+        it, teams = self._arguments(bonds.width, bonds.stride, bonds=bonds, out=self.run.rows(step.out))
+        self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
+
+    def gate(self, step: Gate, expand: Expand | None) -> None:
+        """Compute the average with gates, and before it the gates where a step for them is given."""
+        gates = self.run.rows(step.gates)
+        if expand is None:
+            it, teams = self._arguments(gates.width, gates.stride, bonds=gates)
+            it.code = 0
+        else:
+            it, teams = self._expanded(expand)
+            it.written = gates.address
+        it.averaged, it.out = self.run.rows(step.source).address, self.run.rows(step.out).address
+        self._launch("rows_gate", it, teams, self.run.graph.num_nodes, file="rows_gate.cu")
+
+    def _expanded(self, step: Expand) -> tuple[Any, Teams]:
+        """Return the arguments for the rows that a step adds for each directed bond."""
         run, source = self.run, self.run.rows(step.source)
-        bonds = None if step.bonds is None else run.rows(step.bonds)
-        out = run.rows(step.out) if after is None or is_read_later(run, step.out) else None
-        it, teams = self._arguments(source.width, source.stride, source=source, out=out, bonds=bonds)
-        if after is not None:
-            it.end, it.written = self._launches.ends.forward(after), run.rows(after.out).address
-        self._launch("rows_expand", it, teams, run.graph.num_nodes)
+        names = ("bonds", "target")
+        rows = {name: run.rows(getattr(step, name)) for name in names if getattr(step, name) is not None}
+        it, teams = self._arguments(source.width, source.stride, source=source, **rows)
+        if step.bonds is not None and run.program.values[step.bonds].rows == "edges":
+            it.code = 0
+        return it, teams
 
     def forward(self, step: EdgeStep) -> None:
         """Compute the value of a step that reads rows of directed bonds."""
@@ -81,25 +112,61 @@ class EdgeLaunches:
             it.paired = self.paired.data_ptr()
         return it
 
-    def expand_grad(self, step: ExpandGrad, before: FinishGrad | None) -> None:
-        """Compute the gradients of a step that gives bonds their sources' rows, from those of the end of a layer that comes `before`."""
-        run, launches, grad = self.run, self._launches, self.run.gradient(step.grad if before is None else before.grad)
-        paired = self.paired.data_ptr()
+    def expand_grad(self, step: ExpandGrad) -> None:
+        """Compute the gradients of a step that gives bonds their sources' rows."""
+        launches, grad = self._launches, self.run.gradient(step.grad)
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
-        if before is not None:
-            it.end, it.source = launches.ends.backward(before.step), run.rows(before.step.source).address
-            it.add = 0 if before.source.add is None else run.gradient(before.source.add).address
-        it.paired = paired
         it.of_source = launches.gradient(step.source)
-        table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        if not table or step.bonds is None:
-            it.of_bonds = launches.gradient(step.bonds)
+        gate = self._gate_of(step)
+        if gate is None:
+            it.of_target = launches.gradient(step.target)
+        elif gate.source is not None:
+            self._set_averaged(it, gate)
+        self._pull_back(it, teams, step.bonds)
+
+    def spread_grad(self, step: SpreadGrad) -> None:
+        """Compute the gradient of the bonds' rows that every directed bond got."""
+        grad = self.run.gradient(step.grad)
+        it, teams = self._arguments(grad.width, grad.stride, grad=grad)
+        self._pull_back(it, teams, step.source)
+
+    def gate_grad(self, step: GateGrad) -> None:
+        """Compute the gradients of an average with gates, that of the rows perhaps together with the next step."""
+        run, launches, grad, gate = self.run, self._launches, self.run.gradient(step.grad), step.step
+        it, teams = self._arguments(grad.width, grad.stride, grad=grad, averaged=run.rows(gate.source), gates=run.rows(gate.gates))
+        it.shares, it.of_gates = self._shares.data_ptr(), launches.gradient(step.gates)
+        expand = next((other for other in run.backward.steps if isinstance(other, ExpandGrad) and self._gate_of(other) is step), None)
+        if expand is not None:
+            it.of_target = launches.gradient(expand.target)
+        self._launch("rows_gate_grad", it, teams, run.graph.num_nodes, file="rows_gate.cu")
+        if expand is None and step.source is not None:
+            it, teams = self._arguments(grad.width, grad.stride)
+            self._set_averaged(it, step)
+            self._pull_back(it, teams, None)
+
+    def _gate_of(self, step: ExpandGrad) -> GateGrad | None:
+        """Return the step before if it computes the gradient of this step's value last, so that a launch can compute parts of both."""
+        steps = self.run.backward.steps
+        before = steps[max(steps.index(step) - 1, 0)]
+        return before if isinstance(before, GateGrad) and before.gates is not None and before.gates.out == step.grad else None
+
+    def _set_averaged(self, it: Any, step: GateGrad) -> None:
+        """Let a launch compute the gradient of the rows that gates average."""
+        it.gates, it.shares = self.run.rows(step.step.gates).address, self._shares.data_ptr()
+        it.of_averaged = self._launches.gradient(step.source)
+
+    def _pull_back(self, it: Any, teams: Teams, bonds: Produced | None) -> None:
+        """Launch the sums over the bonds that leave an atom, with the gradient of the bonds' rows."""
+        run, launches = self.run, self._launches
+        it.paired = self.paired.data_ptr()
+        if bonds is None or run.graph.code is None or run.graph.num_bond_rows == 0:
+            it.of_bonds = launches.gradient(bonds)
             return self._launch("rows_expand_grad", it, teams, run.graph.num_nodes)
         each = 4 * launches.number_bytes
         it.codes = min(run.graph.num_bond_rows, TABLE_BYTES // (teams.threads * each))
         ranges = -(-run.graph.num_bond_rows // it.codes)
         parts = launches.parts_left(min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _TABLE_BLOCKS)))
-        it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
+        it.table_parts, it.adds = launches.leave_rows(bonds, parts)
         shared, defines = (teams.threads * it.codes + 6 * teams.lanes) * each, {"THREADS": THREADS, "TABLE": 1}
         launches.launch("rows_edges.cu", "rows_expand_grad", it, parts * teams.chunks * ranges, shared=shared, defines=defines)
 
@@ -115,9 +182,10 @@ class EdgeLaunches:
         teams = self._launches.teams(stride)
         return self._launches.arguments(width, stride, teams, **rows), teams
 
-    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int) -> None:
+    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int, file: str = "rows_edges.cu") -> None:
         parts = min(teams.parts(num_rows), self._launches.resident(teams.chunks, _BLOCKS))
-        self._launches.launch("rows_edges.cu", name, it, teams.chunks * parts, defines={"THREADS": THREADS, "TABLE": 0})
+        defines = {"THREADS": THREADS} | ({"TABLE": 0} if file == "rows_edges.cu" else {})
+        self._launches.launch(file, name, it, teams.chunks * parts, defines=defines)
 
 
 def _pairs(step: GradStep | Step) -> bool:

@@ -26,7 +26,6 @@ class FinishLaunches:
 
     def __init__(self, launches: RowLaunches) -> None:
         self._launches, self._ends, self.run = launches, launches.ends, launches.run
-        self._num_atoms = self.run.graph.num_nodes
 
     def forward(self, step: Finish, leaves: Finish | None) -> None:
         """Compute a step's value, and leave the moments for the norm of `leaves`."""
@@ -34,8 +33,12 @@ class FinishLaunches:
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         if self._kind(step) == "layer":
             teams = warp_teams(source.stride)
-            it, grid = self._launches.arguments(source.width, source.stride, teams, **rows), warp_team_blocks(self._num_atoms, teams)
+            it, grid = (
+                self._launches.arguments(source.width, source.stride, teams, **rows),
+                warp_team_blocks(run.num_rows(step.source), teams),
+            )
             it.end = self._ends.forward(step)
+            self._launches.on_rows_of(it, step.source)
             return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=warp_team_macros(source.stride))
         self.leave_moments(step)
         teams = self._launches.teams(source.stride)
@@ -51,6 +54,7 @@ class FinishLaunches:
         source = self.run.rows(step.source)
         teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, source=source)
+        self._launches.on_rows_of(it, step.source)
         self._launch("rows_finish.cu", "rows_moments", it, teams, step)
 
     def backward(self, step: FinishGrad, leaves: FinishGrad | None) -> None:
@@ -63,7 +67,6 @@ class FinishLaunches:
         it.of_source = self._launches.gradient(step.source)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), self.run.rows(leaves.step.source).address
-        self._launches.on_rows_of(it, forward.source)
         self._launch("rows_finish_grad.cu", "rows_finish_grad", it, teams, None if leaves is None else leaves.step)
 
     def leave_sums(self, step: FinishGrad) -> None:
@@ -79,6 +82,7 @@ class FinishLaunches:
         teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end = self._ends.backward(step.step)
+        self._launches.on_rows_of(it, step.step.source)
         return it, teams
 
     def _launch(self, file: str, name: str, it: Any, teams: Teams, leaves: Finish | None) -> None:
@@ -101,7 +105,8 @@ class FinishLaunches:
         teams = warp_teams(source.stride, threads)
         it = self._launches.arguments(source.width, source.stride, teams, source=source, grad=self.run.gradient(step.grad))
         it.end, it.of_source = self._ends.backward(step.step), self._launches.gradient(step.source)
-        grid = min(warp_team_blocks(self._num_atoms, teams), self._launches.resident(1, _WARP_TEAM_BLOCKS))
+        self._launches.on_rows_of(it, step.step.source)
+        grid = min(warp_team_blocks(it.num_atoms, teams), self._launches.resident(1, _WARP_TEAM_BLOCKS))
         it.sum_parts = self._launches.leave_sums(grid, *(f"{step.step.norm}.{name}" for name in ("weight", "bias")))
         defines, shared = warp_team_macros(source.stride), teams.per_block * numbers
         self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)

@@ -48,12 +48,14 @@ ROWS = Header(
         ("int*", "new_paired"),
         ("real*", "new_scale"),
         ("int", "num_graphs num_atoms num_bond_rows num_edges"),  # including padding; num_edges: directed bonds
+        ("const int*", "bonds_of"),  # rowptr where the rows are directed bonds, not atoms; or null
         ("int", "backwards"),  # whether the kernel goes from the last row to the first
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
         ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
-        ("const real*", "source bonds add grad largest"),  # rows; each may be null
+        ("const real*", "source bonds add grad largest target averaged gates"),  # rows; each may be null
         ("real*", "out"),  # rows
-        ("Gradient", "of_source of_bonds"),
+        ("real*", "shares"),  # rows: what neighbours get of the gradient of an average
+        ("Gradient", "of_source of_bonds of_target of_gates of_averaged"),
         ("const real*", "eps"),  # the gather's eps, or null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies
@@ -147,8 +149,7 @@ class RowLaunches:
     def on_rows_of(self, it: Any, value: int) -> None:
         """Let a kernel that takes each row by itself run on the rows of a value: those of directed bonds, unless they are atoms'."""
         if self.run.program.values[value].rows == "edges":
-            graph = self.run.graph
-            it.ptr, it.num_graphs, it.num_atoms = graph.rowptr.data_ptr(), graph.num_nodes, graph.col.shape[0]
+            it.bonds_of, it.num_atoms = self.run.graph.rowptr.data_ptr(), self.run.graph.col.shape[0]
 
     def gradient(self, produced: Produced | None) -> ctypes.Structure:
         """Return the arguments of a gradient: where it is written, what is added to it, and its mask."""

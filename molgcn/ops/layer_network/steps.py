@@ -110,17 +110,31 @@ class Normalize(NamedTuple):
 
 
 class Expand(NamedTuple):
-    r"""Give every directed bond its source's row: :math:`o_{vw} = h_v + b_{vw}`.
+    r"""Give every directed bond its source's row: :math:`o_{vw} = h_v + t_w + b_{vw}`.
 
     Attributes:
         source: The value h, rows of atoms.
         out: The value o, rows of edges.
-        bonds: The value b, rows of bonds, or None.
+        bonds: The value b, rows of bonds or edges, or None.
+        target: The value t, rows of atoms, or None.
     """
 
     source: int
     out: int
     bonds: int | None = None
+    target: int | None = None
+
+
+class Spread(NamedTuple):
+    """Give every directed bond its own row: that of its code among the distinct bonds, where the graph has codes.
+
+    Attributes:
+        source: The value of the bonds' rows.
+        out: The value of the edges' rows.
+    """
+
+    source: int
+    out: int
 
 
 class SumIncoming(NamedTuple):
@@ -204,16 +218,33 @@ class Attend(NamedTuple):
     dropout: int | None = None
 
 
-Step = Gather | Linear | Finish | Normalize | Expand | EdgeStep | Attend
-KINDS = {
-    kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, SumIncoming, SumNonBacktracking, AverageDirections, Attend)
-}
+GATE_EPSILON = 1e-6
+"""The value that is added to the denominator of :class:`Gate`."""
+
+
+class Gate(NamedTuple):
+    r"""Average the neighbours with gates as weights: :math:`o_w = \sum_v \sigma(t_{vw}) h_v / (\sum_v \sigma(t_{vw}) + 10^{-6})`.
+
+    Attributes:
+        source: The value h, rows of atoms.
+        out: The value o, rows of atoms.
+        gates: The value t, rows of edges.
+    """
+
+    source: int
+    out: int
+    gates: int
+
+
+Step = Gather | Linear | Finish | Normalize | Expand | Spread | EdgeStep | Attend | Gate
+_EDGE_STEPS = (SumIncoming, SumNonBacktracking, AverageDirections)
+KINDS = {kind.__name__: kind for kind in (Gather, Linear, Finish, Normalize, Expand, Spread, *_EDGE_STEPS, Attend, Gate)}
 
 
 def values_read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads."""
     yield step.source
-    for value in (getattr(step, name, None) for name in ("bonds", "add", "target")):
+    for value in (getattr(step, name, None) for name in ("bonds", "add", "target", "gates")):
         if value is not None:
             yield value
 

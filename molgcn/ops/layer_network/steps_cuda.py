@@ -22,11 +22,13 @@ from molgcn.ops.layer_network.backward import (
     EdgeGrad,
     ExpandGrad,
     FinishGrad,
+    GateGrad,
     GatherGrad,
     GradStep,
     InputGrad,
     NormalizeGrad,
     PoolGrad,
+    SpreadGrad,
     WeightGrads,
 )
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -42,12 +44,12 @@ from molgcn.ops.layer_network.launches_cuda import (
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.operator import AllGradients, Implementation, Outputs, States, register_direct, register_saved_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers, uses_tensor_cores
-from molgcn.ops.layer_network.planned import Key
+from molgcn.ops.layer_network.plan_key import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
-from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gate, Gather, Linear, Spread, Step
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.layer_network.tiles_plan import pays
 from molgcn.ops.layer_network.workspace import Workspace
@@ -100,8 +102,8 @@ class CudaSteps:
             self._rows.gather(launch.step, launch)
         elif isinstance(launch.step, Finish):
             self._rows.finish(launch.step, launch.leaves)
-        elif isinstance(launch.step, Expand | EdgeStep):
-            self._rows.edges(launch.step, launch.after)
+        elif isinstance(launch.step, Expand | Spread | EdgeStep | Gate):
+            self._rows.edges(launch)
         elif isinstance(launch.step, Attend):
             self._rows.attend(launch.step)
         else:
@@ -136,8 +138,8 @@ class CudaSteps:
             self._rows.gather_grad(step, launch.leaves)
         elif isinstance(step, FinishGrad):
             self._rows.finish_grad(step, launch.leaves)
-        elif isinstance(step, ExpandGrad | EdgeGrad):
-            self._rows.edges_grad(step, launch.before)
+        elif isinstance(step, ExpandGrad | SpreadGrad | EdgeGrad | GateGrad):
+            self._rows.edges_grad(step)
         elif isinstance(step, AttendGrad):
             self._rows.attend_grad(step)
         elif isinstance(step, AddGrad):
@@ -216,10 +218,11 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
     if are_aligned([tensor for tensor in call.tensors if tensor is not None]):
         return call
+    head = [aligned(tensor) for tensor in call.head]
     first, second = (None if inputs is None else _aligned(inputs) for inputs in call.encoders)
     graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
-    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second))
+    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second), head=head)
 
 
 def _aligned(inputs: EncodeInputs) -> EncodeInputs:

@@ -135,7 +135,6 @@ class ReadsBack(TorchDispatchMode):
         self.found: str | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Do an operation."""
         result = func(*args, **(kwargs or {}))
         if self.found is None and _reads(func, args, result):
             name = func.overloadpacket.__name__

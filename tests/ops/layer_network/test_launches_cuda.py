@@ -44,7 +44,7 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     parts = [
         step
         for launch in launches
-        for step in (launch.before, launch.gather, launch.step, launch.then, launch.beside, launch.after)
+        for step in (launch.expand, launch.before, launch.gather, launch.step, launch.then, launch.beside, launch.after)
         if step is not None
     ]
     assert parts == list(run.program.steps)

@@ -35,6 +35,8 @@ CONVS = {
     "gat mean": {"conv": "gat", "heads": 3, "concat": False, "linear_residual": True, "negative_slope": 0.1},
     "gatv2": {"conv": "gatv2", "edge_channels": 3, "heads": 2, "attention_dropout": 0.2, "linear_residual": True, "bias": False},
     "gatv2 mean": {"conv": "gatv2", "edge_channels": 10, "heads": 3, "concat": False, "share_weights": True},
+    "gated_gcn": {"conv": "gated_gcn", "edge_channels": 3},
+    "gated_gcn of one width": {"conv": "gated_gcn", "edge_channels": 10},
     "sage": {"conv": "sage"},
     "sage sum": {"conv": "sage", "aggr": "sum", "root_weight": False, "normalize": True},
     "sage max": {"conv": "sage", "aggr": "max", "project": True},

@@ -11,11 +11,11 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
 from molgcn.ops.layer_network import planned
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
-from molgcn.ops.layer_network.planned import Key, capacity
+from molgcn.ops.layer_network.plan_key import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
-FAST = ("gine", "feed-forward", "dmpnn", "every layer")
+FAST = ("gine", "feed-forward", "dmpnn", "every layer", "gated_gcn")
 NONE = (None, None)  # no encoders
 PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])

@@ -251,13 +251,15 @@ def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
     emulated(random_call(options_of(network, 6, num_layers=1), sizes=[150] * 15))
 
 
-SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_norm", "normalize", "pool", "attend", "attend_grad")
+SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "layer_norm", "normalize", "pad", "pool")
+SOURCES += ("attend", "attend_grad", "edges", "gate")
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_every_file_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch, "rows_")):
-        cases = product(([5, 3], [9000]), ("gin", "gine", "gcn_edge", "sage", "sage, max", "gat", "gatv2"))
+        networks = ("gin", "gine", "gcn_edge", "sage", "sage, max", "gat", "gatv2", "dmpnn", "gated_gcn")
+        cases = product(([5, 3], [9000]), networks)
         for sizes, network in islice(cases, ARCHITECTURES.index(arch) % 2, None, 2):
             emulated(random_call(options_of(network, num_layers=2), dtype=torch.float32, sizes=sizes, training=network != "gin"))
     assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}

@@ -1,0 +1,99 @@
+// The average over an atom's neighbours with gates as weights, and the gradient of the gates: o = sum of s h_j / (sum of s + epsilon), where s
+// is the sigmoid of a bond's gate t. Each thread has four columns of an atom and pulls along the bonds that point at it.
+//
+// The gates are rows of bonds (`bonds`), or are computed here from the rows of both atoms and of the bond (`source`, `target`, `bonds`) and
+// written. `averaged` has the rows h.
+#include "rows_edges.cuh"
+#define AGGR 0
+#define BONDS 1
+#include "gather.cuh"
+
+constexpr double epsilon = 1e-6;  // molgcn.ops.layer_network.steps.GATE_EPSILON
+constexpr int kept = 4;  // bonds whose weights and rows backward keeps in registers: all bonds of most atoms
+
+struct Arriving {
+    Quad averaged, source, bond;
+};
+
+// The sums of an atom's weights and of the weighted rows.
+struct GateSums {
+    Quad weighted, total;
+
+    __device__ __forceinline__ GateSums() : total(constant(real(epsilon))) {}
+    __device__ __forceinline__ void add(const Quad& weight, const Quad& row) {
+        weighted = each([&](int e) { return multiply_add(weight.e[e], row.e[e], weighted.e[e]); });
+        ::add(total, weight);
+    }
+    __device__ __forceinline__ Quad ratio() const {
+        return each([&](int e) { return weighted.e[e] / total.e[e]; });
+    }
+};
+__device__ __forceinline__ Quad weights_of(const Quad& gate) {
+    return each([&](int e) { return sigmoid(gate.e[e]); });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    const int num_atoms = atoms_of(p), quad = team.quad;
+    Incoming bonds(p, p.code, team.idle ? p.num_atoms : team.first_row, num_atoms);
+    wait_for_previous();
+    const auto load_bond = [&](int source, int row) {
+        return Arriving{load(p.averaged + offset_of(p, source, quad)), load_if(p, p.source, source, quad), load(p.bonds + offset_of(p, row, quad))};
+    };
+    each_atom(p, team, p.written, [&](int atom, bool there) {
+        GateSums sums;
+        if (there) {
+            Arriving loaded[together];
+            bonds.load_bonds(0, load_bond, loaded);
+            const Quad target = load_if(p, p.target, atom, quad);
+            int bond = bonds.begin;
+            bonds.each_bond(p, p.code, loaded, load_bond, [&](const Arriving& it, int, int) {
+                Quad gate = it.bond;
+                add(gate, it.source), add(gate, target);
+                if (p.written != nullptr) store(p, p.written, bond, quad, gate);
+                bond++;
+                sums.add(weights_of(gate), it.averaged);
+            });
+        }
+        bonds = Incoming(p, p.code, atom + team.step, num_atoms);
+        store(p, p.out, atom, quad, sums.ratio());
+    });
+}
+
+// With the gradient g of an atom's row o, the gradient of a bond's gate is s (1 - s) (h_j - o) g / (sum of s + epsilon). The last factor is the
+// atom's share, from which rows_expand_grad computes the gradient of h.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_gate_grad(const __grid_constant__ Parameters p) {
+    const Team team(p);
+    wait_for_previous();
+    each_atom(p, team, p.of_gates.out, [&](int atom, bool there) {
+        Quad incoming;
+        if (there) {
+            const int quad = team.quad, begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
+            const auto weight_of = [&](int bond) { return weights_of(load(p.gates + offset_of(p, bond, quad))); };
+            const auto row_of = [&](int bond) { return load(p.averaged + offset_of(p, __ldg(p.col + bond), quad)); };
+            const Quad grad = load(p.grad + offset_of(p, atom, quad));
+            Quad weight[kept], row[kept];
+            GateSums sums;
+#pragma unroll
+            for (int k = 0; k < kept; k++)
+                if (begin + k < end) weight[k] = weight_of(begin + k), row[k] = row_of(begin + k);
+#pragma unroll
+            for (int k = 0; k < kept; k++)
+                if (begin + k < end) sums.add(weight[k], row[k]);
+            for (int bond = begin + kept; bond < end; bond++) sums.add(weight_of(bond), row_of(bond));
+            const Quad ratio = sums.ratio(), share = each([&](int e) { return grad.e[e] / sums.total.e[e]; });
+            store(p, p.shares, atom, quad, share);
+            const auto put = [&](int bond, const Quad& s, const Quad& h) {
+                const Quad x = each([&](int e) { return s.e[e] * (real(1) - s.e[e]) * (h.e[e] - ratio.e[e]) * share.e[e]; });
+                add(incoming, Ending(p, p.of_gates, bond, quad).write(p, p.of_gates, bond, quad, x));
+            };
+            if (p.of_gates.out != nullptr) {
+#pragma unroll
+                for (int k = 0; k < kept; k++)
+                    if (begin + k < end) put(begin + k, weight[k], row[k]);
+                for (int bond = begin + kept; bond < end; bond++) put(bond, weight_of(bond), row_of(bond));
+            }
+        }
+        write_there(p, p.of_target, atom, team.quad, incoming, there);
+    });
+}
