@@ -34,7 +34,7 @@ __device__ __forceinline__ Columns attend(const Attention& p, const Lane& lane, 
     return sum.columns;
 }
 
-extern "C" __global__ void __launch_bounds__(threads) rows_attend(const __grid_constant__ Attention p) {
+extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend(const __grid_constant__ Attention p) {
     const int blocks = CONCAT ? head_blocks : 1, parts = gridDim.x / blocks, num_atoms = atoms_of(p);
     wait_for_previous();
     const Lane first(CONCAT ? blockIdx.x % blocks : 0);

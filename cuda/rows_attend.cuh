@@ -17,7 +17,8 @@
 #include "rows_structs.h"         // molgcn/ops/layer_network/rows_launches.py
 #include "rows_attend_structs.h"  // molgcn/ops/layer_network/rows_attend_cuda.py
 
-constexpr int atom_groups = groups, columns_of_result = CONCAT ? width : CHANNELS;
+constexpr int columns_of_result = CONCAT ? width : CHANNELS;
+constexpr int resident = DOUBLE ? 1 : REPEATS * VECTOR > 8 ? 2 : 3;  // blocks of a multiprocessor that have registers
 
 // What backward needs of an atom's head: its softmax, the weights' mean gradient, and att_target . source.
 struct alignas(16) Node {
@@ -99,11 +100,12 @@ struct Bonds {
     template <class Visit>
     __device__ __forceinline__ void each_bond(const Attention& p, const Visit& visit) const {
         const int steps = largest(count);
+        int next = count > 0 ? __ldg(p.col + begin) : -1;
 #pragma unroll unroll
         for (int step = 0; step < steps; step++) {
-            const bool some = step < count;
-            const int bond = begin + step, from = some ? __ldg(p.col + bond) : -1;
-            visit(some && from != atom, bond, from);
+            const int bond = begin + step, from = next;
+            next = step + 1 < count ? __ldg(p.col + bond + 1) : -1;  // on its way while this bond is visited
+            visit(step < count && from != atom, bond, from);
         }
     }
     // Returns the mean of the bonds' rows, and their number.
@@ -123,12 +125,14 @@ struct Bonds {
     }
 };
 
-// What goes into the leaky relu of an entry, and its score. `target` is used in GATv2, and `score` is GAT's att_target . source.
+// What goes into the leaky relu of an entry, and its score. `target` is used in GATv2, and `known` is what is known of GAT's score: att_target .
+// source, and perhaps att . source.
 struct Score {
     Columns pre;
     real of_pre, score;
 
-    __device__ __forceinline__ Score(const Attention& p, const Vectors& of, const Columns& x, const Columns& target, real of_target, const Columns& bond)
+    __device__ __forceinline__ Score(const Attention& p, const Vectors& of, const Columns& x, const Columns& target, real known, const Columns& bond,
+                                     bool source_is_known = false)
         : pre(x), of_pre(0), score(0) {
 #if V2
         each([&](int r, int v) {
@@ -140,10 +144,11 @@ struct Score {
         score = sum_over_head(score);
 #else
         each([&](int r, int v) {
-            of_pre += of.att.at[r].of[v] * x.at[r].of[v];
+            if (!source_is_known) of_pre += of.att.at[r].of[v] * x.at[r].of[v];
             if (BONDS) of_pre += of.att_bonds.at[r].of[v] * bond.at[r].of[v];
         });
-        of_pre = sum_over_head(of_pre) + of_target;
+        if (BONDS || !source_is_known) of_pre = sum_over_head(of_pre);
+        of_pre += known;
         score = of_pre * slope(p, of_pre);
 #endif
     }
@@ -154,8 +159,8 @@ struct Entry : Score {
     real weight, used, of_score;
 
     __device__ __forceinline__ Entry(const Attention& p, const Vectors& of, const Node& node, const Columns& x, const Columns& target,
-                                     const Columns& bond, const Columns& grad, real factor, bool there)
-        : Score(p, of, x, target, node.score, bond) {
+                                     const Columns& bond, const Columns& grad, real factor, bool there, bool source_is_known = false)
+        : Score(p, of, x, target, node.score, bond, source_is_known) {
         weight = there ? exponential(score - node.largest) * node.scale : real(0);
         used = weight * factor;
         const real along = factor * product(grad, x);

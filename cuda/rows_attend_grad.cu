@@ -28,7 +28,7 @@ struct TableColumns {
 };
 
 // Computes what backward needs of each atom, the gradients of the targets and bonds, and those of att in GATv2 and of att_bonds in GAT.
-extern "C" __global__ void __launch_bounds__(threads) rows_attend_targets(const __grid_constant__ Attention p) {
+extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targets(const __grid_constant__ Attention p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, range = blockIdx.x / head_blocks % ranges;
     const int part = blockIdx.x / head_blocks / ranges, parts = gridDim.x / head_blocks / ranges, num_atoms = atoms_of(p);
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(threads) rows_attend_targets(const 
 }
 
 // Computes the gradients of the sources, and in GAT those of att and att_target.
-extern "C" __global__ void __launch_bounds__(threads) rows_attend_sources(const __grid_constant__ Attention p) {
+extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_sources(const __grid_constant__ Attention p) {
     SHARED_MEMORY(memory);
     const int part = blockIdx.x / head_blocks, parts = gridDim.x / head_blocks, num_atoms = atoms_of(p);
     const Lane lane;
@@ -140,12 +140,14 @@ extern "C" __global__ void __launch_bounds__(threads) rows_attend_sources(const 
         const Bonds bonds(p, atom, there);
         const Columns x = load_row(lane, p, p.source, atom, there);
         Columns sum = {};
+        const real score = V2 ? real(0) : product(of.att, x);
         real of_source = 0;  // GAT's gradient of att . source
         // Adds what the entry of another atom, or of this one, brings.
         const auto add_entry = [&](int to, const Columns& bond_row, int dropped, bool is_own, bool some) {
             const Columns grad = load_grad(lane, p, to, some), target = V2 ? load_row(lane, p, p.target, to, some) : Columns();
-            const Node node = some ? reinterpret_cast<const Node*>(p.nodes)[size_t(to) * HEADS + lane.head] : Node{};
-            const Entry it(p, of, node, x, target, bond_row, grad, some ? kept(p, dropped, lane.head, is_own) : real(0), some);
+            Node node = some ? reinterpret_cast<const Node*>(p.nodes)[size_t(to) * HEADS + lane.head] : Node{};
+            node.score += score;
+            const Entry it(p, of, node, x, target, bond_row, grad, some ? kept(p, dropped, lane.head, is_own) : real(0), some, true);
             add(sum, it.used, grad);
             if (V2)
                 add(sum, real(1), it.of_columns(p, of));

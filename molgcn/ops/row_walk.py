@@ -47,7 +47,7 @@ class RowLayout:
     macros: dict[str, int]
 
     @classmethod
-    def of(cls, dtype: torch.dtype, heads: int, channels: int, multiples: list[int]) -> RowLayout:
+    def of(cls, dtype: torch.dtype, heads: int, channels: int, multiples: list[int], lane_columns: int = 0) -> RowLayout:
         """Return the layout for rows of some shape.
 
         Args:
@@ -55,11 +55,14 @@ class RowLayout:
             heads: The number of heads of a row.
             channels: The number of channels of a head.
             multiples: Offsets and strides of rows, in numbers. The length of vectors divides all of them.
+            lane_columns: The most columns that a lane takes to have more heads in a warp; 0 for a single vector.
         """
         vector = _VECTOR_BYTES // dtype.itemsize
         while any(number % vector for number in (channels, *multiples)):
             vector //= 2
         lanes = min(32, _power_of_two(-(-channels // vector)))
+        while lanes > 1 and lanes * heads > 32 and -(-channels // (vector * lanes // 2)) * vector <= lane_columns:
+            lanes //= 2
         repeats, group_heads = -(-channels // (vector * lanes)), min(32 // lanes, _power_of_two(heads))
         sizes = {"HEADS": heads, "CHANNELS": channels, "VECTOR": vector, "LANES": lanes, "REPEATS": repeats, "GROUP_HEADS": group_heads}
         return cls({"DOUBLE": int(dtype == torch.float64), "PIECE": _PIECE, **sizes})

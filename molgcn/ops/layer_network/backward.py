@@ -214,6 +214,7 @@ def backward_of(
     layers_together: int = 1,
     recompute: bool = False,
     batch_norms: tuple[str, ...] = (),
+    attends_again: bool = False,
 ) -> Backward:
     """Return the backward pass from the gradients of the pooled rows to the parameters and inputs.
 
@@ -225,6 +226,7 @@ def backward_of(
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
+        attends_again: Whether the values of attention are computed again without `recompute` too.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
     builder = _Builder(program, wanted, biases_without_effect(program, batch_norms))
@@ -233,8 +235,8 @@ def backward_of(
         first = len(builder.steps)
         for step in reversed(program.steps[start:end]):
             builder.reverse(step)
-        if recompute:
-            builder.compute_again(program.steps[start : end - 1], first)
+        again = [step for step in program.steps[start : end - 1] if recompute or (attends_again and isinstance(step, Attend))]
+        builder.compute_again(again, first)
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
     read = tuple(builder.read_by(step) for step in builder.steps)

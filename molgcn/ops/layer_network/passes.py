@@ -282,7 +282,12 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
         together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
         together = len(call.program.ends) if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
-    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch)
+    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch, _attends_again(call))
+
+
+def _attends_again(call: LayerNetworkCall) -> bool:
+    """Return whether backward computes values of attention again: a third of what a large batch keeps, for less time than a product."""
+    return call.graph.num_nodes > FEW_ATOMS
 
 
 def _kept(call: LayerNetworkCall) -> frozenset[int]:
@@ -290,7 +295,7 @@ def _kept(call: LayerNetworkCall) -> frozenset[int]:
     if not call.options.save_for_backward:
         return frozenset()
     program = call.program
-    return backward_of(program, True, True, recompute=call.options.recompute).kept
+    return backward_of(program, True, True, recompute=call.options.recompute, attends_again=_attends_again(call)).kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

@@ -16,7 +16,8 @@ from molgcn.ops.row_walk import THREADS, RowLayout
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 16  # blocks per multiprocessor
-_SUMMING_BLOCKS = 4  # those that leave sums
+_SUMMING_BLOCKS = 3  # those that leave sums: as many as run at the same time
+_LANE_COLUMNS = 8  # the most columns of a lane: a warp then has all heads of a row, and reads the bonds once
 
 _HEADER = Header(
     "rows_attend_structs.h",
@@ -115,7 +116,7 @@ class AttendLaunches:
         it.att, it.att_target, it.att_bonds = (self._parameter(name) for name in (step.att, step.att_target, step.att_bonds))
         it.negative_slope, it.kept_scale = step.slope, 1 / (1 - step.rate)
         it.threshold, it.site = int(step.rate * 2**32), step.dropout or 0
-        return it, RowLayout.of(graph.x.dtype, step.heads, source.width // step.heads, [])
+        return it, RowLayout.of(graph.x.dtype, step.heads, source.width // step.heads, [], _LANE_COLUMNS)
 
     def _parameter(self, name: str | None) -> int:
         return 0 if name is None else self.run.parameter(name).data_ptr()

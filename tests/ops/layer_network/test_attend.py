@@ -6,6 +6,8 @@ from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
 from plain_steps import PlainSteps
 
+from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.steps import Attend
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 LAYERS = {
@@ -75,3 +77,15 @@ def test_no_races(emulate, layer):
     emulate.find_races = True
     with gpu_memory():
         passes(call_of(layer, 3, 6, sizes=[150] * 3), CudaSteps)
+
+
+@pytest.mark.parametrize("layer", ["gat", "gatv2"])
+def test_large_batches_keep_no_values_of_attention(layer):
+    """Backward computes them again. Small batches keep them."""
+    sizes = [20] * 30
+    small = call_of(layer, 2, 4, sizes=sizes)
+    large = call_of(layer, 2, 4, sizes=sizes * 14)
+    outs = {step.out for step in large.program.steps if isinstance(step, Attend)}
+    kept = [Pass(call, call.graph.x.new_empty(0), backward=False, signs_alone=False).kept for call in (small, large)]
+    assert not outs & kept[1]
+    assert outs & kept[0]

@@ -144,6 +144,14 @@ def test_float64(conv, options, training, coded, widths):
     assert worst(results(call), results(call, plain=True)) < 1e-12
 
 
+@pytest.mark.parametrize("conv", ["gat", "gatv2 mean"])
+def test_a_large_batch(conv):
+    """The steps compute values of attention again in the backward pass of a large batch."""
+    of_network, sizes = network(conv, "batch", hidden=4, layers=2), SIZES * 50
+    call = call_of(of_network, graph(rings(sizes), sizes, of_network))
+    assert worst(results(call), results(call, plain=True)) < 1e-11
+
+
 @pytest.mark.parametrize("options", ["plain", "layer", "blocks"])
 @pytest.mark.parametrize("conv", CONVS)
 def test_float32(conv, options):
