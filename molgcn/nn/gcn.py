@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from molgcn.nn.molecule_net import BackendName, MoleculeNet, Norm
+from molgcn.nn.backbone import Norm
+from molgcn.nn.molecule_net import BackendName, MoleculeNet
 
 Pool = Literal["mean", "sum", "max"]
 

@@ -11,24 +11,19 @@ from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.backend import Backend, backend_module, check_recompute, check_strategy, resolve_backend, why_not_fused
-from molgcn.nn.encoders import Descriptors, Scale, WalkEncoder
-from molgcn.nn.feed_forward import FeedForward
+from molgcn.nn.backbone import Backbone, Norm
+from molgcn.nn.backend import check_recompute, check_strategy, resolve_backend, why_not_fused
+from molgcn.nn.encoders import Descriptors
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.hooks import has_hooks
-from molgcn.nn.init import draw_layer
-from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
-from molgcn.nn.norms import NORMS
 from molgcn.nn.options import check_network, runs_message_network, settings_of
-from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective, loss_of
 
-Norm = Literal["batch", "layer"] | None
 HEADS = ("head", "atom_head", "bond_head")
 BackendName = Literal["auto", "fused", "pyg", "reference"]
 
 
-class MoleculeNet(nn.Module):
+class MoleculeNet(Backbone):
     r"""A message-passing network with global pooling and a head.
 
     :math:`H_0` are the atoms' features, mapped to the hidden width if `embed`, concatenated to encodings of random walks. The layers are
@@ -168,47 +163,17 @@ class MoleculeNet(nn.Module):
         self.strategy, self.recompute = check_strategy(strategy, self._backend), check_recompute(recompute, self)
 
         with torch.random.fork_rng(devices=[]):  # reset_parameters draws all weights again, in an order that all backends share
-            self._build_encoders(embed, embed_bonds)
+            self._build_embeddings(embed, embed_bonds)
             self._build_layers()
             self._build_own_encoders()
             self._build_head()
         self.reset_parameters()
-
-    def _build_encoders(self, embed: bool, embed_bonds: bool) -> None:
-        hidden_channels, edge_channels = self.hidden_channels, self.edge_channels
-        self.atom_scale = Scale(self.in_channels) if self.scaled_channels else None
-        self.bond_scale = Scale(edge_channels) if self.scaled_edge_channels and edge_channels else None
-        self.embed = nn.Linear(self.in_channels, hidden_channels - self.rwse_dim, bias=False) if embed else None
-        self.rwse_encoder = WalkEncoder(self.rwse, self.rwse_dim) if self.rwse else None
-        self.bond_embed = nn.Linear(edge_channels, hidden_channels, bias=False) if embed_bonds and edge_channels else None
-        self.bond_rw_encoder = nn.Linear(self.bond_rw, hidden_channels) if self.bond_rw else None
-
-    def _build_layers(self) -> None:
-        activated = self.num_layers if self.last_activation else self.num_layers - 1
-        self.activate = ACTIVATIONS[self.activation]()
-        self.convs = nn.ModuleList(self.backend.conv(self.kind, self._layer(i)) for i in range(self.num_layers if self.kind.stacked else 1))
-        norms = [] if self.norm is None else [NORMS[self.norm]] * activated
-        self.norms = nn.ModuleList(norm(self.hidden_channels) for norm in norms)
-        self.edge_norms = nn.ModuleList(norm(self.hidden_channels) for norm in norms if self.kind.edge_states)
-        for norm in self.edge_norms[self.num_layers - 1 :]:  # unused, but published networks count it; DDP would wait for its gradient
-            norm.requires_grad_(False)
-        blocks = range(self.num_layers if self.feed_forward else 0)
-        self.feed_forwards = nn.ModuleList(
-            FeedForward(self.hidden_channels, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks
-        )
-
-        self.gate = nn.Linear(self._width, 1) if self.pool == "attention" else None
 
     def _build_own_encoders(self) -> None:
         """Give each component after the first its own encoder, a copy of the modules built so far with newly drawn weights."""
         own = 0 if self.shared_encoder else self.num_components - 1
         self.encoders = nn.ModuleList()
         self.encoders.extend([copy.deepcopy(self) for _ in range(own)])
-
-    @property
-    def _width(self) -> int:
-        """Return the number of columns of a molecule's pooled states."""
-        return self.hidden_channels * (self.num_layers if self.readout == "all" else 1)
 
     def _build_head(self) -> None:
         self.descriptors = Descriptors(self.descriptor_channels, self.descriptor_limit) if self.descriptor_channels else None
@@ -221,26 +186,6 @@ class MoleculeNet(nn.Module):
         width = 2 * self._width + (self.edge_channels or 0)
         self.bond_head = build_head(width, widths, of_bonds, activation) if of_bonds else None
 
-    def _layer(self, index: int) -> LayerOptions:
-        """Return the options of layer `index`. For a layer that is not stacked the settings include the network's own options."""
-        hidden_channels = self.hidden_channels
-        atoms = hidden_channels if index > 0 or self.embed is not None else self.in_channels + self.rwse_dim
-        bonds = hidden_channels if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
-        if index > 0 and self.kind.edge_states:
-            bonds = hidden_channels
-        inner = {} if self.kind.stacked else {name: getattr(self, option) for name, option in INNER.items()}
-        return LayerOptions(atoms, hidden_channels, bonds, {**self.settings, **inner})
-
-    @property
-    def kind(self) -> LayerKind:
-        """The entry of the layer in the registry, looked up by name, so that the model can be copied and saved."""
-        return get_kind(self.conv)
-
-    @property
-    def backend(self) -> Backend:
-        """The module that computes the layers, looked up by name, so that the model can be copied and saved."""
-        return backend_module(self._backend)
-
     def reset_parameters(self) -> None:
         """Draw the layers by `init`, embeddings as `torch.nn.Embedding` does and all other modules as torch does.
 
@@ -250,17 +195,6 @@ class MoleculeNet(nn.Module):
             encoder._reset_encoder()
         for layer in (layer for head in self.heads for layer in head.modules()):
             if isinstance(layer, nn.Linear):
-                layer.reset_parameters()
-
-    def _reset_encoder(self) -> None:
-        for embedding in (self.embed, self.bond_embed):
-            if embedding is not None:
-                nn.init.normal_(embedding.weight)
-        for index, conv in enumerate(self.convs):
-            conv.load_state_dict(draw_layer(self.kind, self._layer(index), self.init))
-        others = (self.rwse_encoder, self.bond_rw_encoder, self.edge_norms, self.feed_forwards, self.gate, self.norms)
-        for layer in (layer for part in others if part is not None for layer in part.modules()):
-            if isinstance(layer, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)):
                 layer.reset_parameters()
 
     def forward(self, batch: GraphBatch | Any) -> Tensor:
@@ -311,13 +245,6 @@ class MoleculeNet(nn.Module):
         """The head's linear maps if a fused operator can compute the head, else None; see :func:`molgcn.nn.head.linears_of`."""
         return linears_of(self.head)
 
-    def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
-        """Return the norm of layer `index`, whether activation and dropout follow, and whether its input is added."""
-        activated = self.kind.stacked and (self.last_activation or index < self.num_layers - 1)
-        norm = self.norms[index] if self.norm and activated else None
-        same_width = index > 0 or self.embed is not None or self.in_channels + self.rwse_dim == self.hidden_channels
-        return norm, activated, self.residual and same_width
-
     def on_backend(self, name: BackendName, strategy: str = "auto", recompute: bool = False) -> Self:
         """Return a copy on another backend, with the same options and weights."""
         moved = copy.deepcopy(self)
@@ -340,14 +267,11 @@ class MoleculeNet(nn.Module):
         return changed
 
     def __repr__(self) -> str:
+        more = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
+        more += f"num_components={self.num_components}, " if self.num_components > 1 else ""
+        for name in ("descriptor_channels", "scaled_channels", "scaled_edge_channels"):
+            more += f"{name}={getattr(self, name)}, " if getattr(self, name) else ""
         return (
             f"{type(self).__name__}({self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
-            f"out_channels={self.out_channels}, {self._about_layers()}backend='{self.backend.name}')"
+            f"out_channels={self.out_channels}, conv='{self.conv}', {more}backend='{self.backend.name}')"
         )
-
-    def _about_layers(self) -> str:
-        edges = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
-        edges += f"num_components={self.num_components}, " if self.num_components > 1 else ""
-        for name in ("descriptor_channels", "scaled_channels", "scaled_edge_channels"):
-            edges += f"{name}={getattr(self, name)}, " if getattr(self, name) else ""
-        return f"conv='{self.conv}', {edges}"
