@@ -5,18 +5,25 @@
 #include "rows_edges.cuh"
 #include "rows_table.cuh"
 
+// The rows may be taken through `end` too, and are then `written`.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
     const Team team(p);
     wait_for_previous();
     each_atom(p, team, p.out, [&](int atom, bool there) {
         if (!there) return;
-        each_bond(p, atom, [&](int bond) {
-            Quad x = load_if(p, p.source, __ldg(p.col + bond), team.quad);
-            if (p.target != nullptr) add(x, load(p.target + offset_of(p, atom, team.quad)));
-            if (p.bonds != nullptr) add(x, load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad)));
-            store(p, p.out, bond, team.quad, x);
+        Quad x[few], more[few];
+        const auto ask = [&](int i, int bond) {
+            x[i] = load_if(p, p.source, __ldg(p.col + bond), team.quad);
+            if (p.bonds != nullptr) more[i] = load(p.bonds + offset_of(p, p.code == nullptr ? bond : __ldg(p.code + bond), team.quad));
+        };
+        each_few_bonds(p, atom, ask, [&](int i, int bond) {
+            if (p.target != nullptr) add(x[i], load(p.target + offset_of(p, atom, team.quad)));
+            add(x[i], more[i]);
+            if (p.out != nullptr) store(p, p.out, bond, team.quad, x[i]);
+            if (p.written != nullptr) store(p, p.written, bond, team.quad, activated(p, p.end, bond, team.quad, x[i]));
         });
     });
+    if (p.written != nullptr) each_atom(p, team, p.written, [](int, bool) {});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming(const __grid_constant__ Parameters p) {
@@ -42,7 +49,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming_grad(con
 // Sums the rows of the bonds that point at an atom, and gives each bond that leaves it the sum but for its reverse's row. Backward, with
 // `grad`, goes the other way: each bond that points at the atom gets the sum of the gradients of those that leave it but for its reverse's.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(const __grid_constant__ Parameters p) {
-    constexpr int few = 4;  // bonds whose rows are under way together, and stay
     const Team team(p);
     const bool backward = p.grad != nullptr;
     const real* rows = backward ? p.grad : p.source;
@@ -51,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(
         if (!there) return;
         const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
         const auto from = [&](int bond) { return load(rows + offset_of(p, backward ? p.paired[bond] : bond, team.quad)); };
-        Quad first[few], sum;
+        Quad first[few], sum;  // the first rows stay
 #pragma unroll
         for (int i = 0; i < few; i++)
             if (begin + i < end) first[i] = from(begin + i);
@@ -82,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
     });
 }
 
-// The bonds that leave an atom are the reverses of those that point at it. With `gates` the gradient of the rows that these average follows:
+// The bonds that leave an atom are the reverses of those that point at it. With a `source`, gradients first go back through `end`, whose input
+// it is, and to these are added others. With `gates` the gradient of the rows that these average follows:
 // the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
@@ -94,23 +101,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
     const bool first = range == 0;
     if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
     each_atom(p, team, nullptr, [&](int atom, bool there) {
-        Quad sum, incoming, averaged;
-        if (there)
-            each_bond(p, atom, [&](int bond) {
-                const int back = p.paired[bond];
-                if (first && p.gates != nullptr) {
-                    const Quad gate = load(p.gates + offset_of(p, back, team.quad)), share = load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad));
-                    add(averaged, each([&](int e) { return sigmoid(gate.e[e]) * share.e[e]; }));
-                }
-                if (p.grad == nullptr) return;
-                const Quad term = load(p.grad + offset_of(p, back, team.quad));
-                add(sum, term);
-                if (TABLE)
-                    table.add(p, __ldg(p.code + back), term);
-                else if (p.of_bonds.out != nullptr)
-                    write(p, p.of_bonds, back, team.quad, term);
-                if (first && p.of_target.out != nullptr) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
-            });
+        Quad sum, incoming, averaged, terms[few], source[few], more[few];
+        int back[few];
+        const auto ask = [&](int i, int bond) {
+            back[i] = p.paired[bond], terms[i] = load_if(p, p.grad, back[i], team.quad);
+            source[i] = load_if(p, p.source, back[i], team.quad), more[i] = load_if(p, p.add, back[i], team.quad);
+        };
+        const auto use = [&](int i, int bond) {
+            if (first && p.gates != nullptr) {
+                const Quad gate = load(p.gates + offset_of(p, back[i], team.quad)), share = load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad));
+                add(averaged, each([&](int e) { return sigmoid(gate.e[e]) * share.e[e]; }));
+            }
+            if (p.grad == nullptr) return;
+            if (p.source != nullptr) terms[i] = activated_grad(p, p.end, back[i], team.quad, source[i], terms[i]);
+            add(terms[i], more[i]);
+            add(sum, terms[i]);
+            if (TABLE)
+                table.add(p, __ldg(p.code + back[i]), terms[i]);
+            else if (p.of_bonds.out != nullptr)
+                write(p, p.of_bonds, back[i], team.quad, terms[i]);
+            if (first && p.of_target.out != nullptr) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
+        };
+        if (there) each_few_bonds(p, atom, ask, use);
         if (!first) return;
         write_there(p, p.of_source, atom, team.quad, sum, there);
         write_there(p, p.of_target, atom, team.quad, incoming, there);

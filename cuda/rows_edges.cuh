@@ -8,6 +8,20 @@ __device__ __forceinline__ void each_bond(const Parameters& p, int atom, Visit v
     const int end = __ldg(p.rowptr + atom + 1);
     for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) visit(bond);
 }
+// Calls ask(i, bond) for up to four bonds that point at an atom, then use(i, bond) for these, and so on: their rows are under way together.
+constexpr int few = 4;
+template <class Ask, class Use>
+__device__ __forceinline__ void each_few_bonds(const Parameters& p, int atom, Ask ask, Use use) {
+    const int end = __ldg(p.rowptr + atom + 1);
+    for (int first = __ldg(p.rowptr + atom); first < end; first += few) {
+#pragma unroll
+        for (int i = 0; i < few; i++)
+            if (first + i < end) ask(i, first + i);
+#pragma unroll
+        for (int i = 0; i < few; i++)
+            if (first + i < end) use(i, first + i);
+    }
+}
 // Calls visit(atom) for a team's atoms. Sets the rows of bonds of padding to zero in `rows`, where it is not null.
 template <class Visit>
 __device__ __forceinline__ void each_atom(const Parameters& p, const Team& team, real* rows, Visit visit) {

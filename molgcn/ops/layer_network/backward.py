@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -215,6 +216,7 @@ def backward_of(
     recompute: bool = False,
     batch_norms: tuple[str, ...] = (),
     attends_again: bool = False,
+    by_round: bool = False,
 ) -> Backward:
     """Return the backward pass from the gradients of the pooled rows to the parameters and inputs.
 
@@ -227,9 +229,12 @@ def backward_of(
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
         attends_again: Whether the values of attention are computed again without `recompute` too.
+        by_round: Whether a weight of several products has the gradient of each as soon as it can be computed, and adds them up.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
-    builder = _Builder(program, wanted, biases_without_effect(program, batch_norms))
+    weights = Counter(step.weight for step in program.steps if isinstance(step, Linear))
+    at_once = frozenset(name for name, uses in weights.items() if by_round and uses > 1)
+    builder = _Builder(program, wanted, biases_without_effect(program, batch_norms), at_once)
     starts = (0, *program.ends[:-1])
     for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
         first = len(builder.steps)
@@ -248,13 +253,13 @@ def backward_of(
 class _Builder:
     """Builds the backward steps one by one."""
 
-    def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str]) -> None:
+    def __init__(self, program: Program, wanted: dict[int, bool], left_out: frozenset[str], at_once: frozenset[str]) -> None:
         self.steps: list[GradStep | Step] = []
         self.gradients: list[int] = []
         self.have: dict[int, int] = {}  # the gradient of each value so far
         self._outs, self._takes_maxima = program.outs, program.pool == "max"
         self._products: list[Product] = []
-        self._left_out, self._rows = left_out, program.values
+        self._left_out, self._at_once, self._rows = left_out, at_once, program.values
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
         self._needs = dict(wanted)
@@ -293,6 +298,8 @@ class _Builder:
             source = self._produced(step, step.source)
             of = InputGrad if isinstance(step, Linear) else FinishGrad if isinstance(step, Finish) else NormalizeGrad
             self.steps.append(of(step, grad, source))  # type: ignore[arg-type]
+        if isinstance(step, Linear) and step.weight in self._at_once:
+            self.end_layers()
         if isinstance(step, (Linear, Finish)) and step.add is not None:
             self._hand_on(step, step.add, grad)
 
@@ -343,7 +350,7 @@ class _Builder:
         return made
 
     def end_layers(self) -> None:
-        """Add the step for the gradients of the weights and biases of all layers since the last call."""
+        """Add the step for the gradients of the weights and biases since the last call."""
         if self._products:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []

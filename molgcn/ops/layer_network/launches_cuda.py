@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.backward import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
@@ -22,7 +22,7 @@ class Launch(NamedTuple):
         before: The end of a layer that it first applies to the rows that the step reads, or None.
         gather: The :class:`Gather` step whose result `step` multiplies, if it computes that too; or None. `before` then comes before it.
         then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
-        after: The end of a layer without norm that it applies to the last product, or None.
+        after: The end of a layer without norm that it applies to the last product, or to rows of edges; or None.
         leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
         beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
         expand: The :class:`Expand` step whose result the :class:`Gate` step reads as gates, if the launch computes that too; or None.
@@ -98,6 +98,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     if step.out in run.summed:
         return gpu is not None
     if isinstance(step, Expand):
+        if isinstance(following, Finish):
+            return following.source == step.out and following.norm is None and following.add is None
         return isinstance(following, Gate) and following.gates == step.out
     if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
         return False
@@ -121,7 +123,7 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
 def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:
     steps = list(together)
     first, last = steps[0], steps[-1]
-    if isinstance(first, Expand) and first is not last:
+    if isinstance(first, Expand) and isinstance(last, Gate):
         return Launch(last, expand=first)
     before = first if len(steps) > 1 and isinstance(first, Finish) else None
     step, *rest = steps[1:] if before is not None else steps
@@ -226,8 +228,12 @@ def _masks(run: Pass, step: FinishGrad) -> bool:
 def _grad_joins(
     step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu
 ) -> TypeGuard[FinishGrad | InputGrad]:
-    """Return whether a step and those `together` with it can be in the launch of a product in the `rest` of the steps."""
+    """Return whether a step and those `together` with it can be in the launch of a step in the `rest` of the steps, mostly a product."""
     following = rest[0] if rest else None
+    if isinstance(step, FinishGrad) and isinstance(following, ExpandGrad):
+        plain = step.step.norm is None and step.source.mask is None and following.target is None
+        bonds = following.step.bonds
+        return plain and following.grad == step.source.out and (bonds is None or run.program.values[bonds].rows == "bonds")
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
     one = not any(isinstance(other, InputGrad) for other in together)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.backward import (
+    AddGrad,
     Backward,
     ExpandGrad,
     FinishGrad,
@@ -141,6 +142,8 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
         yield Ref(True, step.source.out), [*sources, Ref(True, step.grad)]
     if isinstance(step, PoolGrad) and step.source.add is not None:
         yield Ref(True, step.source.out), [Ref(True, step.source.add)]
+    if isinstance(step, AddGrad):
+        yield Ref(True, step.source.out), [Ref(True, number) for number in (step.grad, step.source.add) if number is not None]
     if isinstance(step, GatherGrad):
         for produced in (step.source, step.bonds):
             if produced is not None and produced.add not in (None, step.grad):  # neighbours read the gradient of the output
@@ -151,9 +154,9 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
 
 def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
     """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
-    if isinstance(step, Expand):
-        return isinstance(following, Gate) and following.gates == step.out
-    waiting = (Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Finish, Linear)
+    if isinstance(step, Expand) and isinstance(following, Gate):
+        return following.gates == step.out
+    waiting = (Expand, Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Expand, Finish, Linear)
     return isinstance(step, waiting) and following.source == step.out
 
 
@@ -165,9 +168,9 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
         return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         return True
-    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
+    if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):
         return False
-    return following.grad == step.source.out and (isinstance(following, InputGrad) or following.step.norm is None)
+    return following.grad == step.source.out and (not isinstance(following, FinishGrad) or following.step.norm is None)
 
 
 def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[Ref]]:

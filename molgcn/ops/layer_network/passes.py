@@ -282,7 +282,9 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
         together = 1 if call.options.recompute else LAYERS_OF_LAUNCH
     elif call.graph.x.is_cuda and num_atoms <= FEW_ATOMS:
         together = len(call.program.ends) if num_atoms <= _VERY_FEW_ATOMS else _LAYERS_TOGETHER
-    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch, _attends_again(call))
+    by_round = num_atoms > FEW_ATOMS  # gradients of rounds then take more memory than launches take time
+    again = _attends_again(call)
+    return backward_of(program, grad_x, grad_bonds, together, call.options.recompute, call.norms_of_batch, again, by_round)
 
 
 def _attends_again(call: LayerNetworkCall) -> bool:

@@ -67,18 +67,18 @@ class RowKernels:
         elif isinstance(step, Spread):
             self._edges.spread(step)
         elif isinstance(step, Expand):
-            self._edges.expand(step)
+            self._edges.expand(step, launch.after)
         elif isinstance(step, EdgeStep):
             self._edges.forward(step)
 
-    def edges_grad(self, step: ExpandGrad | SpreadGrad | EdgeGrad | GateGrad) -> None:
-        """Compute the gradients of a step that reads or computes rows of directed bonds."""
+    def edges_grad(self, step: ExpandGrad | SpreadGrad | EdgeGrad | GateGrad, before: FinishGrad | None) -> None:
+        """Compute the gradients of a step that reads or computes rows of directed bonds, from those of a layer's end `before` it."""
         if isinstance(step, GateGrad):
             self._edges.gate_grad(step)
         elif isinstance(step, SpreadGrad):
             self._edges.spread_grad(step)
         elif isinstance(step, ExpandGrad):
-            self._edges.expand_grad(step)
+            self._edges.expand_grad(step, before)
         else:
             self._edges.backward(step)
 

@@ -9,14 +9,25 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import AddGrad, AttendGrad, EdgeGrad, ExpandGrad, GateGrad, GradStep, Produced, SpreadGrad
+from molgcn.ops.layer_network.backward import (
+    AddGrad,
+    AttendGrad,
+    EdgeGrad,
+    ExpandGrad,
+    FinishGrad,
+    GateGrad,
+    GradStep,
+    Produced,
+    SpreadGrad,
+)
+from molgcn.ops.layer_network.launches_cuda import is_read_later
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
-from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Gate, Spread, Step, SumIncoming, SumNonBacktracking
+from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Finish, Gate, Spread, Step, SumIncoming, SumNonBacktracking
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
-_TABLE_BLOCKS = 2  # blocks per multiprocessor that sum over distinct bonds
+_TABLE_BLOCKS = 4  # blocks per multiprocessor that sum over distinct bonds
 
 _KERNELS = {
     SumIncoming: "rows_sum_incoming",
@@ -58,10 +69,13 @@ class EdgeLaunches:
         if any(isinstance(step, pairing) or _pairs(step) for step in self.run.backward.steps):
             _ = self.paired
 
-    def expand(self, step: Expand) -> None:
-        """Compute the value of a step that gives bonds their sources' rows."""
+    def expand(self, step: Expand, after: Finish | None) -> None:
+        """Compute the value of a step that gives bonds their sources' rows, and of the end of a layer `after` it."""
         it, teams = self._expanded(step)
-        it.out = self.run.rows(step.out).address
+        if after is None or is_read_later(self.run, step.out):
+            it.out = self.run.rows(step.out).address
+        if after is not None:
+            it.end, it.written = self._launches.ends.forward(after), self.run.rows(after.out).address
         self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
 
     def spread(self, step: Spread) -> None:
@@ -112,10 +126,13 @@ class EdgeLaunches:
             it.paired = self.paired.data_ptr()
         return it
 
-    def expand_grad(self, step: ExpandGrad) -> None:
-        """Compute the gradients of a step that gives bonds their sources' rows."""
-        launches, grad = self._launches, self.run.gradient(step.grad)
+    def expand_grad(self, step: ExpandGrad, before: FinishGrad | None) -> None:
+        """Compute the gradients of a step that gives bonds their sources' rows, from those of the end of a layer that comes `before`."""
+        launches, grad = self._launches, self.run.gradient(step.grad if before is None else before.grad)
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
+        if before is not None:
+            it.end, it.source = launches.ends.backward(before.step), self.run.rows(before.step.source).address
+            it.add = 0 if before.source.add is None else self.run.gradient(before.source.add).address
         it.of_source = launches.gradient(step.source)
         gate = self._gate_of(step)
         if gate is None:

@@ -139,7 +139,7 @@ class CudaSteps:
         elif isinstance(step, FinishGrad):
             self._rows.finish_grad(step, launch.leaves)
         elif isinstance(step, ExpandGrad | SpreadGrad | EdgeGrad | GateGrad):
-            self._rows.edges_grad(step)
+            self._rows.edges_grad(step, launch.before)
         elif isinstance(step, AttendGrad):
             self._rows.attend_grad(step)
         elif isinstance(step, AddGrad):

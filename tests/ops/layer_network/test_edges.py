@@ -6,6 +6,8 @@ from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
 from plain_steps import PlainSteps
 
+from molgcn.ops.layer_network import passes as of_passes
+from molgcn.ops.layer_network.backward import WeightGrads
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 OPTIONS = {
@@ -38,3 +40,16 @@ def test_kernels(emulate, options, coded, dtype, bound):
         else:
             assert all(one[: len(expected.outputs[name])].isfinite().all() for name, one in actual.outputs.items() if name == "pooled")
             assert all(one.isfinite().all() for name, one in actual.gradients.items() if name not in ("x", "bonds"))
+
+
+def test_a_large_batch_adds_up_the_gradients_of_rounds_one_after_another(emulate, monkeypatch):
+    """So that no round's gradients are kept until those of all are known."""
+    of = network_options("dmpnn", in_channels=7, hidden_channels=20, num_layers=4, edge_channels=4)
+    expected = passes(random_call(of), PlainSteps)
+    monkeypatch.setattr(of_passes, "FEW_ATOMS", 10)
+    call = random_call(of, dtype=torch.float32)
+    steps = of_passes.backward_steps(call, grad_x=True, grad_bonds=True).steps
+    assert sum(isinstance(step, WeightGrads) for step in steps) == 4
+    with gpu_memory():
+        actual = passes(call, CudaSteps)
+    assert worst_gradient(actual, expected) < (2e-4,)

@@ -25,7 +25,7 @@ def megabytes(program: Program, *, recompute: bool, tiles: bool) -> float:
     sizes = SIZES if tiles else SIZES._replace(summed=summed_values(program))
     sizes = sizes if recompute or tiles else sizes._replace(signs_alone=signs_alone(program))
     together = LAYERS_OF_LAUNCH if tiles and not recompute else 1
-    backward = backward_of(program, True, program.edge_channels is not None, together, recompute)
+    backward = backward_of(program, True, program.edge_channels is not None, together, recompute, by_round=not tiles)
     made = backward_layout(program, backward, sizes)
     if tiles:
         passes = zip(again_passes(program, backward), backward_passes(program, backward, coded=True), strict=True)
