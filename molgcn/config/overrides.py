@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from molgcn.config.nearest_key import nearest_key, nearest_option
 from molgcn.errors import UserError
 from molgcn.files.mapping_text import read_mapping, typed_mapping
 
@@ -31,28 +31,6 @@ _NAMED_ONCE = ("ckpt", "input", "molecule")
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # the values of --info
-_KNOWN_AS = {  # what other programs call keys, and the keys, of which each command has some
-    **dict.fromkeys(("epochs", "n_epochs", "num_epochs"), ("trainer.max_epochs",)),
-    **dict.fromkeys(("device", "accelerator"), ("trainer.accelerator", "device")),
-    **dict.fromkeys(("gpus", "gpu", "n_gpus", "num_gpus", "num_devices"), ("trainer.devices", "device")),
-    **dict.fromkeys(("hidden", "hidden_dim", "hidden_size", "message_hidden_dim", "width"), ("model.hidden_channels",)),
-    **dict.fromkeys(("layers", "depth"), ("model.num_layers",)),
-    **dict.fromkeys(("heads", "num_heads"), ("model.heads",)),
-    **dict.fromkeys(("ffn_num_layers", "ffn_layers"), ("model.head_layers",)),
-    **dict.fromkeys(("path", "csv", "file", "data", "data_path", "input", "train_path"), ("input", "dataset.path")),
-    **dict.fromkeys(("target", "target_columns", "label", "y"), ("target", "dataset.targets")),
-    **dict.fromkeys(("smiles_column", "smiles_columns", "smi"), ("smiles", "dataset.smiles")),
-    **dict.fromkeys(("learning_rate",), ("optimizer.lr",)),
-    **dict.fromkeys(("batch", "bs"), ("batch_size", "dataset.batch_size")),
-    **dict.fromkeys(("patience", "early_stopping"), ("callbacks.early_stopping_patience",)),
-    **dict.fromkeys(("ensemble_size", "num_models"), ("training.ensemble",)),
-    **dict.fromkeys(("split_sizes", "fractions"), ("dataset.split_fractions",)),
-    **dict.fromkeys(("num_folds", "n_folds"), ("dataset.folds",)),
-    **dict.fromkeys(("metric", "metrics"), ("training.metrics", "training.monitor")),
-    **dict.fromkeys(("out", "out_dir", "output_dir", "save_dir", "output"), ("output", "hydra.run.dir")),
-    **dict.fromkeys(("checkpoint", "ckpt", "ckpt_path", "model_path", "weights"), ("ckpt", "ckpt_path")),
-    **dict.fromkeys(("workers", "n_jobs", "num_cpus"), ("num_workers", "dataset.num_workers")),
-}
 _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
@@ -160,7 +138,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         said = any(key.rsplit(".", 1)[-1] in path.read_text("utf-8", "replace") for path in files)  # composing each option takes seconds
         options = _options_of(group, [conf, *presets]) if said else []
         having = [option for option in options if key in {*_keys_with((f"{group}={option}",), conf, config_name, presets)}]
-        hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else _nearest_key(key, known)
+        hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else nearest_key(key, known)
         raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
 
 
@@ -241,7 +219,7 @@ def _check_options(override: Override, folders: Sequence[Path]) -> None:
     values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
     for value in values:
         if value is not None and str(value) not in [*options, "null"]:
-            raise UserError(f"{group}={value} does not exist.{_nearest(str(value), options)} There are: {', '.join(options)}.")
+            raise UserError(f"{group}={value} does not exist.{nearest_option(str(value), options)} There are: {', '.join(options)}.")
 
 
 def _options_of(group: str, folders: Sequence[Path]) -> list[str]:
@@ -292,22 +270,3 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
             yield name
             if isinstance(value, dict):
                 stack.append((name, value))
-
-
-def _nearest(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f" Did you mean {close[0]}?" if close else ""
-
-
-def _nearest_key(key: str, known: Sequence[str]) -> str:
-    """Return a sentence that names the key that was meant: by its last word, by what other programs call it, or by a slip in spelling."""
-    section, _, leaf = key.rpartition(".")
-    by_leaf: dict[str, list[str]] = {}
-    for one in known:
-        by_leaf.setdefault(one.rpartition(".")[2], []).append(one)
-    meant = by_leaf.get(leaf) or [one for one in _KNOWN_AS.get(leaf, ()) if one in known or one.startswith("hydra.")]
-    in_section = [one.rpartition(".")[2] for one in known if section and one.rpartition(".")[0] == section]
-    for leaves in (in_section, list(by_leaf)):
-        close = [] if meant else difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.7)
-        meant = meant or sorted(by_leaf[close[0]] if close else [], key=lambda one: one.rpartition(".")[0] != section)
-    return f" Did you mean {meant[0]}?" if meant else ""

@@ -18,9 +18,10 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.feed import CPUFeed, Feed
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import batch_arrays
+from molgcn.data.plan_ahead import PlanAhead
 from molgcn.data.pyg import unpack_pyg
 from molgcn.data.resident import is_resident, resident_bytes
-from molgcn.data.sampler import MoleculeSampler, PlanAhead
+from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.set_checks import check_once
 from molgcn.data.slots import Capacity, Slot
 from molgcn.data.tiles import HAS_EXTENSION
