@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -145,7 +146,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
         [norm.running_var for norm in statistics],
     )
     _check_norms(norms, parameters)
-    spec = NetworkSpec(
+    spec = _spec(
         in_channels=weights[0].shape[1],
         hidden_channels=weights[0].shape[0],
         num_layers=len(weights),
@@ -168,6 +169,9 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
         dropout_seed(x.device, model.dropout if training else 0.0),
         CallOptions(training, allowed_precision(x.device), model.strategy, learns),
     )
+
+
+_spec = lru_cache(NetworkSpec)  # the same object for the same options, whose tensors' shapes are made once
 
 
 def _tensors(modules: list[Any], name: str) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from molgcn.config.strategies import STRATEGIES
-from molgcn.ops.expect import expect, expect_countable
+from molgcn.ops.expect import expect, expect_countable, fit
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import check_kept
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
@@ -74,14 +74,12 @@ def _check(call: NetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None
 
 
 def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], x: Tensor) -> None:
-    dtype, device = x.dtype, x.device
     if len(tensors) != len(shapes):
         raise ValueError(f"{_NAME}: expected {len(shapes)} {kind} ({', '.join(shapes) or 'none'}), got {len(tensors)}")
+    if fit(tensors, shapes, x):
+        return
     for tensor, (name, shape) in zip(tensors, shapes.items(), strict=True):
-        if tensor.shape != shape:
-            raise ValueError(f"{_NAME}: expected {name} of shape {list(shape)}, got {list(tensor.shape)}")
-        if tensor.dtype is not dtype or tensor.device != device:
-            raise ValueError(f"{_NAME}: x is {dtype} on {device}, but {name} is {tensor.dtype} on {tensor.device}; give both alike")
+        expect(_NAME, name, tensor, shape, x)
 
 
 def _check_indices(graph: Graph) -> None:
