@@ -60,8 +60,10 @@ def network_options(conv: str, in_channels: int, hidden_channels: int, num_layer
 
 
 def options_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> NetworkOptions:
-    """Return the options of one of :data:`NETWORKS`."""
-    return network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
+    """Return the options of one of :data:`NETWORKS`, with at least `hidden` channels: as many for each head that stands side by side."""
+    own = NETWORKS[network]
+    hidden += -hidden % own["heads"] if "heads" in own and own.get("concat", True) else 0
+    return network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **own)
 
 
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7]
