@@ -163,7 +163,8 @@ def test_in_a_captured_graph(count, widths):
 
 @pytest.mark.parametrize("arch", architectures("sm_90"))
 def test_compiles_for_every_architecture(arch):
-    for source in (head_loss_cuda.source(8), head_layers_cuda.source("forward", 2), head_layers_cuda.source("backward", 2)):
+    of_layers = [head_layers_cuda.source(way, layers) for way in ("forward", "backward") for layers in (1, 2)]
+    for source in (head_loss_cuda.source(8), *of_layers):
         assert compiles(*source, arch)
 
 
