@@ -12,7 +12,7 @@ pytestmark = pytest.mark.peers
 SMILES = ["CC(=O)Oc1ccccc1C(=O)O", "C", "[Na+].[Cl-]", "C1CC1", "N#Cc1ccc2c(c1)C(=O)N(C2)[C@@H](F)/C=C/S"]
 
 
-@pytest.mark.parametrize("backend", ["reference", "pyg"])
+@pytest.mark.parametrize("backend", ["reference", "pyg", "fused"])
 def test_the_whole_network_gives_the_same(backend):
     from chemprop.data import BatchMolGraph
     from chemprop.featurizers import SimpleMoleculeMolGraphFeaturizer

@@ -41,21 +41,22 @@ class _Planned:
 
     Attributes:
         sizes: The sizes of the buffers that a call makes, in numbers of 4 bytes.
-        own: The regions of these buffers.
+        own: The places of the recorded addresses in these buffers. It holds no memory.
     """
 
     def __init__(self, key: Key, made: Recording, outputs: Sequence[Sequence[Tensor]], given: Sequence[Tensor | None]) -> None:
         starts = {tensor.data_ptr() for tensors in (*outputs, given) for tensor in tensors if tensor is not None}
         scratch = [tensor for tensor in made.allocated if tensor.data_ptr() not in starts]
-        self.sizes, self.own = list[int](), list[Region]()
+        self.sizes, own = list[int](), list[Region]()
         for tensors, alignment in ((scratch, _ALIGNMENT), *((tensors, 1) for tensors in outputs)):
             offset = 0
             for tensor in tensors:
-                self.own.append((tensor, Place(len(self.sizes), offset)))
+                own.append((tensor, Place(len(self.sizes), offset)))
                 offset += -(-tensor.numel() * tensor.element_size() // alignment) * alignment
             self.sizes.append(offset // 4)
         regions = [(tensor, Place(len(self.sizes) + index)) for index, tensor in enumerate(given) if tensor is not None]
-        self._plan = Plan(made.launches, [*self.own, *regions], len(self.sizes) + len(given), 4, key.counts)
+        self.own = Regions(own)
+        self._plan = Plan(made.launches, [*own, *regions], len(self.sizes) + len(given), 4, key.counts)
 
     def run(self, call: LayerNetworkCall, *read: Tensor | None) -> list[Tensor]:
         """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`."""
@@ -170,7 +171,7 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool)
     # Four numbers of a gradient are added up at a time where they are aligned, as every tensor is: others come last.
     buffers = sorted(used, key=lambda index: made.allocated[index].numel() % 4 > 0)
     plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, *moments, grad, kept))
-    own = Regions(plan.own)
+    own = plan.own
     order = sorted((own.place(gradient.data_ptr()), index) for index, gradient in enumerate(learnt) if gradient is not None)
     number = {index: place for place, (_, index) in enumerate(order)}
     wanted = (tensor.numel() > 0 and inputs is None for tensor, inputs in zip(of_inputs, call.encoders, strict=True))

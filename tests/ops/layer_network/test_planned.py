@@ -1,5 +1,8 @@
 """Plans that are replayed under emulation give the bits of launches that are planned for each call."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -98,6 +101,22 @@ def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
     tied = call._replace(parameters=parameters)
     copied = call._replace(parameters=[parameter.clone() for parameter in parameters])
     check(replayed(tied), replayed(copied))
+
+
+@pytest.mark.parametrize("network", ["gine", "dmpnn"])
+def test_a_plan_keeps_no_memory_of_the_pass_that_it_was_made_from(emulate, monkeypatch, network):
+    new_empty, made = torch.Tensor.new_empty, []
+
+    def noted(tensor, *size, **options):
+        out = new_empty(tensor, *size, **options)
+        made.append(weakref.ref(out))
+        return out
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", noted)
+    replayed(call_of(network))
+    gc.collect()
+    assert len(made) > 10
+    assert all(reference() is None for reference in made)
 
 
 def keys_of(num_graphs: int, sizes: np.ndarray) -> set[Key]:
