@@ -49,13 +49,23 @@ def stride_of(width: int) -> int:
 
 
 def lay_out(spans: Mapping[Key, Span]) -> Layout[Key]:
-    """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time."""
+    """Return a layout in which pieces that are needed at the same time do not overlap: first fit, in the order of time or of size.
+
+    In the order of time, small pieces may take the place that a large one needs later. The smaller of both layouts is returned.
+    """
+    by_time = sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size))
+    by_size = sorted(by_time, key=lambda item: -item[1].size)
+    return min((_first_fit(order) for order in (by_time, by_size)), key=lambda layout: layout.size)
+
+
+def _first_fit(spans: Sequence[tuple[Key, Span]]) -> Layout[Key]:
     taken: list[tuple[int, int, Span]] = []  # first and last number, and span
     offsets: dict[Key, int] = {}
-    for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
+    for key, span in spans:
         size, at = aligned(span.size), 0
         for begin, end, other in sorted(taken, key=lambda each: each[:2]):
-            if other.last >= span.first and begin < at + size and at < end:
+            together = other.last >= span.first and span.last >= other.first
+            if together and begin < at + size and at < end:
                 at = end
         taken.append((at, at + size, span))
         offsets[key] = at

@@ -32,6 +32,12 @@ def test_memory_is_used_again():
     assert layout.offsets[0] == layout.offsets[2]
 
 
+def test_small_pieces_leave_room_for_a_large_one():
+    """In the order of time, the last piece would not fit where the first two were."""
+    layout = lay_out({0: Span(64, 0, 2), 1: Span(64, 1, 1), 2: Span(192, 2, 4), 3: Span(192, 3, 5)})
+    assert layout.size == 384
+
+
 def test_spans_of_steps():
     found = spans({0: 5, 1: 6, 2: 7}, [(0,), (0, 1), (1, 2, 9)], until_end=(2,))
     assert found == {0: Span(5, 0, 1), 1: Span(6, 1, 2), 2: Span(7, 2, 3)}
