@@ -1,4 +1,4 @@
-// Norm, relu and dropout of a layer's output. Where they wait for statistics of all atoms, the next kernel applies them.
+// Norm, relu and dropout of a layer's output. Where the last layer's wait for statistics of all atoms, the pooling applies them.
 #pragma once
 #include "gcn_layer_tile.cuh"
 
@@ -114,52 +114,17 @@ __device__ __forceinline__ void activate(float4 (&v)[lane_quads], const Paramete
         if (quad >= quads || !there) break;
         uint32 mask = DROPOUT ? drawn(p, node, quad, it.layer) : 15u;
         if (NORM != NORM_NONE && it.raw != nullptr) four(it.raw + at_row(node) + 4 * quad) = v[i];
-        if constexpr (!statistics) {
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float& y = at(v[i], e);
-                const int column = 4 * quad + e;
-                if constexpr (NORM == NORM_LAYER) y = (y - mean) * deviation * columns[width + column] + columns[2 * width + column];
-                if constexpr (NORM == NORM_BATCH) y = normalised(y, columns[3 * width + column], columns[width + column], columns[2 * width + column]);
-                if (!(y > 0.0f)) mask &= ~(1u << e);
-                y = relu(y);
-                if (DROPOUT) y = dropped(mask >> e & 1, y, p.dropout_scale);
-                if (column >= HIDDEN) y = 0.0f;
-            }
+        for (int e = 0; e < 4; e++) {
+            float& y = at(v[i], e);
+            const int column = 4 * quad + e;
+            if constexpr (NORM == NORM_LAYER) y = (y - mean) * deviation * columns[width + column] + columns[2 * width + column];
+            if constexpr (NORM == NORM_BATCH) y = normalised(y, columns[3 * width + column], columns[width + column], columns[2 * width + column]);
+            if (!(y > 0.0f)) mask &= ~(1u << e);
+            y = relu(y);
+            if (DROPOUT) y = dropped(mask >> e & 1, y, p.dropout_scale);
+            if (column >= HIDDEN) y = 0.0f;
         }
-        if ((DROPOUT || !statistics) && it.masks != nullptr) it.masks[size_t(node) * quads + quad] = static_cast<unsigned char>(mask);
+        if (it.masks != nullptr) it.masks[size_t(node) * quads + quad] = static_cast<unsigned char>(mask);
     }
-}
-
-// Writes a thread's share of a block's sums for the statistics of a quad's columns.
-__device__ __forceinline__ void leave_distances(float* to, const Distances (&all)[4], int quad, int share) {
-    four(to + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
-    four(to + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
-}
-// Computes the mean and squared distances of a block's `count` atoms from those shares, and merges them over all blocks, of `atoms` atoms
-// each.
-__device__ __forceinline__ void leave_statistics(const Parameters& p, const float* left, const float* origins, int* flag, int count, int num_nodes,
-                                                 int atoms = rows) {
-    __syncthreads();
-    const auto keep = [](const Moments& moments, float* to, int column) { to[column] = moments.mean, to[width + column] = moments.squares; };
-    for (int column = threadIdx.x; column < width; column += threads) {
-        Distances all = {origins[column]};
-#pragma unroll
-        for (int share = 0; share < shares; share++)
-            all.sum += left[share * width + column], all.squares += left[(shares + share) * width + column];
-        keep(all.moments(count), tile_sums(p, 2 * width), column);
-    }
-    add_up(
-        p, num_nodes, 2 * width, flag,
-        [&](const float* from, float* to, int atoms, int each) {
-            for (int column = threadIdx.x; column < width; column += threads) {
-                Distances all = {load_past_l1(from + column)};
-#pragma unroll 8
-                for (int i = 0; i < parts_of(atoms, each); i++)
-                    all.add(load_past_l1(from + i * 2 * width + column), load_past_l1(from + (i * 2 + 1) * width + column),
-                            static_cast<float>(part_size(atoms, each, i)));
-                keep(all.moments(atoms), to, column);
-            }
-        },
-        atoms);
 }

@@ -18,8 +18,7 @@ __device__ __forceinline__ void read_parameters(const Parameters& p, const Share
     }
 }
 
-// Applies norm, relu, dropout and residual to the product's rows, with a few lanes for each row. STAYS: the result is also left in own_rows.
-template <bool STAYS>
+// Applies norm, relu, dropout and residual to the product's rows, with a few lanes for each row.
 __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count) {
     const int lane = threadIdx.x % lanes;
 #pragma unroll 2
@@ -40,13 +39,9 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         for (int i = 0; i < lane_quads; i++) {
             const int quad = lane + lanes * i;
             if (quad >= quads || !there) break;
-            if (statistics && p.out.on) {
-                four(shared.own_rows + row * stride + 4 * quad) = v[i];
-            } else {
-                if (p.residual != nullptr) add(v[i], *reinterpret_cast<const float4*>(p.residual + at_row(node) + 4 * quad));
-                if (STAYS) four(shared.own_rows + row * stride + 4 * quad) = v[i];
-                if (!STAYS || p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = v[i];
-            }
+            if (p.residual != nullptr) add(v[i], *reinterpret_cast<const float4*>(p.residual + at_row(node) + 4 * quad));
+            four(shared.own_rows + row * stride + 4 * quad) = v[i];
+            if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = v[i];
         }
     }
 }

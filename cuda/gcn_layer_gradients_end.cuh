@@ -2,8 +2,7 @@
 #pragma once
 #include "gcn_layer_gradients.cuh"
 
-// Ends a row. STAYS: its gradient is left in own_rows, for the next layer.
-template <bool STAYS>
+// Ends a row. Its gradient is left in own_rows, for the next layer.
 __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& shared, int first, int count, int row, Row& given, Sums& sums) {
     const int lane = threadIdx.x % lanes, node = first + row;
     const bool there = row < count;  // all lanes of a warp continue together
@@ -22,29 +21,28 @@ __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& sh
     for (int i = 0; i < lane_quads; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
-        if (STAYS) four(shared.own_rows + row * stride + 4 * quad) = d[i];
+        four(shared.own_rows + row * stride + 4 * quad) = d[i];
         if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
-        if (!(statistics && p.out.on)) add(sums[0][i], d[i]);
+        add(sums[0][i], d[i]);
     }
 }
 
 // Takes the gradients of a block's rows through dropout, relu and norm, and leaves the block's column sums.
-template <bool STAYS>
-__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes, Row (&given)[early]) {
+__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, Row (&given)[early]) {
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     Sums sums = {};
 #pragma unroll
-    for (int i = 0; i < early; i++) finish_row<STAYS>(p, shared, first, count, team + i * teams, given[i], sums);
+    for (int i = 0; i < early; i++) finish_row(p, shared, first, count, team + i * teams, given[i], sums);
 #pragma unroll 1
     for (int begin = early * teams; begin < count; begin += teams) {
         Row more;
-        more.load<STAYS>(p, first + begin + team, begin + team < count, lane);
-        finish_row<STAYS>(p, shared, first, count, begin + team, more, sums);
+        more.load(p, first + begin + team, begin + team < count, lane);
+        finish_row(p, shared, first, count, begin + team, more, sums);
     }
-    constexpr int room = (STAYS ? 1 : 2) * rows * stride;                // of the tile, and of own_rows if nobody needs them
+    constexpr int room = rows * stride;                                  // of the tile
     constexpr int together = kinds * teams * width <= room ? kinds : 1;  // kinds of sums for which there is room
     static_assert(together * teams * width <= room, "a kind's sums fit shared memory");
-    float* to = tile_sums(p, kinds * width);
+    float* to = tile_sums(p);
 #pragma unroll
     for (int first_kind = 0; first_kind < kinds; first_kind += together) {
         __syncthreads();
@@ -63,5 +61,4 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
             to[first_kind * width + item] = sum;
         }
     }
-    if (!STAYS) add_up_gradients(p, shared, num_nodes);
 }

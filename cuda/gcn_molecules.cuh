@@ -33,8 +33,7 @@ __device__ __forceinline__ void bring_rows(const Shared& shared, const Tile& til
 // tile = Â own_rows. done(node, quad, sum) receives the results.
 template <class Done>
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Tile& tile, int in_width, Done done) {
-    const auto nobody = [](int) { return [](int) { return nothing(); }; };  // there are no atoms of other blocks
-    pull_neighbours(p, shared, tile.first, tile.count, 0, in_width / 4, nobody, done);
+    pull_neighbours(p, shared, tile.first, tile.count, in_width / 4, done);
 }
 
 // Fills the tile's rows of an array.

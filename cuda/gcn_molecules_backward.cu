@@ -1,14 +1,18 @@
 // Some layers of `molgcn::message_network_backward`, the last first, for a tile of whole molecules (gcn_molecules.cuh).
 //
-// It computes what gcn_layer_backward.cu computes layer by layer. A launch begins with the gradient of pooling, or with the one that the
-// launch before has left. Each tile leaves its own column sums.
+// dZ is the gradient of the layer's linear part, Â is symmetric, and G = Â dZ. Then dH = G W, which goes through dropout, relu and norm of
+// the layer before. dW = G^T H is left to gcn_layer_weights.cu, for many layers together. A launch begins with the gradient of pooling, or
+// with the one that the launch before has left. Each tile leaves its own column sums, for biases and norms:
+//   no norm             0: bias
+//   layer, batch norm   0: bias, 1: norm's bias, 2: norm's weight
+// A layer without norm, relu and dropout has 0: bias.
 #include "gcn_layer_gradients_end.cuh"
 #include "gcn_molecules.cuh"
 
 // Leaves column sums of zero in all layers.
 __device__ __forceinline__ void leave_nothing(const Layers& all) {
     for (int i = 0; i < all.num_layers; i++)
-        for (int column = threadIdx.x; column < kinds * width; column += threads) tile_sums(all.layers[i], kinds * width)[column] = 0.0f;
+        for (int column = threadIdx.x; column < kinds * width; column += threads) tile_sums(all.layers[i])[column] = 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_molecules_backward(const __grid_constant__ Layers all) {
@@ -43,16 +47,16 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_molecules_
                 if (INPUT_GRADIENT) input_gradient(p, shared, tile.first, tile.count);
                 return;
             }
-            if (!wide) load_rows<true>(given, p, tile.first, tile.count);  // under way during the product
+            if (!wide) load_rows(given, p, tile.first, tile.count);  // under way during the product
             product.zero();
             product.multiply(shared.tile);
-            if (wide) load_rows<true>(given, p, tile.first, tile.count);
+            if (wide) load_rows(given, p, tile.first, tile.count);
             product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
         } else {
-            load_rows<true>(given, p, tile.first, tile.count);
+            load_rows(given, p, tile.first, tile.count);
         }
         if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);
         __syncthreads();
-        finish<true>(p, shared, tile.first, tile.count, p.num_nodes, given);
+        finish(p, shared, tile.first, tile.count, given);
     }
 }

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_molecules_
         product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
         read_parameters(p, shared);
         __syncthreads();
-        finish<true>(p, shared, tile.first, tile.count);
+        finish(p, shared, tile.first, tile.count);
     }
     __syncthreads();
     pool(all, shared, tile);

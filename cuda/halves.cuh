@@ -14,8 +14,6 @@ struct Scale {
         const uint32 exponent = max(most >> 23, 15u);
         down = number((exponent - 14) << 23), up = number((268 - exponent) << 23);
     }
-    // Returns a scale that suffices for these numbers and for those of the scale whose `down` is `other`.
-    __device__ __forceinline__ Scale or_larger(float other) const { return Scale(max(bits(down), bits(other)) + (14u << 23)); }
 };
 
 // Splits two numbers into halves and what those leave.

@@ -54,15 +54,6 @@ struct ProductOf {
             operands[i] += 64;
         }
     }
-    // Multiplies what has been added so far by the change of each row's scale.
-    __device__ __forceinline__ void shrink(const float* shrunk) {
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++)
-#pragma unroll
-            for (int m = 0; m < groups; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) sum[c][m][i] *= shrunk[row + 8 * m + atom(2 * t + i % 2)];
-    }
     // Adds the tile's first 16 * in_chunks columns times the operands. `unrolled` runs faster but takes NVRTC longer.
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * STRIDE + 4 * t;

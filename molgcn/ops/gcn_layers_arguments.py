@@ -1,4 +1,4 @@
-"""The structs of arguments of the kernels that run the network layer by layer, `cuda/gcn_layer_*.cu` and `cuda/gcn_chain_*.cu`."""
+"""The structs of arguments of `cuda/gcn_layer_*.cu`, `cuda/gcn_molecules_*.cu` and `cuda/gcn_chain_*.cu`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYER = Header(
         ("float*", "raw"),  # [N, width]: the norm's input
         ("float*", "moments"),  # 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
         ("unsigned char*", "masks"),  # [N, quads]: bit e: column 4 q + e is kept and, except with batch statistics, > 0
-        ("float*", "sums"),  # [parts, 2 or kinds, width]: over `atoms_per_part` atoms each
+        ("float*", "sums"),  # [parts, 2 or kinds, width]: of tiles in backward; in the pooling of `atoms_per_part` atoms each
         ("float*", "grad_weight grad_bias grad_layer_bias"),
         ("int", "layer on"),  # on: norm, relu and dropout follow this layer
     ],
@@ -33,25 +33,19 @@ _LAYER = Header(
         ("float*", "scale"),  # [N]: D^-1/2
         ("int*", "graph"),  # [N]: molecule of each atom
         ("const uint64*", "seed"),
-        (
-            "const float*",
-            "input",
-        ),  # forward: [N, in_width], the layer's input; or, while statistics are not known, the residual's part or null
-        ("const float*", "gradient"),  # backward: [N, width], gradient of product and bias, or of the output if statistics come first
-        ("float*", "kept"),  # [N, width], written: in forward the layer's input, in backward G = Â dZ
+        ("const float*", "input"),  # [N, in_width]: the layer's input; in the pooling the last output, or its residual part or null
+        ("const float*", "gradient"),  # backward: [N, width], gradient of product and bias
+        ("float*", "kept"),  # [N, width], written: in backward G = Â dZ, in the pooling the last layer's output
         ("const float*", "fragments"),  # the weight as operands of the product (gcn_layer_prepare.cu)
         ("const float*", "scales"),  # the scales of the operands' columns
         ("const float*", "bias"),
         ("const float*", "residual"),  # [N, width]: added to the output
         ("float*", "output"),  # [N, width], or null
         ("float*", "next_gradient"),  # backward: [N, width], the output's gradient taken through `out`, or null
-        ("float*", "partial"),  # [tiles, 2 or kinds, width]: sums over the atoms of a tile
-        ("float*", "group_sums"),  # [groups, 2 or kinds, width]
-        ("uint32*", "arrivals"),  # [groups + 1]
         ("float*", "pooled largest ties"),  # [B, HIDDEN]; the last two are [B, width], for pool=max only
         ("const float*", "grad_pooled"),
         ("float*", "grad_x"),  # [N, F], written by the first layer with INPUT_GRADIENT
-        ("int", "num_graphs num_nodes num_features in_width tiles_per_group atoms_per_part"),
+        ("int", "num_graphs num_nodes num_features in_width atoms_per_part"),
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale eps momentum"),
         ("Activation", "in out"),  # `in` is applied to the features that are aggregated, `out` to the result

@@ -1,4 +1,4 @@
-"""The addresses and launches of one forward or backward that runs the network layer by layer."""
+"""The addresses and launches of a forward or backward pass whose kernels run many layers of graph convolutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from molgcn.cuda_runtime.launch import Prefetch, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, blocks, moments_size, padded_width, saved_layout
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, moments_size, padded_width, saved_layout
 from molgcn.ops.gcn_weights_plan import WeightBlocks
 from molgcn.ops.message_network import NetworkCall
 
@@ -22,13 +22,19 @@ _PREPARE_THREADS = 256
 
 
 class LayerLaunches:
-    """The addresses and launches of one forward or backward."""
+    """The addresses and launches that all passes of many layers in a launch have in common.
 
-    def __init__(self, call: NetworkCall, saved: Tensor, scratch: dict[str, int], backward: bool) -> None:
-        self.call = call
-        self.backward = backward
+    Args:
+        call: The network and the batch.
+        saved: What forward keeps for backward.
+        blocks: How the kernels divide the atoms.
+        scratch: The size in bytes of each array that the pass needs besides the products' operands. "counters" are zeros at first.
+        backward: Whether the pass is backward.
+    """
+
+    def __init__(self, call: NetworkCall, saved: Tensor, blocks: Blocks, scratch: dict[str, int], *, backward: bool) -> None:
+        self.call, self.blocks, self.backward = call, blocks, backward
         self.gpu = gpu(call.graph.x.device)
-        self.blocks: Blocks = blocks(call, self.gpu)
         self.width = self.blocks.width
         self.in_width = padded_width(call.spec.in_channels)
         self.plane = 4 * call.graph.num_nodes * self.width
@@ -36,26 +42,12 @@ class LayerLaunches:
         self.statistics = call.batch_statistics
         layout = saved_layout(call, call.options.save_for_backward)
         self.saved = {name: saved.data_ptr() + offset for name, offset in layout.offsets.items()}
-        kinds = 2 if self.statistics or not backward else 1 if call.spec.norm is None else 3
-        row = 4 * kinds * self.width
-        self.sums_bytes = row * self.blocks.num_parts
-        self.sum_planes = call.spec.num_layers if self.blocks.max_layers else 2
         fragments, self.scale_stride = self.fragment(call.spec.num_layers), max(self.in_width, self.width)
-        launches, counters = call.spec.num_layers + 1, scratch.pop("counters", 0)
-        layout = Layout(
-            {
-                "fragments": fragments,
-                "scales": 4 * call.spec.num_layers * self.scale_stride,
-                "partial": row * self.blocks.num_blocks,
-                "groups": row * self.blocks.num_groups,
-                "sums": self.sum_planes * self.sums_bytes,
-                **scratch,
-                "counters": 4 * (launches * (self.blocks.num_groups + 1) + counters),
-            }
-        )
+        sizes = {"fragments": fragments, "scales": 4 * call.spec.num_layers * self.scale_stride, "counters": 0, **scratch}
+        layout = Layout(sizes)
         self._memory = call.graph.x.new_empty(layout.num_bytes, dtype=torch.uint8)
         self.scratch = {name: self._memory.data_ptr() + offset for name, offset in layout.offsets.items()}
-        self.num_counters = (layout.num_bytes - layout.offsets["counters"]) // 4
+        self.num_counters = sizes["counters"] // 4
         self.arguments = self._arguments()
 
     def fragment(self, layer: int) -> int:
@@ -84,7 +76,6 @@ class LayerLaunches:
     def activation(self, layer: int) -> ctypes.Structure:
         """Return the arguments of the norm, relu and dropout that follow a layer's product."""
         call, it = self.call, Activation(layer=layer, on=int(self.activated(layer)))
-        it.sums = self.scratch["sums"] + layer % self.sum_planes * self.sums_bytes
         if not it.on:
             return it
         keep = call.options.save_for_backward or self.statistics
@@ -114,9 +105,7 @@ class LayerLaunches:
             setattr(it, name, self.saved[name])
         if call.spec.pool == "max" and (call.options.save_for_backward or self.statistics):
             it.largest, it.ties = self.saved["largest"], self.saved["ties"]
-        it.partial, it.group_sums = self.scratch["partial"], self.scratch["groups"]
         it.num_graphs, it.num_nodes, it.num_features = call.graph.num_graphs, *call.graph.x.shape
-        it.tiles_per_group, it.atoms_per_part = self.blocks.tiles_per_group, self.blocks.atoms_per_part
         it.dropout_threshold = int(call.dropout_rate * 2**32)
         it.dropout_scale = 1.0 / (1.0 - call.dropout_rate)
         it.eps, it.momentum = call.spec.eps, call.spec.momentum
@@ -125,18 +114,6 @@ class LayerLaunches:
     def kernel(self, name: str, prefetch: Prefetch | None = None, *, needs_grad_x: bool = False) -> Kernel:
         """Return a kernel for the model's options; see :func:`molgcn.cuda_runtime.launch.kernel` for `prefetch`."""
         return kernel(f"{name}.cu", name, layer_macros(self.call, self.blocks, needs_grad_x), self.call.graph.x.device, prefetch)
-
-    def launch_layer(self, function: Kernel, *, overlap: bool = True) -> None:
-        """Launch the kernel that runs one layer. The first launch after :meth:`prepare` reads its results and must not overlap it."""
-        shared_bytes = self.blocks.kernel_bytes(self.backward)
-        function.launch(self.blocks.num_blocks, self.blocks.threads, shared_bytes, self.arguments, overlap=overlap)
-
-    def flush(self) -> None:
-        """Launch the layers that :meth:`launch_layer` has only collected."""
-
-    def counters(self, launch: int) -> int:
-        """Return the address of the counters of one launch's groups."""
-        return self.scratch["counters"] + 4 * launch * (self.blocks.num_groups + 1)
 
     def prepare(self) -> None:
         """Prepare the products' operands and the counters, and in forward also the bonds and the padded features."""

@@ -1,11 +1,11 @@
-"""The macros that specialise the layers' kernels, and the list of kernels that a forward and its backward launch."""
+"""The macros that specialise the kernels of many layers, and the kernels that a forward on molecules and its backward launch."""
 
 from __future__ import annotations
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops import part_sums
 from molgcn.ops.gcn_layers_arguments import table_size
-from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, molecule_blocks
 from molgcn.ops.gcn_weights_plan import WeightBlocks, weight_spans
 from molgcn.ops.message_network import PRECISIONS, NetworkCall
 from molgcn.ops.spec import POOLS
@@ -38,14 +38,13 @@ def weights_macros(call: NetworkCall, num_layers: int, division: WeightBlocks) -
 
 def prefetch_kernels(call: NetworkCall, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
     """Return the sources and macros of a forward's other kernels and of its backward's kernels, to compile them at the same time."""
-    division, trains = blocks(call, gpu), call.options.save_for_backward
-    kernels = [(f"{division.kernel('backward')}.cu", layer_macros(call, division, call.graph.x.requires_grad))] if trains else []
+    division, trains = molecule_blocks(call, gpu), call.options.save_for_backward
+    assert division is not None
+    kernels = [("gcn_molecules_backward.cu", layer_macros(call, division, call.graph.x.requires_grad))] if trains else []
     for first in range(0, call.spec.num_layers, MAX_TABLE):
         for backward in (False, True)[: 1 + trains]:
             kernels.append(("gcn_layer_prepare.cu", prepare_macros(call, min(MAX_TABLE, call.spec.num_layers - first), backward)))
-    if not division.max_layers:
-        kernels.append(("gcn_layer_pool.cu", layer_macros(call, division)))
-    elif trains:
+    if trains:
         kernels.append(part_sums.source(call.graph.x.element_size()))
     for first, end, weights in weight_spans(call, gpu) if trains else ():
         kernels.append(("gcn_layer_weights.cu", weights_macros(call, end - first, weights)))

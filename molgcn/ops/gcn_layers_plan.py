@@ -1,8 +1,7 @@
-"""How a batch is divided into blocks on a GPU that runs the network layer by layer, and the layout of the arrays in `saved`."""
+"""How a batch of graph convolutions is divided into blocks on a GPU, and the layout of the arrays in `saved`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,14 +9,11 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.message_network import NetworkCall
 
-MAX_HIDDEN = 512  # the widest product in the kernel; wider ones are PyTorch's
 MAX_TABLE = 256  # the most layers whose addresses fit in one launch's arguments
 LAYER_TABLES = (16, 64)  # lengths of the tables of layers that are one launch
 _TILES = 2  # from so many tiles for each multiprocessor on, one launch for all layers is faster
 _NARROWEST, _WIDEST = 7, 16  # in times 16 columns: those for which it is
-_MAX_PARTS = 128  # the most partial sums over atoms that a kernel reads
-_STREAM = 4  # from this many tiles per block on, a block goes through them one after the other
-_HALO_ROWS = 8  # rows of a tile for atoms of other tiles
+_MOST_OF_PAIR = 48  # the most blocks of 16 x 16 numbers of a tile of which two were measured on a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 
 
@@ -44,29 +40,26 @@ class Layout:
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the layers' kernels divide the atoms.
+    """How the kernels of molecules, and that of the pooling after batch statistics, divide the atoms.
 
     Attributes:
         warp_rows: The number of rows of warps in a block.
         warp_columns: The number of columns of warps in a block.
         row_tiles: The number of tiles of 16 atoms of a warp.
         column_tiles: The number of tiles of 16 columns of a warp.
-        num_tiles: The number of tiles of `rows` atoms, enough for all atoms that a padded batch has room for.
         width: The number of columns of the features in memory.
         min_blocks: The number of blocks that a multiprocessor has registers for.
-        streams: The number of blocks that each go through several tiles (cuda/gcn_stream.cuh); 0 if every tile has its own block.
-        max_layers: The number of layers that a launch has room for, if a block takes a tile of whole molecules through all
-            layers (cuda/gcn_molecules.cuh); 0 if every layer has its own launch.
+        num_tiles: The number of tiles of whole molecules, each of which a block takes through all layers.
+        max_layers: The number of layers that a launch has room for; 0 in the pooling.
     """
 
     warp_rows: int
     warp_columns: int
     row_tiles: int
     column_tiles: int
-    num_tiles: int
     width: int
     min_blocks: int = 1
-    streams: int = 0
+    num_tiles: int = 0
     max_layers: int = 0
 
     @property
@@ -80,34 +73,9 @@ class Blocks:
         return 32 * self.warp_rows * self.warp_columns
 
     @property
-    def num_blocks(self) -> int:
-        """The number of blocks of a launch."""
-        return self.streams or self.num_tiles
-
-    @property
-    def num_parts(self) -> int:
-        """The number of partial sums that the next kernel reads: one per tile, or a single one if single layers have many tiles."""
-        return self.num_tiles if self.max_layers or (self.num_tiles <= _MAX_PARTS and not self.streams) else 1
-
-    @property
-    def atoms_per_part(self) -> int:
-        """The number of atoms of each partial sum."""
-        return self.rows * self.num_tiles // self.num_parts
-
-    @property
-    def tiles_per_group(self) -> int:
-        """The number of blocks in a group. Many blocks add up their sums in groups, about as many groups as blocks in each."""
-        return 1 if self.num_parts == self.num_tiles else math.isqrt(self.num_blocks - 1) + 1
-
-    @property
-    def num_groups(self) -> int:
-        """The number of groups of blocks."""
-        return -(-self.num_blocks // self.tiles_per_group)
-
-    @property
     def shared_bytes(self) -> int:
         """The shared memory of a block in bytes: `struct Shared` in cuda/gcn_layer_tile.cuh."""
-        return 4 * (2 * self.rows + 1) * self.stride + 56 * self.rows + 4 * 6 * self.width + 16
+        return 4 * (2 * self.rows + 1) * self.stride + 52 * self.rows + 4 * 6 * self.width
 
     @property
     def pool_bytes(self) -> int:
@@ -120,17 +88,6 @@ class Blocks:
         depth = max(self.width, 64)
         return depth + 16 if depth % 32 == 0 else depth
 
-    def kernel(self, direction: str) -> str:
-        """Return the name of the kernel that runs a layer, or all of them, "forward" or "backward"."""
-        return f"gcn_{'molecules' if self.max_layers else 'stream' if self.streams else 'layer'}_{direction}"
-
-    def kernel_bytes(self, backward: bool) -> int:
-        """Return the shared memory of a block of that kernel in bytes: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
-        rows = (1 + backward) * self.rows + 2 * _HALO_ROWS + 1
-        sums = 0 if backward else 2 * (4 * self.threads // self.width) * self.width
-        copies = 4 * (rows * self.stride + 4 * self.width + sums) + 44 * self.rows + 4 * _HALO_ROWS + 16
-        return self.shared_bytes + (copies if self.streams else 0)
-
     @property
     def defines(self) -> dict[str, int]:
         """The macros that tell the kernels how the atoms are divided."""
@@ -140,35 +97,26 @@ class Blocks:
             "ROW_TILES": self.row_tiles,
             "COLUMN_TILES": self.column_tiles,
             "MIN_BLOCKS": self.min_blocks,
-            **({"HALO_ROWS": _HALO_ROWS} if self.streams else {}),
             **({"MAX_LAYERS": self.max_layers} if self.max_layers else {}),
         }
 
 
-def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
-    """Return the division of a batch into small blocks, so that even small batches use all multiprocessors, with several blocks on each."""
-    if (of_molecules := _by_molecules(call, gpu)) is not None:
-        return of_molecules
+def pool_blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
+    """Return the division of the pooling after batch statistics: small blocks, several of which fit on a multiprocessor."""
     width = padded_width(call.spec.hidden_channels)
     chunks = width // 16
     if chunks <= 2:
-        warp_rows, row_tiles, column_tiles, min_blocks = 4, 1, chunks, 4
+        plan = Blocks(4, 1, 1, chunks, width, 4)
     elif chunks <= 4:
-        warp_rows, row_tiles, column_tiles, min_blocks = 2, 2, 2, 4
+        plan = Blocks(2, -(-chunks // 2), 2, 2, width, 4)
     elif chunks <= 12:
-        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 1, 4 if chunks == 8 else 24 // chunks
+        plan = Blocks(1, chunks, 2, 1, width, 4 if chunks == 8 else 24 // chunks)
     else:
-        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 2, 2 if chunks <= 16 else 1
-    while True:
-        rows = 16 * row_tiles * warp_rows
-        num_tiles = max(1, -(-call.graph.num_nodes // rows))
-        plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width, min_blocks)
-        if row_tiles == 1 or plan.shared_bytes <= shared_limit(gpu):
-            return _streamed(plan, call, gpu)
-        row_tiles -= 1
+        plan = Blocks(1, -(-chunks // 2), 2, 2, width, 2 if chunks <= 16 else 1)
+    return plan if plan.shared_bytes <= shared_limit(gpu) else replace(plan, row_tiles=1)
 
 
-def _by_molecules(call: NetworkCall, gpu: Gpu) -> Blocks | None:
+def molecule_blocks(call: NetworkCall, gpu: Gpu) -> Blocks | None:
     """Return the division for blocks that take tiles of whole molecules through all layers, or None if they cannot or are not faster.
 
     docs/decisions/cuda_wide_molecules.md has the measurements.
@@ -188,8 +136,9 @@ def _of_tiles(width: int, row_tiles: int, gpu: Gpu) -> list[Blocks]:
     """Return the divisions of a tile of whole molecules that fit a GPU, the fastest first: two blocks on a multiprocessor, or one."""
     chunks = width // 16
     warp_rows = 2 if chunks <= 8 and row_tiles % 2 == 0 else 1
-    pair = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, 1, width, min_blocks=2)
-    plans = [pair, Blocks(1, chunks, row_tiles, 1, 1, width)] if chunks > 8 else [pair]
+    pair = Blocks(warp_rows, -(-chunks // 2), row_tiles // warp_rows, 2, width, min_blocks=2)
+    plans = [pair, Blocks(1, chunks, row_tiles, 1, width)] if chunks > 8 else [pair]
+    plans = plans[chunks * row_tiles > _MOST_OF_PAIR :]
     return [plan for plan in plans if fit_together(plan.min_blocks, plan.shared_bytes, gpu)]
 
 
@@ -203,20 +152,6 @@ def pairs_small_tiles(hidden_channels: int, small: int, large: int, gpu: Gpu) ->
     width = padded_width(hidden_channels)
     together = [plan.min_blocks for tile_nodes in (small, large) for plan in _of_tiles(width, tile_nodes // 16, gpu)[:1]]
     return _NARROWEST <= width // 16 <= _WIDEST and together == [2, 1]
-
-
-def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
-    """Return the division for blocks that go through many tiles if these fit on the GPU and are faster, else `plan`.
-
-    docs/decisions/cuda_layer_by_layer.md has the measurements. Up to 128 features, more blocks hide each other's latency. From 193
-    features on, shared memory is too small.
-    """
-    chunks = plan.width // 16
-    streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)
-    fits = fit_together(plan.min_blocks, streams.kernel_bytes(backward=True), gpu)
-    whole = padded_width(call.spec.in_channels) <= plan.width  # rows of x too
-    many = plan.num_tiles >= _STREAM * streams.streams
-    return streams if call.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan
 
 
 def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:

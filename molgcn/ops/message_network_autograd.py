@@ -29,12 +29,12 @@ class Implementation(NamedTuple):
     backward: Callable[[NetworkCall, Tensor, Tensor, Sequence[Tensor], bool], Gradients]
 
 
-_DIRECT: dict[str, Implementation] = {}
+_DIRECT: dict[str, Callable[[NetworkCall], Implementation]] = {}
 
 
-def register_direct(device_type: str, implementation: Implementation) -> None:
-    """Register the implementation that eager calls on plain tensors take on a type of device, past PyTorch's dispatcher."""
-    _DIRECT[device_type] = implementation
+def register_direct(device_type: str, implementation_of: Callable[[NetworkCall], Implementation]) -> None:
+    """Register what returns the implementation that eager calls on plain tensors take on a type of device, past PyTorch's dispatcher."""
+    _DIRECT[device_type] = implementation_of
 
 
 def _forward(call: NetworkCall) -> Outputs:
@@ -114,10 +114,9 @@ def _nested(tensors: Iterable[Tensor], ctx: Any) -> list[Any]:
 
 def run(call: NetworkCall) -> Outputs:
     """Run an eager call, with its derivative if a gradient is wanted."""
-    implementation = _DIRECT.get(call.graph.x.device.type)
-    if implementation is None or not is_eager((*call.graph.tensors, *call.parameters.tensors, *call.epilogue.head, *call.epilogue.targets)):
-        implementation = _OPERATOR
-    return _run(call, implementation)
+    implementation_of = _DIRECT.get(call.graph.x.device.type)
+    tensors = (*call.graph.tensors, *call.parameters.tensors, *call.epilogue.head, *call.epilogue.targets)
+    return _run(call, _OPERATOR if implementation_of is None or not is_eager(tensors) else implementation_of(call))
 
 
 def _run(call: NetworkCall, implementation: Implementation = _OPERATOR) -> Outputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -10,12 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.errors import UserError
-from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_tile_cuda
+from molgcn.ops import gcn_chain_cuda, gcn_molecules_cuda, gcn_rows_cuda, gcn_tile_cuda
 from molgcn.ops.expect import aligned, are_aligned
+from molgcn.ops.gcn_layers_plan import molecule_blocks, saved_layout
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH, Saved
 from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network import steps_cuda
+from molgcn.ops.layer_network.operator import Implementation as LayerImplementation
 from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_gradients, empty_outputs, register_saved_size
 from molgcn.ops.message_network_autograd import Implementation, register_direct
 from molgcn.ops.message_network_check import check, check_backward
@@ -46,15 +51,24 @@ def fuses_loss(call: NetworkCall) -> bool:
     return fits and strategy_of(call) == "tile"
 
 
-def _by_layers(call: NetworkCall) -> ModuleType:
-    """Return the module that runs strategy `layer`: with kernels of whole layers if possible, else with kernels that only aggregate."""
-    whole = call.spec.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and call.graph.x.dtype == torch.float32
-    return gcn_layers_cuda if whole else gcn_aggregated_cuda
+def engine_of(call: NetworkCall) -> ModuleType:
+    """Return the module that runs a call. The family's steps run what no kernel of many layers does faster (docs/decisions)."""
+    if strategy_of(call) == "tile":
+        return gcn_tile_cuda
+    if call.graph.x.dtype == torch.float32 and call.graph.num_graphs > 0:
+        if gcn_chain_cuda.find(call) is not None:
+            return gcn_chain_cuda
+        if molecule_blocks(call, gpu(call.graph.x.device)) is not None:
+            return gcn_molecules_cuda
+    return gcn_rows_cuda
 
 
 def saved_bytes(call: NetworkCall) -> int:
     """Return how many bytes forward keeps for backward."""
-    return Saved(call).num_bytes if strategy_of(call) == "tile" else _by_layers(call).saved_bytes(call)
+    engine = engine_of(call)
+    if engine is gcn_rows_cuda:
+        return gcn_rows_cuda.saved_bytes(call)
+    return Saved(call).num_bytes if engine is gcn_tile_cuda else saved_layout(call).num_bytes
 
 
 def forward(*args: Any) -> Outputs:
@@ -62,22 +76,34 @@ def forward(*args: Any) -> Outputs:
     return outputs_of(NetworkCall.of(*args))
 
 
-def outputs_of(call: NetworkCall) -> Outputs:
-    """Return the outputs of a call."""
+def implementation_of(call: NetworkCall) -> Implementation:
+    """Return the implementation of an eager call. The family's steps are planned once for calls of about the same size."""
+    check(call)
+    rows = steps_cuda.EACH
+    if engine_of(call) is gcn_rows_cuda:
+        rows = steps_cuda.implementation_of(gcn_rows_cuda.layers_of(call)) or rows
+    return Implementation(partial(outputs_of, rows=rows), partial(gradients_of, rows=rows))
+
+
+def outputs_of(call: NetworkCall, rows: LayerImplementation = steps_cuda.EACH) -> Outputs:
+    """Return the outputs of a call, by the implementation `rows` where the family's steps compute it."""
     check(call)
     if call.epilogue.targets and not fuses_loss(call):
         raise ValueError(
             "message_network: a call with a loss needs strategy=tile, float32, at least one molecule and save_for_backward=True; leave "
             "the targets out and use molgcn.ops.head_loss"
         )
-    call = prepare_inputs(call)
-    if strategy_of(call) == "tile" and call.graph.num_graphs > 0:
+    call, engine = prepare_inputs(call), engine_of(call)
+    if engine is gcn_tile_cuda and call.graph.num_graphs > 0:
         outputs = empty_outputs(call)
         gcn_tile_cuda.forward(call, outputs)
         return outputs
-    outputs = empty_outputs(call._replace(epilogue=Epilogue()))
-    if strategy_of(call) != "tile":
-        _by_layers(call).forward(call, outputs.result, outputs.statistics, outputs.saved)
+    if engine is gcn_rows_cuda:
+        outputs = gcn_rows_cuda.outputs(call, rows)
+    else:
+        outputs = empty_outputs(call._replace(epilogue=Epilogue()))
+        if engine is not gcn_tile_cuda:
+            engine.forward(call, outputs.result, outputs.statistics, outputs.saved)
     if not call.epilogue.head:
         return outputs
     with torch.autocast("cuda", enabled=False):
@@ -89,8 +115,19 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
     return gradients_of(NetworkCall.of(*args), grad_result, saved, of_loss, needs_grad_x)
 
 
-def gradients_of(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool) -> Gradients:
-    """Return the gradients of a call."""
+def gradients_of(
+    call: NetworkCall,
+    grad_result: Tensor,
+    saved: Tensor,
+    of_loss: Sequence[Tensor],
+    needs_grad_x: bool,
+    rows: LayerImplementation = steps_cuda.EACH,
+) -> Gradients:
+    """Return the gradients of a call, by the implementation `rows` where the family's steps compute it."""
+    engine = engine_of(call)
+    if engine is gcn_rows_cuda:
+        check_backward(grad_result, saved, of_loss, saved.numel(), call)
+        return gcn_rows_cuda.gradients(prepare_inputs(call), rows, grad_result, saved, needs_grad_x)
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
     call, grad_result, of_loss = prepare_inputs(call), aligned(grad_result), [aligned(tensor) for tensor in of_loss]
     saved = aligned(saved, 128)  # the bytes of a line of the cache, which backward may discard
@@ -98,10 +135,10 @@ def gradients_of(call: NetworkCall, grad_result: Tensor, saved: Tensor, of_loss:
     if call.graph.num_graphs == 0:
         for tensor in (grad_x, *of_parameters):
             tensor.zero_()
-    elif strategy_of(call) == "tile":
+    elif engine is gcn_tile_cuda:
         gcn_tile_cuda.backward(call, grad_result, saved, of_loss, gradients)
     else:
-        _by_layers(call).backward(call, grad_result, saved, grad_x, Parameters.of(call.spec, of_parameters))
+        engine.backward(call, grad_result, saved, grad_x, Parameters.of(call.spec, of_parameters))
     return gradients
 
 
@@ -152,6 +189,6 @@ def _aligned(value: Any) -> Any:
 
 
 register_saved_size("cuda", saved_bytes)
-register_direct("cuda", Implementation(outputs_of, gradients_of))
+register_direct("cuda", implementation_of)
 torch.library.impl("molgcn::message_network", "CUDA", forward)
 torch.library.impl("molgcn::message_network_backward", "CUDA", backward)

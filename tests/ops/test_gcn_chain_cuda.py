@@ -3,7 +3,7 @@
 import pytest
 from compiling import compiles
 from stack_cases import H100, RTX, changed, random_batch, random_inputs
-from test_gcn_layers_cuda import check
+from test_gcn_rows_cuda import check
 from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
@@ -25,11 +25,12 @@ def test_every_option(emulate, num_multiprocessors, options):
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= emulate.sources
 
 
-def test_backward_layer_by_layer_where_only_forward_finds_room(emulate):
-    emulate.properties, emulate.full = Gpu(8, H100, True), {"gcn_chain_backward.cu"}
+@pytest.mark.parametrize("full", ["gcn_chain_forward.cu", "gcn_chain_backward.cu"])
+def test_the_family_s_steps_where_a_pass_finds_no_room(emulate, full):
+    emulate.properties, emulate.full = Gpu(8, H100, True), {full}
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **OPTIONS[2]))
-    assert {"gcn_chain_forward.cu", "gcn_layer_backward.cu"} <= emulate.sources
-    assert "gcn_layer_forward.cu" not in emulate.sources
+    assert {"rows_gather.cu", "rows_gather_grad.cu"} <= emulate.sources
+    assert "gcn_layer_prepare.cu" not in emulate.sources
 
 
 def test_plans():

@@ -3,11 +3,14 @@
 How tiles are laid out is in test_gcn_tile_layout.py, what only a GPU shows in test_gcn_tile_gpu.py, plans alone in test_gcn_tile_plan.py.
 """
 
+from functools import partial
+
 import emulated
 import pytest
 import torch
 from architectures import ARCHITECTURES, by_turns
 from emulated import check
+from gcn_molecules_cases import make as molecules
 from stack_cases import (
     H100,
     changed,
@@ -240,11 +243,11 @@ def test_half_precision_is_an_error_in_words():
         message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16).arguments)
 
 
-@pytest.mark.parametrize("strategy", ["tile", "layer"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
-def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
+@pytest.mark.parametrize("make", [partial(random_inputs, random_batch(SIZES, 11), 32), partial(molecules, 100)], ids=["tile", "molecules"])
+def test_a_forward_knows_its_backward(emulate, make, needs_grad_x):
     """Exactly the kernels of forward and backward are compiled together with the first one."""
-    inputs = random_inputs(random_batch(SIZES, 11), 32, 2, strategy=strategy, **OPTIONS[2])
+    inputs = make(2, **OPTIONS[2])
     inputs.graph.x.requires_grad_(needs_grad_x)
     emulated.run_emulated(inputs)
     assert emulate.prefetched

@@ -15,7 +15,7 @@ from molgcn.ops import encode_cuda
 from molgcn.ops.encode import EncodeInputs, check_moments
 from molgcn.ops.encode import check as check_encoder
 from molgcn.ops.expect import aligned, are_aligned
-from molgcn.ops.layer_network import engine, planned
+from molgcn.ops.layer_network import engine, passes, planned
 from molgcn.ops.layer_network.backward import (
     AddGrad,
     AttendGrad,
@@ -42,8 +42,16 @@ from molgcn.ops.layer_network.launches_cuda import (
     pooled_end,
 )
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.operator import AllGradients, Implementation, Outputs, States, register_direct, register_saved_numbers
-from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers, uses_tensor_cores
+from molgcn.ops.layer_network.operator import (
+    AllGradients,
+    Gradients,
+    Implementation,
+    Outputs,
+    States,
+    register_direct,
+    register_saved_numbers,
+)
+from molgcn.ops.layer_network.passes import Pass, Rows, uses_tensor_cores
 from molgcn.ops.layer_network.plan_key import Key
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
@@ -155,18 +163,24 @@ class CudaSteps:
         return any(self._run.program.values[self._run.backward.gradients[number]].rows == "bonds" for number in gradients)
 
 
-def _forward(*args: Any) -> Outputs:
-    call = _prepared(LayerNetworkCall.of(*args))
+def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
+    call = _prepared(call)
     check(call)
-    return engine.forward(call, _steps_of(call))
+    return engine.forward(call, _steps_of(call)), (None, None)
 
 
-def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-    call = _prepared(LayerNetworkCall.of(*args))
-    check_backward(grad_pooled, saved, _saved_numbers(call), call)
+def _backward(
+    call: LayerNetworkCall, moments: Sequence[Tensor | None], grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
+) -> Gradients:
+    call = _prepared(call)
+    check_backward(grad_pooled, saved, saved_numbers(call), call)
     steps_of = _steps_of(call)
     of_x, of_bonds, found = engine.backward(call, aligned(grad_pooled), aligned(saved), steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
     return of_x.contiguous(), of_bonds.contiguous(), found
+
+
+EACH = Implementation(_forward, _backward)
+"""The implementation that plans each call by itself. It takes encoded rows."""
 
 
 def implementation_of(call: LayerNetworkCall) -> Implementation | None:
@@ -199,8 +213,17 @@ def _planned_backward(
     return planned.backward(key, _prepared(call), moments, aligned(grad_pooled), aligned(saved), grad_x, grad_bonds)
 
 
-def _saved_numbers(call: LayerNetworkCall) -> int:
-    return saved_numbers(call, signs_alone=_steps_of(call).signs_alone)
+def saved_numbers(call: LayerNetworkCall) -> int:
+    """Return how many numbers :data:`EACH` keeps for backward."""
+    return passes.saved_numbers(call, signs_alone=_steps_of(call).signs_alone)
+
+
+def _operator(*args: Any) -> Outputs:
+    return _forward(LayerNetworkCall.of(*args))[0]
+
+
+def _operator_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> Gradients:
+    return _backward(LayerNetworkCall.of(*args), (), grad_pooled, saved, grad_x, grad_bonds)
 
 
 def _steps_of(call: LayerNetworkCall) -> StepsOf:
@@ -229,7 +252,7 @@ def _aligned(inputs: EncodeInputs) -> EncodeInputs:
     return EncodeInputs.of((None if tensor is None else aligned(tensor) for tensor in inputs.tensors), inputs.options)
 
 
-register_saved_numbers("cuda", _saved_numbers)
+register_saved_numbers("cuda", saved_numbers)
 register_direct("cuda", implementation_of)
-torch.library.impl("molgcn::layer_network", "CUDA", _forward)
-torch.library.impl("molgcn::layer_network_backward", "CUDA", _backward)
+torch.library.impl("molgcn::layer_network", "CUDA", _operator)
+torch.library.impl("molgcn::layer_network_backward", "CUDA", _operator_backward)
