@@ -70,8 +70,8 @@ def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
         (SIZES, ModelConfig(hidden_channels=193, norm=None), 48),
         (SIZES, ModelConfig(hidden_channels=256, norm="layer"), 48),
         (SIZES, ModelConfig(hidden_channels=192, norm=None), 64),  # two tiles of 64 fit too
-        (SIZES, ModelConfig(hidden_channels=257, norm=None), 64),  # a launch for each layer
-        (SIZES, ModelConfig(hidden_channels=256, norm="batch"), 64),  # a launch for each layer in training
+        (SIZES, ModelConfig(hidden_channels=257, norm=None), 64),  # the family's steps
+        (SIZES, ModelConfig(hidden_channels=256, norm="batch"), 64),  # the family's steps in training
         (SIZES, ModelConfig(name="gin", hidden_channels=256, norm=None), 64),  # another operator
         (np.full(4096, 30), ModelConfig(hidden_channels=256, norm=None), 64),  # twice as many tiles of 48
         (np.append(SIZES, 49), ModelConfig(hidden_channels=256, norm=None), 64),  # a molecule that a smaller tile does not hold
@@ -83,7 +83,7 @@ def test_smaller_tiles_where_only_they_fit_twice(sizes, model, places):
 
 @pytest.mark.parametrize(("hidden", "limit", "places"), [(176, 163, 48), (256, 163, 64), (100, 99, 64)])
 def test_smaller_tiles_on_gpus_with_less_shared_memory(monkeypatch, hidden, limit, places):
-    """One of 64 must fit too: without it there would be a launch for each layer."""
+    """One of 64 must fit too: without it the family's steps would run."""
     monkeypatch.setattr(module, "gpu", lambda device: Gpu(132, limit * 1024))
     assert tile_nodes_for(SIZES, ALL, ModelConfig(hidden_channels=hidden, norm=None), CUDA) == places
 
