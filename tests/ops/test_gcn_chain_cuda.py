@@ -1,6 +1,7 @@
 """All layers with batch statistics in one launch agree with the float64 oracle, under emulation with clusters."""
 
 import pytest
+from architectures import by_turns
 from compiling import compiles
 from stack_cases import H100, RTX, changed, random_batch, random_inputs
 from test_gcn_rows_cuda import check
@@ -8,6 +9,9 @@ from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_chain_plan import chains
+from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
+from molgcn.ops.gcn_layers_plan import pool_blocks
+from molgcn.ops.gcn_weights_plan import weight_blocks
 
 OPTIONS = [
     {},
@@ -54,3 +58,13 @@ def test_compiles(arch, hidden):
     macros = {"HIDDEN": hidden, "PRECISION": 0, "DROPOUT": 1, "SELF_LOOPS": 1, "POOL": 2, "MAX_LAYERS": 32, "TILES": 3, "CLUSTER": 8}
     for name in ("gcn_chain_forward.cu", "gcn_chain_backward.cu"):
         assert compiles(name, macros, arch)
+
+
+@pytest.mark.parametrize(("arch", "hidden", "norm"), by_turns([(128, "layer"), (172, "batch")]))
+def test_what_chains_and_molecules_share_compiles(arch, hidden, norm):
+    inputs = random_inputs(random_batch([23] * 128, 28), hidden, 3, norm=norm, training=True, dropout=0.3, pool="max")
+    gpu = Gpu(132, H100, True)
+    for backward in (False, True):
+        assert compiles("gcn_layer_prepare.cu", prepare_macros(inputs, 3, backward), arch)
+    assert compiles("gcn_layer_weights.cu", weights_macros(inputs, 3, weight_blocks(inputs, 0, 3, gpu)), arch)
+    assert norm != "batch" or compiles("gcn_layer_pool.cu", layer_macros(inputs, pool_blocks(inputs, gpu)), arch)
