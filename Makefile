@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Byte code is left to the first import of each module: a run imports a tenth of what is installed.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 # The C++ operators are compiled at installation, so their sources are prerequisites.
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/* native/*)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt molgcn/extension.py $(wildcard cpu/* native/*)
 define REQUIREMENTS
 import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
@@ -65,7 +65,7 @@ $(READY): $(TRAINS)
 	$(INSTALL) -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
-$(PEERS)/.ready: pyproject.toml CMakeLists.txt $(wildcard cpu/* native/*)
+$(PEERS)/.ready: pyproject.toml CMakeLists.txt molgcn/extension.py $(wildcard cpu/* native/*)
 	test -d $(PEERS) || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
 	$(PEERS)/bin/python -m pip install --quiet -e ".[test]" chemprop==2.3.1

@@ -22,6 +22,7 @@ void bind_random_walk(nb::module_& m);
 
 NB_MODULE(_cpu, m) {
     m.doc() = "C++ operators of molgcn";
+    m.attr("FORMAT") = MOLGCN_FORMAT;
     m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
     m.def("use_huge_pages", &molgcn::use_huge_pages, "Asks for huge pages for new memory, given its address and its bytes.");
     molgcn::bind_message_network(m);

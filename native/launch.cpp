@@ -166,6 +166,7 @@ private:
 
 NB_MODULE(_launch, m) {
     nb::set_leak_warnings(false);  // caches hold a driver until the process ends
+    m.attr("FORMAT") = MOLGCN_FORMAT;
     nb::class_<Driver>(m, "Driver")
         .def(nb::init<const std::string&>(), nb::arg("path"))
         .def(

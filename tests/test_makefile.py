@@ -13,8 +13,9 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 def commands_of(target, tmp_path):
     """Return the commands that a target runs in a new checkout, without running them."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt", "CMakeLists.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "molgcn").mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "CMakeLists.txt", "molgcn/extension.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     outside = {key: value for key, value in os.environ.items() if key not in ("ARGS", "MAKEFLAGS", "MAKELEVEL")}  # of `make test`
     return subprocess.run(["make", "--dry-run", target], cwd=tmp_path, env=outside, capture_output=True, text=True, check=True).stdout
 

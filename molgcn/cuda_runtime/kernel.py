@@ -11,11 +11,14 @@ from typing import Any
 import torch
 
 from molgcn.cuda_runtime.nvrtc import tool_chain
+from molgcn.extension import check_format
 
 try:
     import molgcn._launch as _launch
 except ImportError:
     _launch = None
+else:
+    check_format(_launch)
 
 log = logging.getLogger(__name__)
 

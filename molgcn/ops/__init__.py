@@ -3,6 +3,7 @@
 from importlib import import_module
 from importlib.util import find_spec
 
+from molgcn.extension import check_format
 from molgcn.ops import aggregate_cuda as aggregate_cuda
 from molgcn.ops import attention_cuda as attention_cuda
 from molgcn.ops import encode_cuda as encode_cuda
@@ -53,7 +54,10 @@ __all__ = [
 ]
 
 # Built at installation where there is a compiler, perhaps for that machine's processor alone.
-HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None and bool(import_module("molgcn._cpu").instruction_sets())
+HAS_CPU_EXTENSION = False
+if find_spec("molgcn._cpu") is not None:
+    check_format(_cpu := import_module("molgcn._cpu"))
+    HAS_CPU_EXTENSION = bool(_cpu.instruction_sets())
 if HAS_CPU_EXTENSION:
     from molgcn.ops import aggregate_cpu as aggregate_cpu
     from molgcn.ops import attention_cpu as attention_cpu

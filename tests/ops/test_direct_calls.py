@@ -44,7 +44,7 @@ def test_each_tensor_in_each_wrong_form_on_cuda_under_emulation():
 @pytest.mark.slow
 def test_no_call_touches_memory_of_others(tmp_path):
     """AddressSanitizer finds no wrong access, also with arbitrary numbers in the index lists."""
-    sources = sorted(path for pattern in ("CMakeLists.txt", "cpu/*") for path in ROOT.glob(pattern))
+    sources = sorted(path for pattern in ("CMakeLists.txt", "molgcn/extension.py", "cpu/*") for path in ROOT.glob(pattern))
     made_of = [sys.version, *(path.read_text() for path in sources), output([sys.executable, "-m", "nanobind", "--version"])]
     extension = kept("watched.so", [*made_of, *processor()], partial(build_watched, tmp_path))
     library = " ".join(output([str(COMPILER), f"-print-file-name={name}"]) for name in ("libasan.so", "libstdc++.so"))
