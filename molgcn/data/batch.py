@@ -154,8 +154,8 @@ class GraphBatch:
         `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when `batch` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not one row per bond, or
-                `y` or `descriptors` not one per molecule.
+            UserError: when `batch` or a row's `component` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not
+                one row per bond, or `y` or `descriptors` not one per molecule.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)
@@ -169,6 +169,11 @@ class GraphBatch:
         incoming, order = torch.sort(target * num_nodes + source, stable=True)
         if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
             raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
+        component = getattr(batch, "component", None)
+        if component is not None and torch.any((component[1:] < component[:-1]) & (index[1:] == index[:-1])):
+            raise UserError(
+                "`component` is not sorted within a row. Expected the atoms of a row's first molecule before those of its second."
+            )
         targets, edge_attr, descriptors = (getattr(batch, name, None) for name in ("y", "edge_attr", "descriptors"))
         if edge_attr is not None:
             if len(edge_attr) != len(source):
@@ -189,7 +194,7 @@ class GraphBatch:
             rwse=held_encoding(batch, "rwse"),
             bond_rw=None if bond_rw is None else bond_rw[order],
             descriptors=None if descriptors is None else rows_of_graphs(descriptors, num_graphs, "`descriptors`"),
-            component=getattr(batch, "component", None),
+            component=component,
             atom_targets=getattr(batch, "atom_targets", None),
             bond_targets=None if getattr(batch, "bond_targets", None) is None else batch.bond_targets[order],
         )

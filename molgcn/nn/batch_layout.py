@@ -77,7 +77,8 @@ def merging_pays(molecules: MoleculeSet, batch: np.ndarray, model: ModelConfig, 
     This is so if strategy `tile` runs without dropout on a GPU, the batch has more than one tile per multiprocessor, and merging saves at
     least a twentieth of the rows. :func:`batch_layout` has the arguments; `batch` are the molecules of a typical one.
     """
-    if not _runs_message_network(model):
+    of_atoms = (molecules.component, molecules.atom_targets, molecules.bond_targets)  # which tell leaves apart
+    if not _runs_message_network(model) or any(array is not None for array in of_atoms):
         return False
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
-    """Return the predictions [B, T]: encoders, all layers, the pooling and the head, or those of :func:`_rows_of_levels`."""
+    """Return the predictions [B, T]: encoders, all layers, the pooling and the head, or those of :func:`rows_of_levels`."""
     if model.outputs:
-        return _rows_of_levels(model, graph, reductions)
+        return rows_of_levels(model, graph, _states(model, graph), reductions)
     if model.encoders:
         parts = [graph.of_component(number) for number in range(model.num_components)]
         pooled = torch.cat([_pooled(one, part, reductions) for one, part in zip((model, *model.encoders), parts, strict=True)], dim=1)
@@ -35,9 +35,11 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
     return _pooled_states(model, graph, _states(model, graph), reductions, components)
 
 
-def _rows_of_levels(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
-    """Return the outputs of molecules, atoms and bonds, those that the network has, one below another: [B + N + E, T]."""
-    h = _states(model, graph)
+def rows_of_levels(model: MoleculeNet, graph: GraphInputs, h: Tensor, reductions: Reductions) -> Tensor:
+    """Return the outputs of molecules, atoms and bonds, those that the network has, one below another: [B + N + E, T].
+
+    `h` are the states of the atoms [N, H], and of the padding's atom in a padded batch.
+    """
     pooled = model.with_descriptors(_pooled_states(model, graph, h, reductions), graph.descriptors) if model.molecule_outputs else None
     count = graph.num_graphs if graph.num_atoms is None else graph.num_graphs - 1
     blocks = [(h.new_zeros(count, 0) if pooled is None else model.head(pooled), model.molecule_outputs)]

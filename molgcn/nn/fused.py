@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
@@ -14,12 +15,15 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
-from molgcn.nn import fused_layers
+from molgcn.nn import forward, fused_layers
+from molgcn.nn.components import apart, of_component
 from molgcn.nn.fused_encoders import atom_states
+from molgcn.nn.graph_inputs import graph_inputs
 from molgcn.nn.hooks import has_hooks
 from molgcn.nn.members import members_of
 from molgcn.nn.norms import take_statistics
 from molgcn.nn.options import NO_EXTENSION
+from molgcn.nn.reference import REDUCTIONS
 from molgcn.ops import (
     HAS_CPU_EXTENSION,
     CallOptions,
@@ -58,15 +62,19 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
+    if model.outputs:
+        return _rows_of_levels(model, batch)
+    if model.num_components > 1:
+        return model.head(_of_components(model, batch))
     if not model.runs_message_network:
         free = model.descriptors is None and model.pool in POOLS
         head = _free_head(model, batch.x) if free else None
-        return model.head(_pooled_by_layers(model, batch)) if head is None else _pooled_by_layers(model, batch, head)
+        return model.head(_by_layers(model, batch)) if head is None else _by_layers(model, batch, head)
     call = network_call(model, batch)
     inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
     head = _free_head(model, call.graph.x) if inference else None
     if head is None or len(head) > 1:
-        return model.head(_pooled(model, call, batch))
+        return model.head(_by_message_network(model, call, batch))
     return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
 
 
@@ -75,8 +83,12 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
 
     Where there is an operator for it, head and loss are one operator, or on CUDA the whole model and the loss.
     """
+    if model.outputs:
+        return loss_of(_rows_of_levels(model, batch), objective, fused=True)
+    if model.num_components > 1:
+        return _head_loss(model, _of_components(model, batch), objective)
     if not model.runs_message_network:
-        return _head_loss(model, _pooled_by_layers(model, batch), objective)
+        return _head_loss(model, _by_layers(model, batch), objective)
     call = network_call(model, batch)
     head = _free_head(model, call.graph.x)
     linear = head is not None and len(head) == 1 and model.descriptors is None
@@ -84,18 +96,44 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
         target, mean, std, name, delta = objective
         outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
         return outputs.result, outputs.of_loss[0]
-    return _head_loss(model, _pooled(model, call, batch), objective)
+    return _head_loss(model, _by_message_network(model, call, batch), objective)
+
+
+def _rows_of_levels(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """Return the rows of molecules, atoms and bonds, see :func:`molgcn.nn.forward.rows_of_levels`: heads on the operator's states."""
+    graph, h = graph_inputs(model, batch), _pooled_by_layers(model, batch)
+    return forward.rows_of_levels(model, graph, h if graph.num_atoms is None else F.pad(h, (0, 0, 0, 1)), REDUCTIONS)
+
+
+def _of_components(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """Return the head's input for rows of several molecules: the pooled states of each row's components side by side, and descriptors."""
+    batch = _graph_batch(batch)
+    if model.encoders:
+        encoders = enumerate((model, *model.encoders))
+        pooled = torch.cat([_pooled(one, of_component(one, batch, number)) for number, one in encoders], dim=1)
+    else:
+        pooled = _pooled(model, apart(batch, model.num_components)).reshape(batch.num_graphs, -1)
+    return model.with_descriptors(pooled, batch.descriptors)
+
+
+def _pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
+    """Return the pooled states of the molecules [B, H], by the operator that has the network."""
+    return _pooled_by_layers(model, batch) if not model.runs_message_network else _pooled_by_call(model, network_call(model, batch))
+
+
+def _by_layers(model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = ()) -> Tensor:
+    """Return the head's input, or with a head its outputs, for a network that `molgcn::layer_network` computes."""
+    return model.with_descriptors(_pooled_by_layers(model, batch, head), getattr(batch, "descriptors", None))
 
 
 def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = ()) -> Tensor:
-    """Return the head's input, or with a head its outputs, for a network that `molgcn::layer_network` computes."""
-    if not isinstance(batch, GraphBatch):
-        batch = GraphBatch.from_pyg(batch)
+    """Return what `molgcn::layer_network` computes, see :func:`molgcn.nn.fused_layers.pooled`."""
+    batch = _graph_batch(batch)
     _check_device(batch.x.device, model.strategy)
     if model.strategy == "tile":
         raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
     _compute_weights(members_of(model, fused_layers.PARTS).modules)
-    return model.with_descriptors(fused_layers.pooled(model, batch, head), getattr(batch, "descriptors", None))
+    return fused_layers.pooled(model, batch, head)
 
 
 def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
@@ -115,18 +153,26 @@ def _free_head(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
     return None if torch.is_autocast_enabled(x.device.type) else model.linears
 
 
-def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
-    """Return the head's input: the pooled states and the descriptors. Update the norms' running statistics."""
+def _by_message_network(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
+    """Return the head's input: the pooled states and the descriptors."""
+    return model.with_descriptors(_pooled_by_call(model, call), getattr(batch, "descriptors", None))
+
+
+def _pooled_by_call(model: MoleculeNet, call: NetworkCall) -> Tensor:
+    """Return the pooled states, and update the norms' running statistics."""
     outputs = message_network(call)
     if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
         take_statistics(list(model.norms), outputs.statistics)
-    return model.with_descriptors(outputs.result, getattr(batch, "descriptors", None))
+    return outputs.result
+
+
+def _graph_batch(batch: GraphBatch | Any) -> GraphBatch:
+    return batch if isinstance(batch, GraphBatch) else GraphBatch.from_pyg(batch)
 
 
 def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     """Return the operator's arguments for a model and a batch; :func:`predictions` lists the errors."""
-    if not isinstance(batch, GraphBatch):
-        batch = GraphBatch.from_pyg(batch)
+    batch = _graph_batch(batch)
     _check_device(batch.x.device, model.strategy)
     convs: list[Any] = list(model.convs)
     norms: list[Any] = list(model.norms)

@@ -38,10 +38,6 @@ def why_not(model: MoleculeNet) -> str | None:
     if model.kind.steps is None:
         names = [name for name in layer_names() if get_kind(name).steps is not None]
         return f"its layers are {model.conv}, not {', '.join(names[:-1])} or {names[-1]}"
-    if model.num_components > 1:
-        return "its rows are several molecules each"
-    if model.outputs:
-        return f"it has outputs of {' and '.join(f'{level}s' for level in model.outputs)}, whose states the operators do not return"
     width = model.hidden_channels
     try:
         program_of(_options(model, width, width if model.kind.bonds == "always" else None))
@@ -52,6 +48,8 @@ def why_not(model: MoleculeNet) -> str | None:
 
 def pooled(model: MoleculeNet, batch: GraphBatch, head: Sequence[nn.Linear] = ()) -> Tensor:
     """Return the pooled states of the molecules, [B, H] or [B, L H] of all layers, and update the norms' running statistics.
+
+    With outputs of atoms or bonds these are the states of the atoms, [N, H] or [N, L H].
 
     Args:
         model: The network.
@@ -71,6 +69,8 @@ def pooled(model: MoleculeNet, batch: GraphBatch, head: Sequence[nn.Linear] = ()
         norms, without_bonds = layers.named(model, call.program.batch_norms), call.graph.col.shape[0] == 0
         counts = [norm.num_batches_tracked for norm in norms if not (without_bonds and norm in set(model.edge_norms))]
         copy_statistics(call.statistics, counts, outputs.new_statistics)
+    if model.outputs:
+        return outputs.pooled
     if model.pool == "attention":
         return _attention(model, outputs.pooled, batch.ptr)
     return outputs.pooled / NORM_CONSTANT if model.pool == "norm" else outputs.pooled
@@ -149,7 +149,7 @@ def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) ->
         model.feed_forward,
         model.feed_forward_norm,
         model.last_activation,
-        pool={"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
+        pool="none" if model.outputs else {"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
         readout=model.readout,
         activation=model.activation,
         settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),

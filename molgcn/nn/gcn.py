@@ -94,6 +94,3 @@ class GCN(MoleculeNet):
     def add_self_loops(self) -> bool:
         """Whether every atom is its own neighbour."""
         return self.settings["add_self_loops"]
-
-    def _about_layers(self) -> str:
-        return ""

@@ -12,6 +12,7 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
+from molgcn.nn.components import component_of, to_the_front
 from molgcn.nn.padding import first_rows
 
 if TYPE_CHECKING:
@@ -54,14 +55,13 @@ class GraphInputs:
         The others are left out, which saves an encoder work. In a padded batch they become padding at the end, so that no shape depends on
         values.
         """
-        if self.component is None or self.batch is None:
-            raise UserError("The network reads `component`, which the batch does not have. Give it rows of several molecules.")
-        chosen = self.component == number
+        chosen = component_of(self.component) == number
         if self.num_atoms is None:
             return self._rows(chosen, chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1)
         chosen = chosen & first_rows(chosen, self.num_atoms)
         bonds = chosen[self.edge_index[0]]
-        (places, atom_order), (_, bond_order) = _to_the_front(chosen), _to_the_front(bonds)
+        assert self.batch is not None
+        (places, atom_order), (_, bond_order) = to_the_front(chosen), to_the_front(bonds)
         graph, num_atoms, num_bonds = self._rows(atom_order, bond_order, places), chosen.sum(), bonds.sum()
         return replace(
             graph,
@@ -114,13 +114,6 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     descriptors, component = (getattr(batch, name, None) for name in ("descriptors", "component"))
     graph = GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors, component)
     return graph if counts is None else graph.padded(batch.batch, counts[1], counts[2])
-
-
-def _to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the new position of each row and the row at each new position, both int64 [R], if the chosen rows (bool [R]) come first."""
-    behind = torch.cumsum(~chosen, 0) + chosen.sum()
-    places = torch.where(chosen, torch.cumsum(chosen, 0), behind) - 1
-    return places, torch.empty_like(places).scatter(0, places, torch.arange(chosen.shape[0], device=chosen.device))
 
 
 def _check_width(rows: Tensor | None, name: str, width: int | None, of: str) -> None:

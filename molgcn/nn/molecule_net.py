@@ -238,7 +238,8 @@ class MoleculeNet(Backbone):
     @property
     def runs_message_network(self) -> bool:
         """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
-        return runs_message_network(self.conv, self.feed_forward, self.rwse, self.pool, self.readout, self.activation)
+        pool = "none" if self.outputs else self.pool
+        return runs_message_network(self.conv, self.feed_forward, self.rwse, pool, self.readout, self.activation)
 
     @property
     def linears(self) -> list[nn.Linear] | None:

@@ -105,3 +105,19 @@ BATCHES = {
 def batch_of(name: str) -> Batch:
     """Return the batch called `name` as a batch of PyG."""
     return Batch.from_data_list(BATCHES[name])
+
+
+COMPONENTS = [
+    [molecule(4, CHAIN), random_molecule(9, 12, 2), molecule(1, [])],
+    [molecule(1, [], 3), molecule(6, CHAIN, 4), random_molecule(30, 40, 5)],
+]
+
+
+def joined():
+    """Return the rows with one graph each, as :func:`molgcn.data.components.join_components` makes them."""
+    apart = Batch.from_data_list([one for row in zip(*COMPONENTS, strict=True) for one in row])
+    apart.component = (apart.batch % 2).int()
+    apart.batch, apart._num_graphs, apart.ptr = apart.batch // 2, 3, apart.ptr[::2]
+    apart.edge_index, apart.edge_attr = apart.edge_index, apart.edge_attr
+    del apart.descriptors
+    return apart

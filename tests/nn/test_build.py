@@ -8,6 +8,7 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.build import build_network, edge_channels_of, resolved_backend
 from molgcn.nn.registry import layer_names
+from molgcn.ops import HAS_CPU_EXTENSION
 
 LAYERS = set(layer_names())  # before other tests register layers
 COUNTS = {"gcn_plus": 260_177, "gin_plus": 477_241, "gated_gcn_plus": 413_355}  # Luo et al., 2025: 21 atom types, 4 bond types
@@ -34,7 +35,7 @@ def test_an_option_of_another_layer_is_refused():
 
 def test_the_backend_is_known_before_the_data():
     assert resolved_backend(ModelConfig(), BackendConfig("pyg")) == "pyg"
-    assert resolved_backend(ModelConfig(name="gat", bonds=True), BackendConfig("auto")) == "reference"
+    assert resolved_backend(ModelConfig(name="gat", bonds=True), BackendConfig("auto")) == ("fused" if HAS_CPU_EXTENSION else "pyg")
     with pytest.raises(UserError, match=r"model\.bonds=false does not go with gine"):
         resolved_backend(ModelConfig(name="gine"), BackendConfig("auto"))
 

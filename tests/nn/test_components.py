@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from network_cases import CHAIN, NUM_FEATURES, fitting, molecule, random_molecule
+from network_cases import COMPONENTS, NUM_FEATURES, fitting, joined
 from torch import nn
 from torch_geometric.data import Batch
 
@@ -12,30 +12,18 @@ from molgcn.data import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.registry import layer_names
+from molgcn.ops import HAS_CPU_EXTENSION
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+FUSED = ["fused"] if HAS_CPU_EXTENSION else []
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 OPTIONS = {"norm": "batch", "residual": True, "feed_forward": True, "head_layers": 1, "pool": "attention", "readout": "all", "rwse": 4}
-COMPONENTS = [
-    [molecule(4, CHAIN), random_molecule(9, 12, 2), molecule(1, [])],
-    [molecule(1, [], 3), molecule(6, CHAIN, 4), random_molecule(30, 40, 5)],
-]
 
 
 def network(conv, backend="reference", **more):
     torch.manual_seed(0)
-    options = fitting(conv, {**OPTIONS, "rwse_dim": 3})
-    return MoleculeNet(NUM_FEATURES, 12, 3, 2, conv=conv, backend=backend, num_components=2, **options, **more).double().eval()
-
-
-def joined():
-    """Return the rows with one graph each, as :func:`molgcn.data.components.join_components` makes them."""
-    apart = Batch.from_data_list([one for row in zip(*COMPONENTS, strict=True) for one in row])
-    apart.component = (apart.batch % 2).int()
-    apart.batch, apart._num_graphs, apart.ptr = apart.batch // 2, 3, apart.ptr[::2]
-    apart.edge_index, apart.edge_attr = apart.edge_index, apart.edge_attr
-    del apart.descriptors
-    return apart
+    options = fitting(conv, {**OPTIONS, "rwse_dim": 3, **more})
+    return MoleculeNet(NUM_FEATURES, 12, 3, 2, conv=conv, backend=backend, num_components=2, **options).double().eval()
 
 
 def by_hand(model):
@@ -51,7 +39,7 @@ def by_hand(model):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("conv", layer_names())
 def test_it_is_the_encoders_side_by_side(conv, shared):
-    for backend in ("reference", "pyg"):
+    for backend in ("reference", "pyg", *FUSED):
         model = network(conv, backend, shared_encoder=shared)
         torch.testing.assert_close(model(joined()), by_hand(model), **EXACT)
         torch.testing.assert_close(model(GraphBatch.from_pyg(joined())), by_hand(model), **EXACT)
@@ -59,9 +47,25 @@ def test_it_is_the_encoders_side_by_side(conv, shared):
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("conv", layer_names())
-def test_padding_does_not_count(conv, shared):
+def test_fused_gives_the_gradients_of_the_reference(conv, shared):
+    if not FUSED:
+        pytest.skip("needs the C++ extension")
+    for options in ({}, {"pool": "mean", "readout": "last", "rwse": 0, "feed_forward": False}):  # the second with gcn is its own operator
+        models = [network(conv, backend, shared_encoder=shared, **options).train() for backend in ("reference", "fused")]
+        for model in models:
+            model(joined()).square().sum().backward()
+        for one, other in zip(*(model.parameters() for model in models), strict=True):
+            torch.testing.assert_close(other.grad, one.grad, **EXACT)
+        for one, other in zip(*(model.buffers() for model in models), strict=True):
+            torch.testing.assert_close(other, one, **EXACT)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("backend", ["reference", *FUSED])
+@pytest.mark.parametrize("conv", layer_names())
+def test_padding_does_not_count(conv, backend, shared):
     """Unused places of a slot, which hold rows of an earlier batch, do not change outputs, gradients and statistics."""
-    batch, model = GraphBatch.from_pyg(joined()), network(conv, shared_encoder=shared)
+    batch, model = GraphBatch.from_pyg(joined()), network(conv, backend, shared_encoder=shared)
 
     def longer(tensor, count, value):
         return torch.cat([tensor, torch.full((count, *tensor.shape[1:]), value, dtype=tensor.dtype)])
@@ -100,7 +104,8 @@ def test_a_batch_without_components_is_refused(shared):
         network("gin", shared_encoder=shared)(batch)
 
 
-def test_fused_has_no_operators_for_them():
-    with pytest.raises(UserError, match="its rows are several molecules each"):
-        MoleculeNet(6, 8, 2, 1, conv="gcn", backend="fused", num_components=2)
-    assert MoleculeNet(6, 8, 2, 1, conv="gcn", num_components=2).backend.name == "reference"
+def test_components_that_are_not_sorted_are_refused():
+    batch = joined()
+    batch.component = 1 - batch.component
+    with pytest.raises(UserError, match="`component` is not sorted within a row"):
+        GraphBatch.from_pyg(batch)

@@ -178,18 +178,6 @@ def test_what_one_operator_cannot_do_is_said():
         fused(batch_of("many"))
 
 
-@pytest.mark.parametrize(
-    ("conv", "options", "reason"),
-    [
-        ("gin", {"num_components": 2}, "its rows are several molecules each"),
-    ],
-    ids=str,
-)
-def test_what_has_no_operator_is_said(conv, options, reason):
-    with pytest.raises(UserError, match=reason):
-        network(conv, options, "fused")
-
-
 @needs_extension
 def test_a_strategy_of_another_operator_is_refused():
     model = MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="gin", backend="fused", strategy="tile").double()

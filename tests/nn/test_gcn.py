@@ -135,7 +135,7 @@ def test_dropout_only_in_training(molecules):
 
 def test_models_can_be_copied():
     model = GCN(6, 8, 2, 1, backend="pyg")
-    assert repr(copy.deepcopy(model)) == repr(model) == "GCN(6, 8, num_layers=2, out_channels=1, backend='pyg')"
+    assert repr(copy.deepcopy(model)) == repr(model) == "GCN(6, 8, num_layers=2, out_channels=1, conv='gcn', backend='pyg')"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from molgcn.data import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.layers.propagate import reverse_bonds
+from molgcn.ops import HAS_CPU_EXTENSION
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+FUSED = ["fused"] if HAS_CPU_EXTENSION else []
 OUTPUTS = {"atom_outputs": [1], "bond_outputs": [0, 3]}
 
 
@@ -20,10 +22,12 @@ def net(conv="gine", backend="reference", out_channels=4, **options):
     return MoleculeNet(NUM_FEATURES, 12, 3, out_channels, conv=conv, backend=backend, **fitting(conv, {**OUTPUTS, **options})).double()
 
 
+@pytest.mark.parametrize("backend", ["pyg", *FUSED])
+@pytest.mark.parametrize("options", [{}, {"pool": "attention", "readout": "all"}], ids=str)
 @pytest.mark.parametrize("conv", ["gine", "gcn", "gated_gcn", "dmpnn"])
-def test_backends_agree(conv):
-    reference, pyg = (outcome(net(conv, backend), batch_of("many")) for backend in ("reference", "pyg"))
-    torch.testing.assert_close(reference, pyg, **EXACT)
+def test_backends_agree(conv, options, backend):
+    reference, other = (outcome(net(conv, name, **options), batch_of("many")) for name in ("reference", backend))
+    torch.testing.assert_close(reference, other, **EXACT)
 
 
 def test_rows_are_molecules_atoms_and_bonds_each_with_its_own_outputs():
@@ -40,9 +44,10 @@ def test_rows_are_molecules_atoms_and_bonds_each_with_its_own_outputs():
     torch.testing.assert_close(molecules[:, 2:3], alone(batch), **EXACT)
 
 
-def test_padding_does_not_count():
+@pytest.mark.parametrize("backend", ["reference", *FUSED])
+def test_padding_does_not_count(backend):
     batch = GraphBatch.from_pyg(batch_of("many"))
-    model = net().eval()
+    model = net(backend=backend).eval()
     slot = padded(batch, 3, 5, 2)
     sizes, places = (batch.num_graphs, batch.num_nodes, batch.num_edges), (batch.num_graphs + 2, batch.num_nodes + 3, batch.num_edges + 5)
     found = [rows[:size] for rows, size in zip(model(slot).split(places), sizes, strict=True)]
@@ -59,8 +64,3 @@ def test_without_outputs_of_molecules_there_is_no_head_of_theirs():
 def test_steps_of_own_loops_are_not_captured():
     with pytest.raises(UserError, match="the model has some of atoms or bonds"):
         molgcn.capture(net())
-
-
-def test_fused_says_why_it_does_not_compute_them():
-    with pytest.raises(UserError, match="it has outputs of atoms and bonds"):
-        net(backend="fused")

@@ -211,8 +211,7 @@ def test_an_option_that_a_layer_cannot_have_is_an_error(conv):
         ({"conv": "gin", "readout": "first"}, "model.readout=first: expected last or all"),
         ({"conv": "gin", "feed_forward_norm": "x"}, "model.feed_forward_norm=x: expected batch, layer or null"),
         ({"conv": "gin", "head_channels": [4, 0]}, r"model.head_channels=\[4, 0\]"),
-        ({"conv": "gated_gcn", "edge_channels": 3, "backend": "fused"}, "no operators .* are gated_gcn, not gcn, .* Use backend=reference"),
-        ({"conv": "gcn", "num_components": 2, "strategy": "tile"}, "belongs to backend=fused; backend=reference has only auto"),
+        ({"conv": "gin", "backend": "reference", "strategy": "tile"}, "belongs to backend=fused; backend=reference has only auto"),
     ],
 )
 def test_options_out_of_range(options, message):
@@ -228,10 +227,13 @@ def test_a_batch_without_the_bonds_that_the_network_reads():
 
 
 def test_auto_takes_the_reference_where_the_kernels_lack_the_network(caplog):
+    register(LayerKind("without steps", get_kind("gin").reference))
     with caplog.at_level("INFO"):
         for _ in range(2):
-            assert MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="gcn", num_components=2, backend="auto").backend.name == "reference"
-    assert caplog.text.count("no operators for this network: its rows are several molecules each") <= 1  # once in a process
+            assert MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="without steps", backend="auto").backend.name == "reference"
+    assert caplog.text.count("no operators for this network: its layers are without steps, not gcn, gin") <= 1  # once in a process
+    with pytest.raises(UserError, match=r"no operators .* are without steps, not gcn, .* Use backend=reference"):
+        MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="without steps", backend="fused")
 
 
 def test_a_layer_of_one_s_own():

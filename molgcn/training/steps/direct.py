@@ -49,6 +49,8 @@ class DirectStep:
             return "it needs backend=fused and a GraphBatch on a CPU"
         if not model.runs_message_network:
             return "it needs graph convolutions without feed-forward blocks and encodings, model=gcn"
+        if model.num_components > 1:
+            return "a row is several molecules"
         descriptors = [] if batch.descriptors is None else [batch.descriptors]
         floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets, *descriptors]
         integers = [batch.ptr, batch.rowptr, batch.col]
