@@ -63,7 +63,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
     run = Pass(call, saved_of(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
-        first, before, gather, then, after, leaves, beside = launch
+        first, before, gather, then, after, leaves, beside, _ = launch
         if not isinstance(first, Linear):
             continue
         rows, products, _ = kernels_of(run)  # for each launch, since its source is not what the launch before has left parts of
@@ -85,13 +85,18 @@ def worst_forward(call: LayerNetworkCall) -> float:
         if gather is not None:
             bonds = None if gather.bonds is None else fill(run, run.rows(gather.bonds), "bonds").double()
             source, terms = gathered(run, gather, source.double(), bonds)
+        adds_first = after is not None and then is None and beside is None and first.add is not None
+        added = fill(run, run.rows(first.add), kind, seed=2).double() if adds_first and first.add is not None else None
         out = run.rows(last.out)
         out.tensor.fill_(torch.nan)
         products.linear(launch)
         if gather is not None and is_read_later(run, gather.out):
             worst = max(worst, row_error(run, run.rows(gather.out), source, terms, kind))
             source = run.rows(gather.out).values[: len(source)]
-        if beside is None or other is None:
+        if added is not None:
+            expected, size = _biased(run, first, source)
+            expected, size = _followed(run, last, expected + added), size + added.abs()
+        elif beside is None or other is None:
             expected, size = _linear(run, first, last if then is None else first, source)
         else:
             both = (_biased(run, first, source), _biased(run, beside, other))
