@@ -33,6 +33,8 @@ NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "GINE 5 x 300": ("gine", 5, 300, BATCH),
     "GAT 16 x (8 x 22)": ("gat", 16, 176, {**BATCH, "heads": 8}),
     "GATv2 5 x (8 x 16), bonds": ("gatv2", 5, 128, {**BATCH, "heads": 8, "bonds": True}),
+    "GatedGCN+ 9 x 70": ("gated_gcn", 9, 70, {**PLUS, "norm": "batch"}),
+    "GatedGCN 16 x 78": ("gated_gcn", 16, 78, BATCH),
     "D-MPNN 3 x 300": ("dmpnn", 3, 300, {"bonds": True}),
     "GCN 28 x 32": ("gcn", 28, 32, {}),
     "GCN 12 x 128": ("gcn", 12, 128, {}),
