@@ -13,9 +13,13 @@ from molgcn.ops.running_statistics import copy_statistics
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """A `torch.nn.BatchNorm1d` that can leave rows of padding out of its statistics.
+    """A `torch.nn.BatchNorm1d` that can leave rows of padding out of its statistics, and take them over the rows of several processes.
 
     State dict and results are those of `torch.nn.BatchNorm1d`. A batch without real rows leaves the running statistics unchanged.
+
+    Attributes:
+        of_all_processes: whether statistics in training are those of the rows of all processes of `torch.distributed`, each of which then
+            has to call this norm as often. That takes two exchanges in forward and two in backward.
 
     Shapes:
         - **x:** [R, C], the padding's rows last
@@ -23,35 +27,50 @@ class BatchNorm(nn.BatchNorm1d):
         - **output:** [R, C]
     """
 
+    of_all_processes = False
+
     def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
         """Return the normalised rows. The padding's rows hold finite numbers without meaning.
 
         Raises:
             ValueError: for a single row in training, which has no variance, unless the batch is padded.
         """
-        if not self.training or (count is None and x.shape[0] > 0):
+        if not self.training or (count is None and x.shape[0] > 0 and not self.of_all_processes):
             return super().forward(x)
-        if count is None:  # no rows: the gradients of weight and bias are zeros, not None
+        if count is None and not self.of_all_processes:  # no rows: the gradients of weight and bias are zeros, not None
             return x * self.weight + self.bias
         mean, variance = self._statistics(x, count)
         assert self.weight is not None
         return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
 
-    def _statistics(self, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    def _statistics(self, x: Tensor, count: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return mean and variance [C] over the real rows, and update the running statistics with them."""
-        rows = count.clamp(min=1).to(x.dtype)
-        mean = without_padding(x, count).sum(0) / rows
-        variance = without_padding(x - mean, count).square().sum(0) / rows
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        number = torch.tensor(x.shape[0], device=x.device) if count is None else count
+        sums = without_padding(x, count).sum(0)
+        if self.of_all_processes:
+            both = _over_processes(torch.cat([sums.to(self.running_mean.dtype), number[None]]))
+            sums, number = both[:-1], both[-1]
+        rows = number.clamp(min=1).to(x.dtype)
+        mean = sums / rows
+        squares = without_padding(x - mean, count).square().sum(0)
+        variance = (_over_processes(squares) if self.of_all_processes else squares) / rows
         with torch.no_grad():
-            assert self.running_mean is not None
-            assert self.running_var is not None
             assert self.num_batches_tracked is not None
             assert self.momentum is not None
-            momentum = self.momentum * (count > 0).to(self.running_mean.dtype)  # a batch without rows changes nothing
+            momentum = self.momentum * (number > 0).to(self.running_mean.dtype)  # a batch without rows changes nothing
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             self.running_var.lerp_((variance * rows / (rows - 1).clamp(min=1)).to(self.running_var.dtype), momentum)
             self.num_batches_tracked.add_(1)
         return mean, variance
+
+
+def _over_processes(sums: Tensor) -> Tensor:
+    """Return the sums over all processes, whose gradients are summed over all processes too."""
+    from torch.distributed.nn.functional import all_reduce
+
+    return all_reduce(sums)
 
 
 NORMS = {"batch": BatchNorm, "layer": nn.LayerNorm}

@@ -64,10 +64,10 @@ def check_options(config: Config) -> Config:
     check_validates(config)
     config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels)
-    if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
+    if config.trainer.get("sync_batchnorm") and backend == "fused":
         raise UserError(
-            "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
-            "statistics. Leave it out, or use model.norm=layer, which needs none."
+            "trainer.sync_batchnorm=true does not go with backend=fused, whose operators take each device's own statistics. Use "
+            "backend=reference or backend=pyg, or model.norm=layer, which needs no statistics."
         )
     return config
 

@@ -122,6 +122,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    one_norm = bool(options.pop("sync_batchnorm", False))
     options = {"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()}
     trainer = _trainer(options, callbacks, loggers, folder)
     if (found := launched()) is not None and found[1] != (wanted := trainer.num_devices * trainer.num_nodes):
@@ -135,7 +136,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."
         )
     if isinstance(trainer.strategy, DDPStrategy):  # Lightning's choice for several devices
-        trainer = end_on_signals(_trainer(options | {"strategy": DataParallel(folder)}, callbacks, loggers, folder))
+        trainer = end_on_signals(_trainer(options | {"strategy": DataParallel(folder, one_norm)}, callbacks, loggers, folder))
     elif trainer.world_size > 1:
         raise UserError(
             f"trainer.strategy={options['strategy']} does not train this program's networks, which fit on each device. Use "

@@ -27,6 +27,7 @@ _INTERVAL = 1.0  # seconds between two looks
 _SILENCE = 40.0  # seconds after which a process that says nothing, as on a machine that is off, counts as lost
 _GRACE = 10.0  # seconds that a process has to end by itself
 _TRAINS, _AWAY, _ENDS = b"+", b"-", b"!"
+_FIRST = "MOLGCN_FIRST_PROCESS"  # the variable by which processes know the one that has started them
 _LOST_CONNECTION = re.compile("gloo|NCCL|by peer|Broken pipe")
 
 
@@ -58,6 +59,16 @@ class LostProcess(threading.Thread):
     def started(self, children: Sequence[subprocess.Popen[bytes]], world_size: int, folder: Path) -> None:
         """Watch processes that this one, the first of a group, has started, of the ranks from 1 on."""
         self.children, self.world_size, self.folder = children, world_size, folder
+
+    @staticmethod
+    def name_first() -> None:
+        """Let processes that this one starts know it."""
+        os.environ[_FIRST] = str(os.getpid())
+
+    def starts(self, rank: int, folder: Path) -> None:
+        """Watch the process that has started this one until they are connected; `rank` counts the processes of this machine."""
+        if not self._peers and self._gone is None:
+            self.rank, self.folder = rank, folder
 
     def connect(self, host: str, rank: int, world_size: int) -> None:
         """Connect to the other processes of PyTorch's group, of which the first is on `host`, once; every process has to call this."""
@@ -105,12 +116,17 @@ class LostProcess(threading.Thread):
     def run(self) -> None:
         """Look at the others each second."""
         while True:
-            who = self._lost_peer() or self._lost_child()
+            who = self._lost_first() or self._lost_peer() or self._lost_child()
             if self._ends_at is not None:
                 if time.monotonic() > self._ends_at:
                     self._end(128 + signal.SIGTERM, "Terminated.")
             elif who is not None:
                 self._end(1, f"Error: {who}, and the others of this training cannot go on without it.")
+
+    def _lost_first(self) -> str | None:
+        """Return that the process which has started this one ended before they were connected, in words."""
+        first = os.environ.get(_FIRST) if self.rank > 0 and not self._peers and self._gone is None else None
+        return "The first process has ended" if first is not None and int(first) != os.getppid() else None
 
     def _lost_child(self) -> str | None:
         for rank, child in enumerate(self.children, 1):

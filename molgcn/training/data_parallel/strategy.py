@@ -13,17 +13,12 @@ from lightning.fabric.utilities.distributed import _init_dist_connection, _set_n
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
+from molgcn.nn.norms import BatchNorm
 from molgcn.training.data_parallel.lost_process import LostProcess
 from molgcn.training.launched import store_of_attempt
 from molgcn.training.ranks import host_group
-
-_CAUTION = (
-    "On two GPUs validation losses have been seen to part from one GPU's by more than rounding; two processes on a CPU agree. Compare with "
-    "trainer.devices=1 before you rely on several GPUs (docs/gpus.md, Several devices)."
-)
 
 
 class DataParallel(DDPStrategy):
@@ -33,11 +28,13 @@ class DataParallel(DDPStrategy):
 
     Args:
         folder: the run's folder.
+        one_norm: whether batch norms in training take the statistics of all processes.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, one_norm: bool = False) -> None:
         super().__init__()
         self.folder = folder
+        self.one_norm = one_norm
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
@@ -45,12 +42,11 @@ class DataParallel(DDPStrategy):
 
     def setup_environment(self) -> None:
         """Connect the processes, and watch whether all are there."""
-        super().setup_environment()
         assert self.cluster_environment is not None
-        if self.root_device.type == "cuda":
-            rank_zero_warn(_CAUTION)
-        host_group()
         watching = LostProcess.of_this_process()
+        watching.starts(self.cluster_environment.local_rank(), self.folder)
+        super().setup_environment()
+        host_group()
         watching.connect(self.cluster_environment.main_address, self.global_rank, self.world_size)
         watching.watch(self.folder)
 
@@ -70,6 +66,12 @@ class DataParallel(DDPStrategy):
         for tensor in self.model.state_dict().values():
             torch.distributed.broadcast(tensor, 0)
         torch.manual_seed(torch.initial_seed() + self.global_rank)
+        self._set_norms(self.one_norm)
+
+    def _set_norms(self, one: bool) -> None:
+        for norm in self.model.modules() if self.model is not None else ():
+            if isinstance(norm, BatchNorm):
+                norm.of_all_processes = one
 
     def reduce(self, tensor: Tensor, group: Any = None, reduce_op: Any = "mean") -> Tensor:
         """Reduce a tensor in place over all processes, without the barrier of Lightning's own; "mean" is the default."""
@@ -104,6 +106,7 @@ class DataParallel(DDPStrategy):
     def teardown(self) -> None:
         """Let other processes end."""
         LostProcess.of_this_process().pause()
+        self._set_norms(False)
         super().teardown()
 
 
@@ -114,6 +117,7 @@ class _Launcher(_SubprocessScriptLauncher):
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         if not self.cluster_environment.creates_processes_externally:
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of PyTorch's own warnings where the first process is lost
+            LostProcess.name_first()
             self._call_children_scripts()
             LostProcess.of_this_process().started(self.procs, self.num_processes * self.num_nodes, Path(trainer.default_root_dir))
         _set_num_threads_if_needed(self.num_processes)

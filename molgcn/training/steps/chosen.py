@@ -98,6 +98,8 @@ def _why_not_captured(module: MoleculeModule, optimizer: Optimizer, batch: Any) 
         return "shapes differ from batch to batch with this loader; use loader=packed"
     if module.trainer.world_size > 1 and torch.distributed.get_backend() != "nccl":
         return "a graph holds the exchange of gradients among GPUs only, by NCCL"
+    if module.trainer.world_size > 1 and module.config.trainer.get("sync_batchnorm"):
+        return "trainer.sync_batchnorm=true exchanges statistics within the network"
     schedule, in_kernels = module.lr_schedulers(), isinstance(optimizer, ClippedAdam) and optimizer.takes_tensors
     if isinstance(schedule, OneCycleLR) and schedule.cycle_momentum and not in_kernels:
         return (
