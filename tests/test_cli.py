@@ -106,7 +106,6 @@ MISTAKES = {
         "model.heads is not a key of the configuration. It is one with model=gat, model=gatv2.",
     ),
     "an option that a network cannot have": (["model=dmpnn", "model.norm=batch"], "model.norm=batch does not go with dmpnn"),
-    "a network without kernels": (["model=gat", "backend=fused"], "its layers are gat, not gcn, gin"),
     "bonds without features": (["model=gine", "dataset.features=general:1", "dataset.subset=40"], "no features of bonds"),
     "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
