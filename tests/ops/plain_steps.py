@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, reverse_bonds, sum_incoming
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
     EdgeGrad,

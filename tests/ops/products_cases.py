@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.network_steps import program_of
-from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, saved_numbers

@@ -7,8 +7,8 @@ from pass_values import fill
 from products_cases import kernels_of, saved_of
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import WeightGrads
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.gradient_steps import WeightGrads
 from molgcn.ops.layer_network.passes import Pass
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.backward import Backward
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
-    Backward,
     EdgeGrad,
     ExpandGrad,
     FinishGrad,

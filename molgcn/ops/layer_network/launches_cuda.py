@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared

@@ -8,9 +8,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.backward import Backward
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
-    Backward,
     ExpandGrad,
     FinishGrad,
     GateGrad,

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import Backward, InputGrad, backward_of
+from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.gradient_steps import InputGrad
 from molgcn.ops.layer_network.layouts import (
     Ref,
     Sizes,

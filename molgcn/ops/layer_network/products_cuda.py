@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from molgcn.cuda_runtime.launch import gpu, kernel
-from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import InputGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.memory import FEW_ATOMS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.backward import FinishGrad, InputGrad, Product, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS

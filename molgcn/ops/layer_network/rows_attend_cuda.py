@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.layer_network.backward import AttendGrad
+from molgcn.ops.layer_network.gradient_steps import AttendGrad
 from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
 from molgcn.ops.layer_network.rows_launches import ROWS, TABLE_BYTES, RowLaunches
 from molgcn.ops.layer_network.steps import Attend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
     EdgeGrad,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
     EdgeGrad,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from molgcn.ops.layer_network.backward import FinishGrad
+from molgcn.ops.layer_network.gradient_steps import FinishGrad
 from molgcn.ops.layer_network.launches_cuda import uses_batch
 from molgcn.ops.layer_network.rows_launches import FEW_PARTS, RowLaunches, Teams
 from molgcn.ops.layer_network.rows_warp_teams import warp_team_blocks, warp_team_macros, warp_teams

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, reads_source
+from molgcn.ops.layer_network.backward import reads_source
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, GatherGrad
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams

@@ -10,7 +10,7 @@ import torch
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.layer_network.backward import Produced
+from molgcn.ops.layer_network.gradient_steps import Produced
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END, LayerEnds
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
@@ -36,7 +36,7 @@ _EITHER_WAY = {
 ROWS = Header(
     "rows_structs.h",
     uses=LAYER_END,
-    Gradient=[  # see molgcn.ops.layer_network.backward.Produced
+    Gradient=[  # see molgcn.ops.layer_network.gradient_steps.Produced
         ("real*", "out"),  # null if it is not wanted
         ("const real*", "add value"),  # each may be null
         ("double", "scale"),

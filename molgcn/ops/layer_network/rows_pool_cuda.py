@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import FinishGrad, NormalizeGrad, PoolGrad
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, NormalizeGrad, PoolGrad
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.program import POOLS
 from molgcn.ops.layer_network.rows_launches import RowLaunches, teams_of

@@ -16,7 +16,10 @@ from molgcn.ops.encode import EncodeInputs, check_moments
 from molgcn.ops.encode import check as check_encoder
 from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import engine, passes, planned
-from molgcn.ops.layer_network.backward import (
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.check import check, check_backward
+from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
     EdgeGrad,
@@ -31,9 +34,6 @@ from molgcn.ops.layer_network.backward import (
     SpreadGrad,
     WeightGrads,
 )
-from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.check import check, check_backward
-from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.launches_cuda import (
     Launch,
     again_launches,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from molgcn.ops.layer_network.backward import (
-    Backward,
+from molgcn.ops.layer_network.backward import Backward
+from molgcn.ops.layer_network.gradient_steps import (
     FinishGrad,
     GatherGrad,
     GradStep,

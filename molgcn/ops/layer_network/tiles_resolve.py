@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, InputGrad
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, GatherGrad, InputGrad
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass

@@ -7,7 +7,7 @@ from layer_network_cases import network_options, padded, passes, random_call, wo
 from plain_steps import PlainSteps
 
 from molgcn.ops.layer_network import passes as of_passes
-from molgcn.ops.layer_network.backward import WeightGrads
+from molgcn.ops.layer_network.gradient_steps import WeightGrads
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 OPTIONS = {

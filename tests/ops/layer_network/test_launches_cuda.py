@@ -13,7 +13,7 @@ from tiles_cases import CASES, single
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.nn.network_steps import NetworkOptions
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.backward import InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
     backward_launches,

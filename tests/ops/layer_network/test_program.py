@@ -12,9 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from molgcn.data import GraphBatch
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.backward import WeightGrads, backward_of
+from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.builder import Builder
 from molgcn.ops.layer_network.check import check
+from molgcn.ops.layer_network.gradient_steps import WeightGrads
 from molgcn.ops.layer_network.passes import backward_steps
 from molgcn.ops.layer_network.program import Program, biases_without_effect
 from molgcn.ops.layer_network.steps import BONDS, Value, X

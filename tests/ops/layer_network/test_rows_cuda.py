@@ -13,8 +13,8 @@ from products_cases import call_of, kernels_of, saved_of
 from stack_cases import H100
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.gradient_steps import FinishGrad
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
