@@ -27,7 +27,7 @@ def main() -> None:
         "",
         "| training | steps | kills | of the first process | of the second | of both | of the only one yet | slowest end, s "
         "| processes left | messages | faults |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     kills = faults = number = 0
     while kills < arguments.kills:
