@@ -192,7 +192,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
         [norm.running_var for norm in statistics],
     )
     _check_norms(norms, parameters)
-    spec = _spec(
+    spec = (NetworkSpec if torch.compiler.is_compiling() else _spec)(
         in_channels=weights[0].shape[1],
         hidden_channels=weights[0].shape[0],
         num_layers=len(weights),

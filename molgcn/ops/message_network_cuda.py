@@ -127,7 +127,7 @@ def gradients_of(
     engine = engine_of(call)
     if engine is gcn_rows_cuda:
         check_backward(grad_result, saved, of_loss, saved.numel(), call)
-        return gcn_rows_cuda.gradients(prepare_inputs(call), rows, grad_result, saved, needs_grad_x)
+        return gcn_rows_cuda.gradients(prepare_inputs(call), rows, grad_result, aligned(saved), needs_grad_x)
     check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
     call, grad_result, of_loss = prepare_inputs(call), aligned(grad_result), [aligned(tensor) for tensor in of_loss]
     saved = aligned(saved, 128)  # the bytes of a line of the cache, which backward may discard

@@ -243,10 +243,10 @@ def emulation() -> Iterator[None]:
     modules = {"gine_aggregate": ops.gine_cuda, "head_loss": ops.head_loss_cuda}
     modules |= {name: getattr(ops, f"{name}_cuda") for name in ("aggregate", "attention", "encode", "gcn_conv", "message_network")}
     passes = {name: (module.forward, module.backward) for name, module in modules.items()}
-    for name, (forward, backward) in (passes | {"layer_network": (steps._forward, steps._backward)}).items():
+    for name, (forward, backward) in (passes | {"layer_network": (steps._operator, steps._operator_backward)}).items():
         library.impl(name, forward, "CPU", allow_override=True)
         library.impl(f"{name}_backward", backward, "CPU", allow_override=True)
-    operator.register_saved_numbers("cpu", steps._saved_numbers)
+    operator.register_saved_numbers("cpu", steps.saved_numbers)
     with launching_by(Emulator()), gpu_memory():
         yield
     library._destroy()
