@@ -48,8 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_con
             const Quad target = load_if(p, p.target, atom, quad);
             int bond = bonds.begin;
             bonds.each_bond(p, p.code, loaded, load_bond, [&](const Arriving& it, int, int) {
-                Quad gate = it.bond;
-                add(gate, it.source), add(gate, target);
+                Quad gate = it.source;  // the order of rows_expand, which computes the gates again in backward
+                add(gate, target), add(gate, it.bond);
                 if (p.written != nullptr) store(p, p.written, bond, quad, gate);
                 bond++;
                 sums.add(weights_of(gate), it.averaged);

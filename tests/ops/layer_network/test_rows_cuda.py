@@ -83,7 +83,7 @@ def check_again(call: LayerNetworkCall) -> None:
         assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
 
 
-@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn", "feed-forward"))
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine", "gcn", "feed-forward", "gated_gcn"))
 def test_values_computed_again_have_the_same_bits(emulate, network):
     check_again(random_call(options_of(network), sizes=[5, 9, 1], coded=len(network) % 2 == 0))
 
