@@ -48,10 +48,11 @@ def of_component(model: MoleculeNet, batch: GraphBatch, number: int) -> GraphBat
 
     The others are left out. In a padded batch they become padding at the end, so that no shape depends on values.
     """
-    chosen = component_of(batch.component) == number
+    chosen, col = component_of(batch.component) == number, batch.col
     if batch.counts is not None:
         chosen = chosen & first_rows(chosen, batch.counts[1])
-    bonds = chosen[batch.col]
+        col = torch.where(first_rows(col, batch.counts[2]), col, 0)  # unused places hold anything
+    bonds = chosen[col]
     before = torch.cat([chosen.new_zeros(1, dtype=torch.int32), chosen.cumsum(0, dtype=torch.int32)])  # chosen atoms before each atom
     atoms = chosen
     if batch.counts is not None:
@@ -59,7 +60,7 @@ def of_component(model: MoleculeNet, batch: GraphBatch, number: int) -> GraphBat
         atoms, bonds = to_the_front(chosen)[1], to_the_front(bonds)[1]
     degree = torch.where(chosen, torch.diff(batch.rowptr), 0)[atoms]
     rowptr = torch.cat([degree.new_zeros(1), degree.cumsum(0, dtype=torch.int32)])
-    made = _like(batch, batch.x[atoms], before[batch.ptr], rowptr, before[batch.col[bonds]], batch.planned_tiles())
+    made = _like(batch, batch.x[atoms], before[batch.ptr], rowptr, before[col[bonds]], batch.planned_tiles())
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     made.rwse, made.bond_rw = None if rwse is None else rwse[atoms], None if bond_rw is None else bond_rw[bonds]
     if batch.edge_code is not None:
