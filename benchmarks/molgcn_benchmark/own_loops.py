@@ -29,9 +29,10 @@ from molgcn_benchmark.measure import interleaved, medians
 from molgcn_benchmark.results import Row, Table
 from molgcn_benchmark.weights import error
 
-CANDIDATES = ("pyg", "plain", "captured", "captured_device", "captured_cpu", "trainer")
-"""PyG as written on PyG's batches that lie on the device; this project's network in the same plain loop, on the loader's batches; and
-`molgcn.capture`, on the loader's batches, on others that lie on the device, and on others on the CPU; and the Trainer's captured step."""
+CANDIDATES = ("pyg", "plain", "floor", "captured", "captured_device", "captured_cpu", "trainer")
+"""PyG as written on PyG's batches that lie on the device; this project's network in the same plain loop, on the loader's batches; the least
+that such a step can take, autograd of an operator that launches nothing with the same parameters; `molgcn.capture`, on the loader's batches,
+on others that lie on the device, and on others on the CPU; and the Trainer's captured step."""
 DEFAULT = ("GIN+ 12 x 80", "GCN+ 12 x 64", "GINE 12 x 64", "GCN 28 x 32")
 _RATE = 1e-6
 _MOST_KEPT = 60  # different batches of PyG, of which each step takes the next
@@ -157,6 +158,8 @@ class _Loops:
         """Return a function that takes the next step of a loop; None for one that there is not."""
         if name == "trainer":
             return self._trainers_step() if work == "step" else None
+        if name == "floor":
+            return self._floor() if work == "forward_backward" else None
         model = self.base.on_backend("pyg" if name == "pyg" else "fused").train(work != "forward")
         batches = itertools.cycle(self.kept[name]) if name in self.kept else _endless(self.data.train_dataloader())
         fused = name != "pyg" and self.device.type == "cuda"
@@ -179,9 +182,34 @@ class _Loops:
 
         return call
 
+    def _floor(self) -> Callable[[], object]:
+        """Return a step whose operator launches nothing, but leaves a gradient for each parameter."""
+        parameters: list[Tensor] = list(self.base.on_backend("fused").parameters())
+        targets, elements = self.kept["captured_device"][0].targets, sum(map(torch.numel, parameters))
+
+        def step() -> None:
+            _drop(parameters)
+            gradients = torch._C._nn.unflatten_dense_tensors(targets.new_empty(elements), parameters)
+            F.mse_loss(_Nothing.apply(targets, gradients, *parameters), targets).backward()
+
+        return step
+
     def _trainers_step(self) -> Callable[[], object] | None:
         prepared, batches = self.module.steps.prepared, _endless(self.trainers_loader)
         return None if prepared is None else lambda: prepared(next(batches), True, True)
+
+
+class _Nothing(torch.autograd.Function):
+    """An operator of the parameters that computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, like: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return torch.empty_like(like)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *ctx.gradients
 
 
 def _endless(loader: Any) -> Iterator[Any]:
