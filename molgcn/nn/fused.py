@@ -209,7 +209,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     hints = batch.tile_nodes, batch.large_molecules, batch.leaves_merged
     learns = torch.is_grad_enabled() and (x.requires_grad or any(parameter.requires_grad for parameter in parameters.tensors))
     return NetworkCall(
-        Graph(x, batch.ptr, batch.rowptr, batch.col, tile_ptr, batch.counts, *hints),
+        Graph(x, None, batch.ptr, batch.rowptr, batch.col, None, tile_ptr, batch.counts, *hints),
         spec,
         parameters,
         dropout_seed(x.device, model.dropout if training else 0.0),

@@ -22,7 +22,8 @@ from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.nn.reference import REDUCTIONS
 from molgcn.nn.registry import get_kind, layer_names
 from molgcn.ops.encode import EncodeInputs
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import encoded_network
 from molgcn.ops.precision import allowed_precision
 from molgcn.ops.running_statistics import copy_statistics
@@ -105,9 +106,10 @@ def layer_call(model: MoleculeNet, batch: GraphBatch, layers: Members | None = N
     if program.drops:  # drawn on the device, so that a captured step draws anew on every replay
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
     tile_ptr = batch.planned_tiles()
-    tile_nodes = 0 if tile_ptr is None or batch.large_molecules else batch.tile_nodes
-    graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
-    of_call = Options(training, allowed_precision(x.device), False, tile_nodes, model.recompute)
+    graph = Graph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr)
+    if tile_ptr is not None:
+        graph = graph._replace(tile_nodes=batch.tile_nodes, large_molecules=batch.large_molecules)
+    of_call = Options(training, allowed_precision(x.device), False, model.recompute)
     of_head = [tensor for linear in head for tensor in (linear.weight, linear.bias)]
     call = LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head)
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *call.learnt))

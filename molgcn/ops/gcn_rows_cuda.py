@@ -13,7 +13,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network import steps_cuda
 from molgcn.ops.layer_network.builder import Builder
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.operator import Implementation
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import X
@@ -44,14 +44,13 @@ def layers_of(call: NetworkCall) -> LayerNetworkCall:
     graph, options, program = call.graph, call.options, program_of(call.spec, call.dropout_rate)
     parameters = _by_name(call.spec.parameters, call.parameters.tensors)
     statistics = call.parameters.statistics
-    tile_nodes = 0 if graph.tile_ptr is None or graph.large_molecules else graph.tile_nodes
     return LayerNetworkCall(
-        BondGraph(graph.x, None, graph.ptr, graph.rowptr, graph.col, tile_ptr=graph.tile_ptr),
+        graph,
         program,
         [parameters[name] for name in program.parameters],
         [_by_name(call.spec.statistics, statistics)[name] for name in program.statistics] if statistics else [],
         call.seed,
-        Options(options.training, options.precision, options.save_for_backward, tile_nodes),
+        Options(options.training, options.precision, options.save_for_backward),
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.fake import register_fake
-from molgcn.ops.graph import Graph
+from molgcn.ops.graph import GRAPH_SCHEMA, Graph
 from molgcn.ops.spec import NetworkSpec, Parameters
 from molgcn.ops.transforms import refuse_transforms
 
@@ -135,8 +135,7 @@ class Outputs(NamedTuple):
 
 
 ARGUMENTS = (
-    "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor? counts, int tile_nodes, bool large_molecules, "
-    "bool leaves_merged, Tensor[] parameters, Tensor[] statistics, Tensor seed, str spec, bool training, str precision, str strategy, "
+    f"{GRAPH_SCHEMA}, Tensor[] parameters, Tensor[] statistics, Tensor seed, str spec, bool training, str precision, str strategy, "
     "bool save_for_backward, Tensor[] head, Tensor[] targets, str loss, float delta"
 )
 

@@ -18,7 +18,6 @@ from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.gcn_layers_plan import molecule_blocks, saved_layout
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH, Saved
-from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import steps_cuda
 from molgcn.ops.layer_network.operator import Implementation as LayerImplementation
 from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_gradients, empty_outputs, register_saved_size
@@ -175,7 +174,7 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
     if are_aligned([tensor for tensors in lists for tensor in tensors if tensor is not None]):
         return call
     return call._replace(
-        graph=Graph(*map(_aligned, call.graph)),
+        graph=call.graph.mapped(aligned),
         parameters=Parameters(*map(_aligned, call.parameters)),
         seed=_aligned(call.seed),
         epilogue=Epilogue(*map(_aligned, call.epilogue)),

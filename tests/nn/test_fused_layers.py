@@ -158,12 +158,12 @@ def test_tiles_of_the_loader_reach_the_operator():
     fused, _ = pair("gine gnn+")
     batch = GraphBatch.from_pyg(batch_of("many"))
     call = call_of(fused, batch)
-    assert (call.graph.tile_ptr, call.options.tile_nodes) == (None, 0)
+    assert (call.graph.tile_ptr, call.graph.most_in_tile) == (None, 0)
     tile_ptr = batch.tile_ptr
     call = call_of(fused, batch)
-    assert (call.graph.tile_ptr, call.options.tile_nodes) == (tile_ptr, batch.tile_nodes)
+    assert (call.graph.tile_ptr, call.graph.most_in_tile) == (tile_ptr, batch.tile_nodes)
     batch.large_molecules = True
-    assert call_of(fused, batch).options.tile_nodes == 0
+    assert call_of(fused, batch).graph.most_in_tile == 0
 
 
 @needs_extension

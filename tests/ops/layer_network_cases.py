@@ -11,8 +11,9 @@ from torch import Tensor
 
 from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.ops.gcn_tile_plan import next_fit
+from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
 
 NETWORKS = {
@@ -104,17 +105,16 @@ def random_call(
     num_bonds = batch.col.shape[0]
     bonds = None if program.edge_channels is None else draw(kinds if coded else num_bonds, program.edge_channels)
     code = torch.randint(kinds, (num_bonds,), generator=generator, dtype=torch.int32).to(device) if coded and bonds is not None else None
-    graph = BondGraph(
-        batch.x[:num_atoms].to(device, dtype), bonds, ptr, batch.rowptr[: num_atoms + 1].to(device), batch.col.to(device), code
-    )
-    tile_nodes = 0 if max(sizes, default=0) > 128 else 64 if max(sizes, default=0) <= 64 else 128
-    graph = graph._replace(tile_ptr=next_fit(ptr, tile_nodes or 128))
+    graph = Graph(batch.x[:num_atoms].to(device, dtype), bonds, ptr, batch.rowptr[: num_atoms + 1].to(device), batch.col.to(device), code)
+    largest = max(sizes, default=0)
+    tile_nodes = 64 if largest <= 64 else 128
+    graph = graph._replace(tile_ptr=next_fit(ptr, tile_nodes), tile_nodes=tile_nodes, large_molecules=largest > 128)
     parameters = [
         draw(*shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.3) + (len(shape) == 1) for shape in program.parameters.values()
     ]
     statistics = [draw(*shape).abs() + 0.5 for shape in program.statistics.values()]
     seed_of_dropout = torch.tensor([(5 << 33) + 7], device=device)
-    return LayerNetworkCall(graph, program, parameters, statistics, seed_of_dropout, Options(training, tile_nodes=tile_nodes))
+    return LayerNetworkCall(graph, program, parameters, statistics, seed_of_dropout, Options(training))
 
 
 def padded(call: LayerNetworkCall, poison: float, atoms: int = 7) -> LayerNetworkCall:

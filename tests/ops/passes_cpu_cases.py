@@ -5,8 +5,9 @@ from layer_network_cases import network_options
 from plain_steps import PlainSteps
 
 from molgcn.nn.network_steps import NetworkOptions, program_of
+from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 
 SIZES = [5, 1, 0, 12, 30, 2, 9, 80, 0, 3, 3, 7, 25]
 CONVS = {
@@ -46,7 +47,7 @@ def network(conv: str = "gine", options: str = "batch", *, in_channels: int = 6,
     return network_options(in_channels=in_channels, hidden_channels=hidden, num_layers=layers, **own)
 
 
-def graph(edges: list[list[tuple[int, int]]], sizes: list[int], options: NetworkOptions, *, coded: bool = True) -> BondGraph:
+def graph(edges: list[list[tuple[int, int]]], sizes: list[int], options: NetworkOptions, *, coded: bool = True) -> Graph:
     """Return molecules of these sizes with bonds in both directions along the edges of each, which may be loops and duplicates."""
     generator = torch.Generator().manual_seed(7)
     ptr = [0]
@@ -60,10 +61,10 @@ def graph(edges: list[list[tuple[int, int]]], sizes: list[int], options: Network
     x = torch.randn(ptr[-1], options.in_channels, generator=generator, dtype=torch.float64)
     col, kinds = torch.tensor([source for _, source in bonds], dtype=torch.int32), 5
     if options.edge_channels is None:
-        return BondGraph(x, None, torch.tensor(ptr, dtype=torch.int32), rowptr, col)
+        return Graph(x, None, torch.tensor(ptr, dtype=torch.int32), rowptr, col)
     rows = torch.randn(kinds if coded else len(bonds), options.edge_channels, generator=generator, dtype=torch.float64)
     code = torch.randint(0, kinds, (len(bonds),), generator=generator, dtype=torch.int32) if coded else None
-    return BondGraph(x, rows, torch.tensor(ptr, dtype=torch.int32), rowptr, col, code)
+    return Graph(x, rows, torch.tensor(ptr, dtype=torch.int32), rowptr, col, code)
 
 
 def rings(sizes: list[int] = SIZES) -> list[list[tuple[int, int]]]:
@@ -71,7 +72,7 @@ def rings(sizes: list[int] = SIZES) -> list[list[tuple[int, int]]]:
     return [[*((i, i + 1) for i in range(size)), (0, size // 2)] if size > 3 else [(0, 1)] * (size > 1) for size in sizes]
 
 
-def call_of(options: NetworkOptions, of: BondGraph | None = None, *, training: bool = True, coded: bool = True) -> LayerNetworkCall:
+def call_of(options: NetworkOptions, of: Graph | None = None, *, training: bool = True, coded: bool = True) -> LayerNetworkCall:
     generator = torch.Generator().manual_seed(11)
 
     def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.network_steps import program_of
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
@@ -47,7 +48,7 @@ def call_of(
 
     num_atoms, num_bonds = real + padding, 2 * real + padding
     rowptr = torch.cat([2 * torch.arange(real + 1), torch.full((padding,), 2 * real)])
-    graph = BondGraph(
+    graph = Graph(
         random(num_atoms, in_channels),
         None if program.edge_channels is None else random(num_bonds, program.edge_channels),
         *(tensor.int().to(device) for tensor in (torch.tensor([0, real]), rowptr, torch.arange(num_bonds) % max(real, 1))),

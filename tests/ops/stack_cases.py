@@ -75,7 +75,7 @@ def random_inputs(
         [tensor.detach() for tensor in draw(statistics, 0.3)],
         [tensor.detach().abs() + 0.5 for tensor in draw(statistics, 1.0)],
     )
-    graph = Graph(batch.x.to(dtype).clone().requires_grad_(), batch.ptr, batch.rowptr, batch.col)
+    graph = Graph(batch.x.to(dtype).clone().requires_grad_(), None, batch.ptr, batch.rowptr, batch.col)
     return changed(NetworkCall(graph, spec, parameters, torch.tensor([seed + 2**40])), **options)
 
 
@@ -107,7 +107,7 @@ def mapped(call: NetworkCall, function: Callable[[Tensor], Tensor]) -> NetworkCa
             return [of(item) for item in value]
         return function(value) if isinstance(value, Tensor) else value
 
-    graph, parameters, epilogue = Graph(*map(of, call.graph)), Parameters(*map(of, call.parameters)), Epilogue(*map(of, call.epilogue))
+    graph, parameters, epilogue = call.graph.mapped(function), Parameters(*map(of, call.parameters)), Epilogue(*map(of, call.epilogue))
     return NetworkCall(graph, call.spec, parameters, function(call.seed), call.options, epilogue)
 
 

@@ -55,7 +55,8 @@ def test_what_forward_keeps_has_room_for_its_masks(
     num_nodes = round(num_tiles * tile_nodes * filled)
     shapes = ((num_nodes, 11), (4 * num_tiles + 1,), (num_nodes + 1,), (2 * num_nodes,), (num_tiles + 1,))
     arrays, seed = [torch.empty(shape, device="meta") for shape in shapes], torch.empty(1, device="meta")
-    graph = Graph(*arrays, tile_nodes=tile_nodes, large_molecules=large_molecules)
+    x, ptr, rowptr, col, tile_ptr = arrays
+    graph = Graph(x, None, ptr, rowptr, col, tile_ptr=tile_ptr, tile_nodes=tile_nodes, large_molecules=large_molecules)
     spec = NetworkSpec(11, hidden, num_layers, residual=more, last_activation=last_activation)
     inputs = NetworkCall(graph, spec, Parameters([], []), seed, CallOptions(precision=precision))
     room = Saved(inputs).num_bytes - Saved(inputs).offsets["masks"]

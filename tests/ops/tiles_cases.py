@@ -15,7 +15,8 @@ def single(call: LayerNetworkCall) -> LayerNetworkCall:
     """Return a call in float32."""
 
     def converted(tensor):
-        return tensor.float() if tensor is not None and tensor.is_floating_point() else tensor
+        return tensor.float() if tensor.is_floating_point() else tensor
 
-    graph = call.graph._replace(**{name: converted(tensor) for name, tensor in call.graph._asdict().items()})
-    return call._replace(graph=graph, parameters=[*map(converted, call.parameters)], statistics=[*map(converted, call.statistics)])
+    return call._replace(
+        graph=call.graph.mapped(converted), parameters=[*map(converted, call.parameters)], statistics=[*map(converted, call.statistics)]
+    )

@@ -8,44 +8,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from molgcn.ops.encode import Encoded, EncodeInputs
+from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network.program import Program
-
-
-class BondGraph(NamedTuple):
-    """The molecules of a batch as one graph: N atoms, E directed bonds, B molecules.
-
-    Attributes:
-        x: The atoms' features, float [N, F].
-        bonds: The bonds' features: [K, D] for K distinct bonds, or [E, D] for every bond; None if the network has no bond features.
-        ptr: The first atom of each molecule, int32 [B + 1]. Rows from `ptr[B]` on are padding.
-        rowptr: The first bond that points at each atom, int32 [N + 1].
-        col: The source atom of each bond, int32 [E], sorted by target, then source. Both directions of a bond occur equally often.
-        code: The row of each bond among the K distinct ones, int32 [E], or None if each bond has its own row.
-        tile_ptr: The first molecule of each tile, int32 [tiles + 1], or None. It is an optional hint for CUDA.
-    """
-
-    x: Tensor
-    bonds: Tensor | None
-    ptr: Tensor
-    rowptr: Tensor
-    col: Tensor
-    code: Tensor | None = None
-    tile_ptr: Tensor | None = None
-
-    @property
-    def num_graphs(self) -> int:
-        """The number of molecules, B."""
-        return self.ptr.shape[0] - 1
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of atoms, N."""
-        return self.x.shape[0]
-
-    @property
-    def num_bond_rows(self) -> int:
-        """The number of rows of `bonds`, K or E; 0 without bond features."""
-        return 0 if self.bonds is None else self.bonds.shape[0]
 
 
 class Options(NamedTuple):
@@ -56,7 +20,6 @@ class Options(NamedTuple):
         precision: The lowest precision that the caller allows for products: "float32", "tf32" or "bf16". A device may compute more
             precisely.
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
-        tile_nodes: A promise that no tile of `tile_ptr` has more atoms, or 0. A molecule that breaks the promise has NaN as its result.
         recompute: Whether forward keeps only the layers' inputs on CUDA, and backward computes a layer's other values again. The CPU keeps
             and computes the same either way.
     """
@@ -64,7 +27,6 @@ class Options(NamedTuple):
     training: bool = False
     precision: str = "float32"
     save_for_backward: bool = True
-    tile_nodes: int = 0
     recompute: bool = False
 
 
@@ -82,7 +44,7 @@ class LayerNetworkCall(NamedTuple):
         head: The weight and the bias of each linear map that follows the pooling, with a relu between each two; empty without a head.
     """
 
-    graph: BondGraph
+    graph: Graph
     program: Program
     parameters: Sequence[Tensor]
     statistics: Sequence[Tensor]
@@ -107,7 +69,7 @@ class LayerNetworkCall(NamedTuple):
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors but the seed."""
         of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
-        return *self.graph, *of_encoders, *self.parameters, *self.statistics, *self.head
+        return *self.graph.tensors, *of_encoders, *self.parameters, *self.statistics, *self.head
 
     @property
     def widths(self) -> list[int]:
@@ -137,7 +99,7 @@ class LayerNetworkCall(NamedTuple):
     @staticmethod
     def of(*arguments: Any) -> LayerNetworkCall:
         """Return the call with these :attr:`arguments`."""
-        end = len(BondGraph._fields)
+        end = len(Graph._fields)
         parameters, statistics, seed, text = arguments[end : end + 4]
         program = Program.from_text(text)
-        return LayerNetworkCall(BondGraph(*arguments[:end]), program, parameters, statistics, seed, Options(*arguments[end + 4 :]))
+        return LayerNetworkCall(Graph(*arguments[:end]), program, parameters, statistics, seed, Options(*arguments[end + 4 :]))

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.expect import expect, fit
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.message_network import PRECISIONS
 
 _NAME = "layer_network"
@@ -68,9 +69,9 @@ def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tu
         expect(_NAME, name, tensor, shape, x)
 
 
-def _check_graph(graph: BondGraph, edge_channels: int | None) -> None:
+def _check_graph(graph: Graph, edge_channels: int | None) -> None:
     x = graph.x
-    for name in ("ptr", "rowptr", "col", "code", "tile_ptr"):
+    for name in ("ptr", "rowptr", "col", "code", "tile_ptr", "counts"):
         index = getattr(graph, name)
         if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
             raise ValueError(f"{_NAME}: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")

@@ -18,16 +18,17 @@ from torch.nn import functional as F
 from molgcn.ops.encode import NUM_TENSORS, PARAMETERS, Encoded, EncodeInputs, encode
 from molgcn.ops.expect import expect_shapes, shapes_of
 from molgcn.ops.fake import register_fake
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.graph import GRAPH_SCHEMA, Graph
+from molgcn.ops.graph import NUM_TENSORS as TENSORS_OF_GRAPH
+from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check
 from molgcn.ops.layer_network.passes import gradients_of_parameters, saved_numbers
 from molgcn.ops.operator import is_eager
 from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
-    "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor? tile_ptr, Tensor[] parameters, "
-    "Tensor[] statistics, Tensor seed, str program, bool training, str precision, bool save_for_backward, int tile_nodes, "
-    "bool recompute"
+    f"{GRAPH_SCHEMA}, Tensor[] parameters, Tensor[] statistics, Tensor seed, str program, bool training, str precision, "
+    "bool save_for_backward, bool recompute"
 )
 torch.library.define(
     "molgcn::layer_network",
@@ -219,8 +220,8 @@ class _Network(torch.autograd.Function):
         for inputs, made in zip(call.encoders, found, strict=True):
             if inputs is not None and made is not None:
                 of_encoders += made.moments, *inputs.for_backward.tensors
-        ctx.shapes = shapes_of((*call.graph, *of_encoders))
-        ctx.save_for_backward(outputs.saved, call.seed, *call.graph, *of_encoders, *statistics, *call.head, *call.parameters)
+        ctx.hints, ctx.shapes = call.graph.hints, shapes_of((*call.graph.tensors, *of_encoders))
+        ctx.save_for_backward(outputs.saved, call.seed, *call.graph.tensors, *of_encoders, *statistics, *call.head, *call.parameters)
         return tuple(outputs)
 
     @staticmethod
@@ -232,7 +233,7 @@ class _Network(torch.autograd.Function):
         saved, seed, *rest = ctx.saved_tensors
         expect_shapes("layer_network", rest[: len(ctx.shapes)], ctx.shapes)
         tensors, needed = iter(rest), iter(ctx.needs_input_grad[_LEADING:])
-        graph = BondGraph(*islice(tensors, len(BondGraph._fields)))
+        graph = Graph(*islice(tensors, TENSORS_OF_GRAPH), *ctx.hints)
         of_rows, wanted, moments, encoders = [next(needed), next(needed)], list[bool](), list[Tensor | None](), list[EncodeInputs | None]()
         for options, of_these_rows in zip(ctx.encoders, of_rows, strict=True):
             moments.append(None if options is None else next(tensors))

@@ -201,9 +201,8 @@ def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
     dtype = call.graph.x.dtype
     if dtype not in _PASS:
         raise UserError(f"backend=fused on a CPU computes in float32 or float64, not {dtype}. Convert model and batch or use backend=pyg.")
-    graph = call.graph._replace(**{name: tensor.contiguous() for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([tensor.contiguous() for tensor in tensors] for tensors in (call.parameters, call.statistics))
-    return call._replace(graph=graph, parameters=parameters, statistics=statistics)
+    return call._replace(graph=call.graph.mapped(Tensor.contiguous), parameters=parameters, statistics=statistics)
 
 
 def _run(

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Launcher, gpu, launcher
 from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.graph import Graph
 from molgcn.ops.head_layers_plan import HeadPlan, plan_head
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.passes import uses_tensor_cores
 from molgcn.ops.layer_network.program import Program
@@ -48,6 +49,7 @@ class Key(NamedTuple):
         bonds: The capacity for bonds.
         kinds: The number of distinct bonds; None where each bond has its own row or there are no bond features.
         tiles: The capacity for tiles; None without tiles.
+        hints: The graph's hints about its tiles.
         has_statistics: Whether running statistics are given.
         encoders: The shapes of the encoders' tensors, see :func:`_form`.
         widths: The numbers of columns of the pooled rows and of the results of the head's maps.
@@ -63,6 +65,7 @@ class Key(NamedTuple):
     bonds: int
     kinds: int | None
     tiles: int | None
+    hints: tuple[int, bool, bool]
     has_statistics: bool
     encoders: tuple[Form | None, ...]
     widths: tuple[int, ...]
@@ -99,6 +102,7 @@ class Key(NamedTuple):
             bonds,
             kinds,
             None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
+            graph.hints,
             len(call.statistics) > 0,
             tuple(None if inputs is None else _form(inputs) for inputs in call.encoders),
             tuple(call.widths),
@@ -127,7 +131,7 @@ class Key(NamedTuple):
             return torch.empty(shape, device=device)
 
         rows = self.bonds if self.kinds is None else self.kinds
-        graph = BondGraph(
+        graph = Graph(
             numbers(self.atoms, program.in_channels),
             None if program.edge_channels is None else numbers(rows, program.edge_channels),
             indices(self.graphs + 1),
@@ -135,6 +139,8 @@ class Key(NamedTuple):
             indices(self.bonds),
             None if self.kinds is None else indices(self.bonds),
             None if self.tiles is None else indices(self.tiles + 1),
+            None,
+            *self.hints,
         )
         statistics = program.statistics.values() if self.has_statistics else ()
         seed = torch.empty(1, dtype=torch.int64, device=device)

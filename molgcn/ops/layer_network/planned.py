@@ -17,15 +17,16 @@ from torch import Tensor
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
 from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.operator import AllGradients, Outputs, States
 from molgcn.ops.layer_network.plan_key import Key
 
 _PLANS = 128  # the most plans of each pass that are kept
 _ALIGNMENT = 256  # bytes
-_PTR, _TILE_PTR = (BondGraph._fields.index(name) for name in ("ptr", "tile_ptr"))
+_PTR, _TILE_PTR = (Graph._fields.index(name) for name in ("ptr", "tile_ptr"))
 
 
 class _Planned:

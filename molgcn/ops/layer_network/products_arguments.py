@@ -43,7 +43,7 @@ _ROWS = Header(
         ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
         ("int", "first_site"),
         ("float*", "masked"),
-        ("const int*", "rowptr col code"),  # of a gather: the BondGraph; code may be null
+        ("const int*", "rowptr col code"),  # of a gather: the Graph; code may be null
         ("const float*", "bond_rows eps"),  # each may be null
         ("float*", "gathered"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh

@@ -23,7 +23,7 @@ _HEADER = Header(
     "rows_attend_structs.h",
     uses=ROWS,
     Attention=[
-        ("const int*", "ptr rowptr col code"),  # the BondGraph; code may be null
+        ("const int*", "ptr rowptr col code"),  # the Graph; code may be null
         ("const int*", "paired"),  # [bonds]: the position of each bond's reverse
         ("int", "num_graphs num_atoms num_bond_rows"),  # including padding
         ("int", "backwards"),  # whether the kernel goes from the last row to the first

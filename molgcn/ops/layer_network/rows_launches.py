@@ -42,7 +42,7 @@ ROWS = Header(
         ("double", "scale"),
     ],
     Parameters=[
-        ("const int*", "ptr rowptr col code"),  # the BondGraph; code may be null
+        ("const int*", "ptr rowptr col code"),  # the Graph; code may be null
         ("const int*", "paired"),  # [bonds]: row in `bonds` of each bond's reverse
         ("const real*", "scale"),  # [atoms]: D^-1/2
         ("int*", "new_paired"),

@@ -243,9 +243,10 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
         return call
     head = [aligned(tensor) for tensor in call.head]
     first, second = (None if inputs is None else _aligned(inputs) for inputs in call.encoders)
-    graph = call.graph._replace(**{name: aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
     parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
-    return call._replace(graph=graph, parameters=parameters, statistics=statistics, encoders=(first, second), head=head)
+    return call._replace(
+        graph=call.graph.mapped(aligned), parameters=parameters, statistics=statistics, encoders=(first, second), head=head
+    )
 
 
 def _aligned(inputs: EncodeInputs) -> EncodeInputs:

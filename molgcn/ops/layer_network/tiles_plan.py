@@ -39,7 +39,7 @@ def why_not(call: LayerNetworkCall) -> str | None:
     graph, program = call.graph, call.program
     if graph.x.dtype != torch.float32:
         return "it is not in float32"
-    if graph.tile_ptr is None or not 0 < call.options.tile_nodes <= _MAX_TILE or call.options.tile_nodes % 16 > 0:
+    if not 0 < graph.most_in_tile <= _MAX_TILE or graph.most_in_tile % 16 > 0:
         return f"no tile is promised to have at most {_MAX_TILE} atoms"
     if call.batch_statistics:
         return "batch norm in training couples all molecules"
@@ -119,7 +119,7 @@ class TilePlan:
         products = [step for step in program.steps if isinstance(step, Linear) and program.values[step.source].rows == "atoms"]
         sizes = [[in_chunks(program.values[value].width) for value in (step.source, step.out)] for step in products]
         buffer = max(256 * rows * columns + 2 * 16 * max(rows, columns) for rows, columns in sizes)
-        warps, room = call.options.tile_nodes // 16, -(-most // _ROOM) * _ROOM
+        warps, room = graph.most_in_tile // 16, -(-most // _ROOM) * _ROOM
         return TilePlan(warps, in_chunks(_widest(program)), num_slots, codes, buffer, room, gpu)
 
     @property

@@ -10,7 +10,8 @@ from pairs import parametrize_pairs
 from passes_cpu_cases import CONVS, NETWORKS, SIZES, call_of, changed, graph, network, results, rings, weights, worst
 
 from molgcn.errors import UserError
-from molgcn.ops.layer_network.call import BondGraph, Options
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import Options
 from molgcn.ops.layer_network.steps import ACTIVATIONS
 
 pytestmark = needs_extension
@@ -116,8 +117,8 @@ def test_the_number_of_threads_does_not_count(conv, coded, width):
 @parametrize_pairs("conv, coded, width", CONVS, [True, False], [10, 16])
 def test_padding_does_not_count(conv, coded, width):
     call = call_of(network(conv, "blocks", in_channels=width, hidden=width), coded=coded)
-    x, bonds, ptr, rowptr, col, code, _ = call.graph
-    padded = BondGraph(
+    x, bonds, ptr, rowptr, col, code, *_ = call.graph
+    padded = Graph(
         torch.cat([x, x.new_full((3, x.shape[1]), torch.nan)]),
         bonds if coded or bonds is None else torch.cat([bonds, bonds.new_full((5, bonds.shape[1]), torch.nan)]),
         torch.cat([ptr, ptr[-1:].expand(2)]),

@@ -13,7 +13,7 @@ from layer_network_cases import NETWORKS, Found, options_of, padded, passes, ran
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
 from molgcn.ops.layer_network import planned
-from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plan_key import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
@@ -78,7 +78,7 @@ def test_nothing_is_read_beyond_the_batch(emulate, network):
     """A plan's grids are for more atoms, bonds and molecules than there are."""
     emulate.properties = Gpu(4, emulate.properties.shared_limit)
     call = call_of(network, coded=len(network) % 2 == 0)
-    graph = BondGraph(*map(guarded, call.graph))
+    graph = call.graph.mapped(guarded)
     replayed(call._replace(graph=graph, parameters=[*map(guarded, call.parameters)], statistics=[*map(guarded, call.statistics)]))
 
 

@@ -80,7 +80,7 @@ def test_widths(emulate, network, hidden):
 def test_tiles_of_many_atoms_and_atoms_of_many_bonds(emulate):
     """More than four bonds at an atom are read anew by every layer."""
     call = random_call(options_of("gine", 20), sizes=[100, 5, 128, 3, 3], training=False)
-    assert call.options.tile_nodes == 128
+    assert call.graph.most_in_tile == 128
     assert call.graph.rowptr.diff().max() > 4
     check(call)
 
@@ -131,7 +131,7 @@ def test_a_molecule_that_breaks_the_promise_has_no_result(emulate):
     """Memory beyond what was asked for stays as it is; `gpu_memory` checks it."""
     call = single(random_call(options_of("gine", 20), sizes=[5, 100, 9], training=False))
     tile_ptr = torch.arange(4, dtype=torch.int32)
-    found = emulated(call._replace(graph=call.graph._replace(tile_ptr=tile_ptr), options=call.options._replace(tile_nodes=64)))
+    found = emulated(call._replace(graph=call.graph._replace(tile_ptr=tile_ptr, tile_nodes=64)))
     assert found.outputs["pooled"].isnan().all(1).tolist() == [False, True, False]
 
 
