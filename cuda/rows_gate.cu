@@ -3,7 +3,10 @@
 //
 // The gates are rows of bonds (`bonds`), or are computed here from the rows of both atoms and of the bond (`source`, `target`, `bonds`) and
 // written. `averaged` has the rows h.
+//
+// Macro: LEAVES (the moments of the gates that are written are left for the norm that reads them).
 #include "rows_edges.cuh"
+#include "rows_parts.cuh"
 #define AGGR 0
 #define BONDS 1
 #include "gather.cuh"
@@ -33,8 +36,10 @@ __device__ __forceinline__ Quad weights_of(const Quad& gate) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
     const Team team(p);
     const int num_atoms = atoms_of(p), quad = team.quad;
+    QuadDistances distances;
     Incoming bonds(p, p.code, team.idle ? p.num_atoms : team.first_row, num_atoms);
     wait_for_previous();
     const auto load_bond = [&](int source, int row) {
@@ -51,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_con
                 Quad gate = it.source;  // the order of rows_expand, which computes the gates again in backward
                 add(gate, target), add(gate, it.bond);
                 if (p.written != nullptr) store(p, p.written, bond, quad, gate);
+                if (LEAVES) distances.add(gate);
                 bond++;
                 sums.add(weights_of(gate), it.averaged);
             });
@@ -58,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_con
         bonds = Incoming(p, p.code, atom + team.step, num_atoms);
         store(p, p.out, atom, quad, sums.ratio());
     });
+    if (LEAVES) leave_part<ColumnMoments>(p, team, distances, memory);
 }
 
 // With the gradient g of an atom's row o, the gradient of a bond's gate is s (1 - s) (h_j - o) g / (sum of s + epsilon). The last factor is the

@@ -95,8 +95,6 @@ def _program(*options: Any) -> Program:
         bonds, y = builder.bonds, kind.steps(builder, own, h)
         builder.scope = ""
         last = layer == network.num_layers - 1
-        if kind.edge_states and not last:  # the last layer's bond states are never read
-            builder.bonds = _end(builder, network, builder.bonds, f"edge_norms.{layer}", bonds)
         if network.last_activation or not last:
             h = _end(builder, network, y, f"norms.{layer}", h)
         else:
@@ -104,6 +102,9 @@ def _program(*options: Any) -> Program:
         if network.feed_forward:
             builder.scope = f"feed_forwards.{layer}."
             h = _feed_forward(builder, h, network.feed_forward_norm, network.activation)
+            builder.scope = ""
+        if kind.edge_states and not last:  # the last layer's bond states are never read; the next layer's steps begin with those of others
+            builder.bonds = _end(builder, network, builder.bonds, f"edge_norms.{layer}", bonds)
         builder.end_layer()
         outs.append(h)
     return builder.program(network.pool, network.eps, network.momentum, outs if network.readout == "all" else ())

@@ -54,7 +54,7 @@ def _pyg(options: LayerOptions) -> nn.Module:
 def steps(builder: Builder, options: LayerOptions, h: int) -> int:
     """Add the layer's steps. The bonds' new states are the gates before the sigmoid."""
     width = options.out_channels
-    neighbours, target, source, bonds = (builder.linear(*of, width) for of in ((h, "B"), (h, "D"), (h, "E"), (builder.bonds, "C")))
+    bonds, neighbours, target, source = (builder.linear(*of, width) for of in ((builder.bonds, "C"), (h, "B"), (h, "D"), (h, "E")))
     builder.bonds = builder.expand(source, target=target, bonds=bonds)
     return builder.linear(h, "A", width, add=builder.gate(neighbours, builder.bonds))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
@@ -23,7 +24,7 @@ class Launch(NamedTuple):
         gather: The :class:`Gather` step whose result `step` multiplies, if it computes that too; or None. `before` then comes before it.
         then: The next :class:`Linear` step, if it multiplies the result of `step` in the same launch, or None.
         after: The end of a layer without norm that it applies to the last product, or to rows of edges; or None.
-        leaves: The step whose batch norm reads the result next, and for which it leaves the moments of the result; or None.
+        leaves: The step whose batch norm reads the result, or with `expand` the gates, and for which it leaves their moments; or None.
         beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
         expand: The :class:`Expand` step whose result the :class:`Gate` step reads as gates, if the launch computes that too; or None.
     """
@@ -87,7 +88,7 @@ def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
         together.append(step)
         if following is not None and _joins(run, together, following, gpu):
             continue
-        launches[step] = _launch(run, together, following, gpu is not None)
+        launches[step] = _launch(run, together, gpu is not None)
         together = []
     return launches
 
@@ -120,11 +121,11 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     return isinstance(following, Finish) and ends_product(step if adds else step._replace(add=None), following)
 
 
-def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_cores: bool) -> Launch:
+def _launch(run: Pass, together: Sequence[Step], tensor_cores: bool) -> Launch:
     steps = list(together)
     first, last = steps[0], steps[-1]
     if isinstance(first, Expand) and isinstance(last, Gate):
-        return Launch(last, expand=first)
+        return Launch(last, leaves=_normed(run, first.out), expand=first)
     before = first if len(steps) > 1 and isinstance(first, Finish) else None
     step, *rest = steps[1:] if before is not None else steps
     gather = step if isinstance(step, Gather) and rest else None
@@ -133,7 +134,7 @@ def _launch(run: Pass, together: Sequence[Step], following: Step | None, tensor_
     second = next((other for other in rest if isinstance(other, Linear)), None)
     beside = second if step.out in run.summed else None
     after = next((other for other in rest if isinstance(other, Finish)), None)
-    leaves = following if uses_batch(following, run) and following.source == last.out and _leaves(run, step, tensor_cores) else None
+    leaves = _normed(run, last.out) if _leaves(run, step, tensor_cores) else None
     return Launch(step, before, gather, None if beside is not None else second, after, leaves, beside)
 
 
@@ -151,6 +152,13 @@ def _are_pair(run: Pass, gpu: Gpu, source: int, middle: int, out: int) -> bool:
     """
     widths = Widths(run.width(source), run.width(middle), run.width(out))
     return fits_shared(run.num_rows(source), widths, gpu) and (widths.middle <= widths.out or run.graph.num_nodes <= FEW_ATOMS)
+
+
+def _normed(run: Pass, value: int) -> Finish | None:
+    """Return the step of a forward pass with a norm that takes its statistics from a value, or None."""
+    if run.is_backward:
+        return None
+    return next((step for step in run.program.steps if uses_batch(step, run) and step.source == value), None)
 
 
 def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
@@ -255,10 +263,7 @@ def _grad_joins(
 
 
 def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], tensor_cores: bool) -> FinishGrad | None:
-    """Return the next step if it needs sums of the columns of what this step computes, and its launch can leave them."""
-    following = next((other for other in rest if not isinstance(other, WeightGrads)), None)
-    if not isinstance(following, FinishGrad) or not uses_batch(following.step, run) or isinstance(step, WeightGrads):
-        return None
+    """Return the later step that needs sums of the columns of what this step computes, if its launch can leave them."""
     if isinstance(step, FinishGrad):
         able = step.step.norm is None or step.step.norm in run.program.batch_norms
     elif isinstance(step, PoolGrad):
@@ -267,7 +272,10 @@ def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], ten
         able = run.graph.num_nodes <= FEW_ATOMS
     else:
         able = isinstance(step, InputGrad) and tensor_cores
-    return following if able and step.source is not None and step.source.out == following.grad else None
+    if not able or isinstance(step, WeightGrads) or step.source is None:
+        return None
+    known = takewhile(lambda other: not isinstance(other, Step), rest)  # from there on values are computed again
+    return next((end for end in known if isinstance(end, FinishGrad) and end.grad == step.source.out and uses_batch(end.step, run)), None)
 
 
 def is_read_later(run: Pass, value: int) -> bool:

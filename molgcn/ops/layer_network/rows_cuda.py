@@ -63,7 +63,7 @@ class RowKernels:
         """Compute the value of a step that reads or computes rows of directed bonds, or those of two such steps."""
         step = launch.step
         if isinstance(step, Gate):
-            self._edges.gate(step, launch.expand)
+            self._edges.gate(step, launch.expand, launch.leaves)
         elif isinstance(step, Spread):
             self._edges.spread(step)
         elif isinstance(step, Expand):

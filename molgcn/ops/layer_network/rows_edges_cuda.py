@@ -84,8 +84,8 @@ class EdgeLaunches:
         it, teams = self._arguments(bonds.width, bonds.stride, bonds=bonds, out=self.run.rows(step.out))
         self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
 
-    def gate(self, step: Gate, expand: Expand | None) -> None:
-        """Compute the average with gates, and before it the gates where a step for them is given."""
+    def gate(self, step: Gate, expand: Expand | None, leaves: Finish | None) -> None:
+        """Compute the average with gates, and before it the gates where a step for them is given, with the moments for their norm."""
         gates = self.run.rows(step.gates)
         if expand is None:
             it, teams = self._arguments(gates.width, gates.stride, bonds=gates)
@@ -94,7 +94,7 @@ class EdgeLaunches:
             it, teams = self._expanded(expand)
             it.written = gates.address
         it.averaged, it.out = self.run.rows(step.source).address, self.run.rows(step.out).address
-        self._launch("rows_gate", it, teams, self.run.graph.num_nodes, file="rows_gate.cu")
+        self._launch("rows_gate", it, teams, self.run.graph.num_nodes, file="rows_gate.cu", leaves=leaves)
 
     def _expanded(self, step: Expand) -> tuple[Any, Teams]:
         """Return the arguments for the rows that a step adds for each directed bond."""
@@ -199,10 +199,17 @@ class EdgeLaunches:
         teams = self._launches.teams(stride)
         return self._launches.arguments(width, stride, teams, **rows), teams
 
-    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int, file: str = "rows_edges.cu") -> None:
-        parts = min(teams.parts(num_rows), self._launches.resident(teams.chunks, _BLOCKS))
-        defines = {"THREADS": THREADS} | ({"TABLE": 0} if file == "rows_edges.cu" else {})
-        self._launches.launch(file, name, it, teams.chunks * parts, defines=defines)
+    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int, file: str = "rows_edges.cu", leaves: Finish | None = None) -> None:
+        """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None."""
+        launches, shared = self._launches, 0
+        parts = min(teams.parts(num_rows), launches.resident(teams.chunks, _BLOCKS))
+        if leaves is not None:
+            parts, shared = launches.parts_left(parts), launches.end_bytes(teams, ends=0)
+            it.left = launches.ends.room(leaves, parts)
+        defines = {"THREADS": THREADS, **({"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None)})}
+        launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
+        if leaves is not None:
+            launches.ends.left(leaves)
 
 
 def _pairs(step: GradStep | Step) -> bool:

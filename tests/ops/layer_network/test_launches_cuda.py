@@ -190,12 +190,22 @@ class Recorder(Launcher):
 
     def __init__(self) -> None:
         self.launches: list[tuple[str, bool]] = []
+        self.names: list[str] = []
 
     def gpu(self, device: object) -> Gpu:
         return GPU
 
-    def kernel(self, source: str, *_: object) -> Any:
+    def kernel(self, source: str, name: str, *_: object) -> Any:
+        self.names.append(name)
         return SimpleNamespace(launch=lambda *_, overlap=False, **__: self.launches.append((source, overlap)))
+
+
+@pytest.mark.parametrize("network", ["gine", "feed-forward", "gated_gcn", "gated_gcn, feed-forward"])
+def test_launches_that_make_a_norms_input_leave_what_it_needs(network):
+    """So that no launch reads all rows for that alone, also where other steps come between."""
+    with launching_by(recorder := Recorder()):
+        passes(random_call(options_of(network, num_layers=3), dtype=torch.float32), CudaSteps)
+    assert not {"rows_moments", "rows_grad_sums"} & {*recorder.names}
 
 
 @pytest.mark.parametrize("recompute", [False, True])
