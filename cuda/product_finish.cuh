@@ -5,16 +5,25 @@
 #pragma once
 
 struct AfterMiddle {
-    static constexpr int columns = MIDDLE;
+    static constexpr int columns = MIDDLE, parts = 1, part = MIDDLE;
     static constexpr int activation = MIDDLE_RELU;
     static constexpr bool dropout = MIDDLE_DROPOUT, add = MIDDLE_ADD, add_first = false, mask = MIDDLE_MASK, kept = false, out = MIDDLE_OUT;
     static constexpr bool signs = MIDDLE_SIGNS;
 };
 struct AfterLast {
-    static constexpr int columns = OUT;
+    static constexpr int columns = OUT, parts = PARTS, part = PART;
     static constexpr int activation = ACTIVATION;
     static constexpr bool dropout = DROPOUT, add = ADD, add_first = ADD_FIRST, mask = MASK, kept = KEPT, out = true, signs = SIGNS;
 };
+
+// A result may have several PARTS, rows of PART columns each: the results of several weights. Their columns lie side by side in the product.
+static_assert(PARTS == 1 || !(MIDDLE || ACTIVATION || DROPOUT || ADD || MASK || KEPT || SIGNS || MOMENTS || SUMS), "parts are written as they are");
+__device__ __forceinline__ const float* bias_of(const Parameters& p, const Result& it, int part) {
+    return part == 0 ? it.bias : part == 1 ? p.second_bias : p.third_bias;
+}
+__device__ __forceinline__ float* out_of(const Parameters& p, const Result& it, int part) {
+    return part == 0 ? it.out : part == 1 ? p.second_out : p.third_out;
+}
 
 constexpr bool adds_what_follows = follows && !SUMS;
 
@@ -56,18 +65,18 @@ __device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int
 // Where a lane's numbers of 16 columns of a result lie: in two rows of every eight.
 template <class After>
 struct Place {
-    static constexpr int in_memory = (After::columns + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
+    static constexpr int in_memory = (After::part + 3) / 4 * 4, all_chunks = (After::columns + 15) / 16;
     int chunk, column, first, count, row[2];
     bool inside;
 
     // `c`: which of the 16 columns that the warp has; `first`, `count`: the tile's rows.
     template <class Multiplication>
     __device__ __forceinline__ Place(const Multiplication& product, int c, int first, int count)
-        : chunk(product.column + c), column(16 * chunk + 2 * product.g), first(first), count(count), inside(column < in_memory) {
+        : chunk(product.column + c), column(16 * chunk + 2 * product.g), first(first), count(count), inside(column < After::parts * in_memory) {
 #pragma unroll
         for (int i = 0; i < 2; i++) row[i] = Product::atom(2 * product.t + i);
     }
-    __device__ __forceinline__ size_t offset(int m, int i) const { return size_t(first + row[i]) * in_memory + column + 8 * m * in_memory; }
+    __device__ __forceinline__ size_t offset(int m, int i) const { return size_t(first + row[i]) * in_memory + column % (After::parts > 1 ? in_memory : 16 * all_chunks) + 8 * m * in_memory; }
     __device__ __forceinline__ bool is_there(int m, int i) const { return 8 * m + row[i] < count && inside; }
 };
 
@@ -147,7 +156,7 @@ __device__ __forceinline__ void finish(
                 for (int j = 0; j < 2; j++) {
                     if (After::mask && there) v[j] = through_relu(bits(at(further.signs[m], 2 * i + j)) >> product.lane & 1, v[j], it.mask_scale);
                 }
-                if (After::out && there) two(it.out + place.offset(m, i)) = make_float2(v[0], v[1]);
+                if (After::out && there) two(out_of(p, it, After::parts > 1 ? column / place.in_memory : 0) + place.offset(m, i)) = make_float2(v[0], v[1]);
                 if (place.inside) put(8 * m + place.row[i], column, make_float2(v[0], v[1]));
                 product.sum[c][m][i] = v[0], product.sum[c][m][2 + i] = v[1];
             }

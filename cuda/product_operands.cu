@@ -1,5 +1,5 @@
 // Prepares the weights of a pass as operands of the product of halves_product.cuh, in one launch. A block takes 16 columns of one weight,
-// or of two whose rows take turns, 16 of each.
+// of several whose rows take turns, 16 of each, or of several whose columns lie side by side, `part` of each.
 //
 // Macros: MAX_WEIGHTS.
 #include "halves.cuh"
@@ -13,12 +13,13 @@ extern "C" __global__ void __launch_bounds__(threads) product_operands(const __g
     SHARED_MEMORY(memory);
     float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: the largest of a column's numbers
     const Weight& it = entry_of_block(p.weights, p.num_weights);
-    const int chunk = blockIdx.x - it.first_block, weights = it.other == nullptr ? 1 : 2, count = weights * ((it.rows + 15) / 16);
+    const int chunk = blockIdx.x - it.first_block, turns = it.part > 0 ? 1 : it.weights, count = turns * ((it.rows + 15) / 16);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = 2 * (lane / 4);
     const auto load = [&](int k, int j, int e) {
-        const int row = 16 * (k / weights) + 4 * (lane % 4) + e, column = 16 * chunk + first + j;
-        const float* values = k % weights == 0 ? it.values : it.other;
-        return row < it.rows && column < it.columns ? __ldg(values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
+        const int row = 16 * (k / turns) + 4 * (lane % 4) + e, all = 16 * chunk + first + j, column = it.part > 0 ? all % it.part : all;
+        const int which = it.part > 0 ? all / it.part : k % turns;
+        const float* values = which == 0 ? it.values : which == 1 ? it.second : it.third;
+        return row < it.rows && column < it.columns && which < it.weights ? __ldg(values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
     };
     // Nothing that writes weights runs while a pass does, whose first launch waits for all that came before (workspace.py).
     float x[together][4][2], largest[2] = {};

@@ -10,7 +10,7 @@
 // they are loaded before the previous kernel has ended. Otherwise a block has one group, and brings the next tile while one is multiplied.
 // With WARPGROUPS the halves of a tile are kept apart from the rows as they come (warpgroup_product.cuh).
 //
-// Macros: IN, MIDDLE (of the first of two products, 0 with one), OUT (columns), BESIDE, PRECISION.
+// Macros: IN, MIDDLE (of the first of two products, 0 with one), OUT (columns), BESIDE, PARTS and PART (product_finish.cuh), PRECISION.
 // Macros of what precedes the products: BEFORE and others of product_source.cuh; GATHER and others of product_gather.cuh; then FIRST_MASK (in
 // backward, numbers are zeros where `first_signs` are not positive; what is left is `masked`) and FIRST_DROPOUT.
 // Macros of what follows the products: ACTIVATION (of the last), DROPOUT, ADD, ADD_FIRST, MASK, MIDDLE_RELU, MIDDLE_DROPOUT, MIDDLE_ADD,
@@ -40,10 +40,11 @@ constexpr int out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_
 
 #include "halves_product.cuh"
 
-// Returns the PART_CHUNKS of a product: one where it is short, four where it is long, if there are registers for that.
+// Returns the PART_CHUNKS of a product: one where it is short, four where it is long, if there are registers for that. Of several short rows
+// the last chunks may be next to empty, so that the sums do not grow evenly.
 __device__ constexpr int part_chunks(int of_chunks, int tiles) {
     if (PRECISION != PRECISION_FLOAT32 || tiles > 1 || WARPGROUPS) return 0;
-    return of_chunks <= 2 ? 1 : of_chunks > 14 ? 4 : 0;
+    return of_chunks <= (ARRAYS > 2 ? 6 : 2) ? 1 : of_chunks > 14 ? 4 : 0;
 }
 // Returns whether the sums of a product are APART: in small batches, whose products are not long and wait for each other.
 __device__ constexpr bool apart(int of_chunks) {
@@ -62,10 +63,13 @@ using Last = ProductOf<COLUMN_TILES, chunks, stride, RESIDENT, part_chunks(chunk
 
 // Brings a result's scales and bias into `vectors`, and a weight's operands, if they are RESIDENT, into `operands`. Returns the operands.
 template <class After>
-__device__ __forceinline__ const float* bring_weight(const Result& it, float* vectors, float* operands, int operand_numbers) {
-    constexpr int columns = (After::columns + 15) / 16 * 16;
-    for (int i = threadIdx.x; i < columns; i += blockDim.x)
-        vectors[i] = __ldg(it.scales + i), vectors[columns + i] = it.bias != nullptr && i < After::columns ? __ldg(it.bias + i) : 0.0f;
+__device__ __forceinline__ const float* bring_weight(const Parameters& p, const Result& it, float* vectors, float* operands, int operand_numbers) {
+    constexpr int columns = (After::columns + 15) / 16 * 16, of_part = After::parts > 1 ? (After::part + 3) / 4 * 4 : columns;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+        const float* bias = bias_of(p, it, i / of_part);
+        const bool there = i / of_part < After::parts && i % of_part < After::part && bias != nullptr;
+        vectors[i] = __ldg(it.scales + i), vectors[columns + i] = there ? __ldg(bias + i % of_part) : 0.0f;
+    }
     if (!RESIDENT) return it.fragments;
     for (int i = 4 * threadIdx.x; i < operand_numbers; i += 4 * blockDim.x) copy16(operands + i, it.fragments + i, true);
     return operands;
@@ -76,7 +80,8 @@ __device__ __forceinline__ void write_zeros(int thread, float* out, int row_stri
     for (int quad = thread; quad < (end - first) * (row_stride / 4); quad += threads) four(out + size_t(first) * row_stride + 4 * quad) = nothing();
 }
 __device__ __forceinline__ void write_padding(const Parameters& p, int thread, int first, int end) {
-    write_zeros(thread, p.last.out, out_stride, first, end);
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) write_zeros(thread, out_of(p, p.last, part), (PART + 3) / 4 * 4, first, end);
     if (KEPT) write_zeros(thread, p.last.kept, out_stride, first, end);
     if (WRITTEN) write_zeros(thread, p.written, Source::in_memory, first, end);
     if (GATHERED) write_zeros(thread, p.gathered, Source::in_memory, first, end);
@@ -144,8 +149,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         write_all_padding();
         return;
     }
-    const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p.last, last_vectors, operands + first_operands, last_operands);
-    if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p.middle, middle_vectors, operands, first_operands);
+    const float *first_weight = nullptr, *last_weight = bring_weight<AfterLast>(p, p.last, last_vectors, operands + first_operands, last_operands);
+    if constexpr (MIDDLE > 0) first_weight = bring_weight<AfterMiddle>(p, p.middle, middle_vectors, operands, first_operands);
     const int start_of_group = (group * blocks + block) * rows;  // the last tiles are then on as many multiprocessors as possible
     const int step = (p.backwards ? -rows : rows) * blocks * GROUPS;
     int first = p.backwards ? end - rows - start_of_group : start_of_group;

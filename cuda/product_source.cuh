@@ -1,11 +1,11 @@
 // The rows that product_rows.cu multiplies: brought into shared memory, taken through the end of a layer if wanted, and converted to
 // halves.
 //
-// With two ARRAYS, a row is one of `x` and one of `second`, 16 columns of each in turn, and so are the operands of two weights: the sum of two
-// products is then one product. They take turns because tensor cores cut their sums off. `larger_by` makes up for that where sums grow evenly,
-// and so they do even if one of the two rows is much larger.
+// With several ARRAYS, a row is one of `x`, one of `second` and perhaps one of `third`, 16 columns of each in turn, and so are the operands of
+// as many weights: the sum of products is then one product. They take turns because tensor cores cut their sums off. `larger_by` makes up for
+// that where sums grow evenly, and so they do even if one of the rows is much larger.
 //
-// Macros: ARRAYS (1 or 2); BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM,
+// Macros: ARRAYS (at most 3); BEFORE (BEFORE_NOTHING, BEFORE_END: the end of a layer is applied; BEFORE_GRAD: its gradient), BEFORE_NORM,
 // BEFORE_ACTIVATION, BEFORE_DROPOUT, BEFORE_ADD (what the end consists of); GATHER (the rows are sums along the bonds: product_gather.cuh);
 // WARPGROUPS, SUMS and ADD, as product_rows.cu explains them.
 #pragma once
@@ -24,14 +24,14 @@ struct TileOf {
     static constexpr int stride = WARPGROUPS ? in_memory : width % 32 == 0 ? width + 16 : width;
     static constexpr int numbers = rows * stride;
     // Returns where a column lies in its array. From `in_memory` on there is nothing, and numbers are zeros.
-    static __device__ constexpr int in_array(int column) { return OF_ARRAYS == 1 ? column : column / 32 * 16 + column % 16; }
+    static __device__ constexpr int in_array(int column) { return OF_ARRAYS == 1 ? column : column / (16 * OF_ARRAYS) * 16 + column % 16; }
     static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
     static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
-    static constexpr int lanes = WARPGROUPS ? 8 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
+    static constexpr int lanes = WARPGROUPS || OF_ARRAYS > 2 ? 8 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
     static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
 using Source = TileOf<IN, ARRAYS>;
-static_assert(ARRAYS == 1 || (BEFORE == BEFORE_NOTHING && !GATHER && !FIRST_MASK && !WARPGROUPS), "two rows are multiplied as they are");
+static_assert(ARRAYS == 1 || (BEFORE == BEFORE_NOTHING && !GATHER && !FIRST_MASK && !WARPGROUPS), "several rows are multiplied as they are");
 constexpr bool two_sources = !GATHER && (BEFORE == BEFORE_GRAD || (BEFORE == BEFORE_END && BEFORE_ADD));  // the second: the norm's input, or what is added
 // With WARPGROUPS, whether what is read after the products has room in shared memory: the next norm's input, or else what is added.
 constexpr bool follows = WARPGROUPS && !two_sources && (SUMS || ADD);
@@ -44,7 +44,8 @@ __device__ __forceinline__ void copy_rows(const Parameters& p, int thread, float
         for (int i = 0; i < Source::lane_quads; i++) {
             const int column = 4 * (thread % Source::lanes + i * Source::lanes);
             if (Source::in_array(column) >= Source::in_memory) continue;
-            const float* x = ARRAYS > 1 && column / 16 % 2 ? p.second : p.x;
+            const int array = column / 16 % ARRAYS;
+            const float* x = array == 0 ? p.x : array == 1 ? p.second : p.third;
             copy16(tile + row * Source::stride + column, x + from + Source::in_array(column), true);
             if (two_sources) copy16(tile + Source::numbers + row * Source::stride + column, p.second + from + column, true);
         }

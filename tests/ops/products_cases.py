@@ -64,11 +64,11 @@ def worst_forward(call: LayerNetworkCall) -> float:
     run = Pass(call, saved_of(call), backward=False, signs_alone=True)
     worst = 0.0
     for launch in forward_launches(run, gpu(call.graph.x.device)).values():
-        first, before, gather, then, after, leaves, beside, _ = launch
+        first, before, gather, then, after, leaves, beside, _, parts = launch
         if not isinstance(first, Linear):
             continue
         rows, products, _ = kernels_of(run)  # for each launch, since its source is not what the launch before has left parts of
-        last, kind = after or beside or then or first, run.program.values[first.out].rows
+        last, kind = after or beside or then or (first, *parts)[-1], run.program.values[first.out].rows
         reads = before or gather or first
         source = fill(run, run.rows(reads.source), kind, even=before is not None)
         residual = None
@@ -89,8 +89,11 @@ def worst_forward(call: LayerNetworkCall) -> float:
         adds_first = after is not None and then is None and beside is None and first.add is not None
         added = fill(run, run.rows(first.add), kind, seed=2).double() if adds_first and first.add is not None else None
         out = run.rows(last.out)
-        out.tensor.fill_(torch.nan)
+        for part in (last, first)[: 1 + len(parts)]:
+            run.rows(part.out).tensor.fill_(torch.nan)
         products.linear(launch)
+        for part in (first, *parts)[: len(parts)]:
+            worst = max(worst, row_error(run, run.rows(part.out), *_linear(run, part, part, source), kind))
         if gather is not None and is_read_later(run, gather.out):
             worst = max(worst, row_error(run, run.rows(gather.out), source, terms, kind))
             source = run.rows(gather.out).values[: len(source)]
@@ -101,7 +104,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
                 worst = max(worst, row_error(run, run.rows(first.out), expected, size, kind))
             expected = _followed(run, last, expected)
         elif beside is None or other is None:
-            expected, size = _linear(run, first, last if then is None else first, source)
+            expected, size = _linear(run, parts[-1] if parts else first, last if then is None else first, source)
         else:
             both = (_biased(run, first, source), _biased(run, beside, other))
             expected, size = (one + more for one, more in zip(*both, strict=True))
@@ -211,7 +214,7 @@ def _ended(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -
 
 
 def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
-    first, before, mask, _, leaves, beside = launch
+    first, before, mask, _, leaves, beside, sums = launch
     last, kind = launch.last, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = fill(run, run.gradient(given), kind, even=before is not None).double()
@@ -221,10 +224,11 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
     if mask is not None:
         grad = have[first.grad] = _ended_grad(run, mask.step, grad, keep_signs(run, mask.step.source, kind))
     masks = {step.source.value: keep_signs(run, step.source.value, kind) for step in (first, last) if step.source.mask}
-    for number in (first.source.add, last.source.add):
+    for number in (first.source.add, None if sums else last.source.add):
         if number is not None and number not in have:
             have[number] = fill(run, run.gradient(number), kind).double()
     adds = {step.source.out: have.get(step.source.add) for step in (first, last)}  # before anything is written
+    others = [fill(run, run.gradient(step.grad), kind, seed=number).double() for number, step in enumerate(sums, start=1)]
     if leaves is not None:
         keep_moments(run, leaves.step, fill(run, run.rows(leaves.step.source), kind, even=True))
     for step in (first, last):
@@ -236,9 +240,12 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
             expected = have[end.source.out]
             yield "rows", row_error(run, run.gradient(end.source.out), expected, expected.abs() + 1, kind)
             grad = run.gradient(end.source.out).values[: len(grad)].double()
-    for step in dict.fromkeys((first, last)):
-        expected, size = _product(grad, run.parameter(step.step.weight))
-        add = adds[step.source.out]
+    for step in dict.fromkeys((last,) if sums else (first, last)):
+        expected, size = _product(grad, run.parameter((first if sums else step).step.weight))
+        for other, more in zip(sums, others, strict=True):
+            product, terms = _product(more, run.parameter(other.step.weight))
+            expected, size = expected + product, size + terms
+        add = adds[(first if sums else step).source.out]
         if add is not None:
             expected, size = expected + add, size + add.abs()
         if step.source.mask is not None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.gradient_steps import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, Widths, fits_shared
-from molgcn.ops.layer_network.program import ends_product, masked_values
+from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
+from molgcn.ops.layer_network.program import ends_product, masked_values, signed_values
 from molgcn.ops.layer_network.steps import Expand, Finish, Gate, Gather, Linear, Step, values_read
 
 
@@ -27,6 +27,7 @@ class Launch(NamedTuple):
         leaves: The step whose batch norm reads the result, or with `expand` the gates, and for which it leaves their moments; or None.
         beside: The next :class:`Linear` step, if it adds the result of `step` in the same launch, or None.
         expand: The :class:`Expand` step whose result the :class:`Gate` step reads as gates, if the launch computes that too; or None.
+        parts: The next :class:`Linear` steps, if they multiply the same rows in the same launch.
     """
 
     step: Step
@@ -37,11 +38,12 @@ class Launch(NamedTuple):
     leaves: Finish | None = None
     beside: Linear | None = None
     expand: Expand | None = None
+    parts: tuple[Linear, ...] = ()
 
     @property
     def last(self) -> Step:
         """The step whose result the launch writes last, before the end of a layer."""
-        return self.beside or self.then or self.step
+        return self.beside or self.then or (self.step, *self.parts)[-1]
 
 
 class GradLaunch(NamedTuple):
@@ -54,6 +56,7 @@ class GradLaunch(NamedTuple):
         then: The next :class:`InputGrad` step, if it multiplies the result of `step` in the same launch, or None.
         leaves: The step whose norm's gradient is next, and for which it leaves the sums of the result's columns; or None.
         beside: The next :class:`InputGrad` step, if it multiplies the same gradient as `step` in the same launch, or None.
+        sums: The next :class:`InputGrad` steps, if each adds to the result of the one before and the launch computes that sum alone.
     """
 
     step: GradStep
@@ -62,11 +65,18 @@ class GradLaunch(NamedTuple):
     then: InputGrad | None = None
     leaves: FinishGrad | None = None
     beside: InputGrad | None = None
+    sums: tuple[InputGrad, ...] = ()
 
     @property
     def last(self) -> GradStep:
         """The step whose result the launch writes last."""
-        return self.beside or self.then or self.step
+        return self.beside or self.then or (self.step, *self.sums)[-1]
+
+    @property
+    def add(self) -> int | None:
+        """The gradient that a launch of products adds to its last result, or None."""
+        added = self.step if self.sums else self.last
+        return added.source.add if isinstance(added, InputGrad) else None
 
 
 def uses_batch(step: Step | None, run: Pass) -> TypeGuard[Finish]:
@@ -102,7 +112,11 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         if isinstance(following, Finish):
             return following.source == step.out and following.norm is None and following.add is None
         return isinstance(following, Gate) and following.gates == step.out
+    if isinstance(step, Linear) and isinstance(following, Linear) and following.source == step.source:
+        return gpu is not None and _are_parts(run, [*together, following])
     if following.source != step.out or following.out in run.summed:  # two rows that are multiplied are read as they are
+        return False
+    if len(_of_same_rows(together)) > 1:
         return False
     if isinstance(step, Finish):
         if len(together) > 1 or step.norm not in run.program.batch_norms:
@@ -131,11 +145,30 @@ def _launch(run: Pass, together: Sequence[Step], tensor_cores: bool) -> Launch:
     gather = step if isinstance(step, Gather) and rest else None
     if gather is not None:
         step, *rest = rest
+    if parts := tuple(_of_same_rows(steps)[1:]):
+        return Launch(step, before, parts=parts)
     second = next((other for other in rest if isinstance(other, Linear)), None)
     beside = second if step.out in run.summed else None
     after = next((other for other in rest if isinstance(other, Finish)), None)
     leaves = _normed(run, last.out) if _leaves(run, step, tensor_cores) else None
     return Launch(step, before, gather, None if beside is not None else second, after, leaves, beside)
+
+
+def _of_same_rows(together: Sequence[Step]) -> list[Linear]:
+    """Return the products of the rows that the last of some steps multiplies."""
+    last = together[-1]
+    return [step for step in together if isinstance(step, Linear) and isinstance(last, Linear) and step.source == last.source]
+
+
+def _are_parts(run: Pass, together: Sequence[Step]) -> bool:
+    """Return whether one launch can compute products of the same rows, which may be the end of a layer. It writes results as they are."""
+    products = _of_same_rows(together)
+    if [step for step in together if not isinstance(step, Finish)] != products:
+        return False
+    special = run.summed | signed_values(run.program)
+    plain = all(not step.relu and step.add is None and step.out not in special and _normed(run, step.out) is None for step in products)
+    widths = {run.width(step.out) for step in products}
+    return plain and len(products) <= MAX_TOGETHER and len(widths) == 1 and max(widths) <= MAX_SUMMED_WIDTH
 
 
 def _gathers(run: Pass, gpu: Gpu, gather: Gather, product: Linear) -> bool:
@@ -181,6 +214,10 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
         ends = [other for other in together if isinstance(other, FinishGrad)]
         first = next((other for other in together if isinstance(other, InputGrad)), None)
         leaves = _summed_next(run, step, steps[i + 1 :], gpu is not None)
+        if first is not None and _adds(together[-1], step):
+            sums = tuple(other for other in (*together[1:], step) if isinstance(other, InputGrad))
+            launches[step], together = GradLaunch(first, leaves=leaves, sums=sums), []
+            continue
         second = step if first is not None and isinstance(step, InputGrad) else None
         beside = second if first is not None and second is not None and second.grad == first.grad else None
         mask = ends.pop() if ends and _masks(run, ends[-1]) else None
@@ -245,6 +282,10 @@ def _grad_joins(
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
     one = not any(isinstance(other, InputGrad) for other in together)
+    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and _adds(step, following):
+        return _are_summed(run, [*together, step, following])
+    if not one and _adds(together[-1], step):
+        return False
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         # With operands in the L2 cache, as wider products have them, one launch took up to 20 % longer than two.
         results = run.width(step.source.value), run.width(following.source.value)
@@ -260,6 +301,24 @@ def _grad_joins(
             return True
         return not _masks(run, step) and _masks(run, following) and _grad_joins(following, [step], rest[1:], run, gpu)
     return one and isinstance(following, InputGrad) and _are_pair(run, gpu, step.step.out, step.source.value, following.source.value)
+
+
+def _adds(step: GradStep | Step, following: GradStep | Step) -> bool:
+    """Return whether a step adds the gradient that the step before it computes of the same value to its own, and nothing else needs it."""
+    return (
+        isinstance(step, InputGrad)
+        and isinstance(following, InputGrad)
+        and following.source.add == step.source.out
+        and step.source.mask is None
+    )
+
+
+def _are_summed(run: Pass, products: Sequence[FinishGrad | InputGrad]) -> bool:
+    """Return whether one launch can add up products, which it reads as they are."""
+    widths = {run.width(step.step.out) for step in products}
+    plain = all(isinstance(step, InputGrad) for step in products) and all(_adds(*pair) for pair in pairwise(products))
+    width = max(widths, default=0)
+    return plain and len(widths) == 1 and len(products) <= MAX_TOGETHER and len(products) * width <= 2 * MAX_SUMMED_WIDTH
 
 
 def _summed_next(run: Pass, step: GradStep, rest: Sequence[GradStep | Step], tensor_cores: bool) -> FinishGrad | None:

@@ -166,6 +166,8 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
         return step.out in sizes.summed
     if isinstance(step, GateGrad):
         return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
+    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and step.source.out == following.source.add:
+        return True
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         return True
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):

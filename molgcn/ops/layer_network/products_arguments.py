@@ -11,11 +11,12 @@ MAX_PRODUCTS = 64  # the most weight gradients that one launch computes
 _OPERANDS = Header(
     "product_operands_structs.h",
     Weight=[
-        ("const float*", "values other"),  # other: another weight of this shape, whose rows take turns with this one's, 16 of each; or null
-        ("float*", "fragments"),  # [columns / 16, rows / 16, 2, 32] float4, with the rows of both weights
+        ("const float*", "values second third"),  # weights of one shape, as many as there are
+        ("float*", "fragments"),  # [columns / 16, rows / 16, 2, 32] float4, with the rows, or the columns, of all
         ("float*", "scales"),  # the scales of the operands' columns
         ("int", "rows columns"),  # the length of the contraction, and the columns of the result
         ("int", "row_step column_step"),  # strides of `values`
+        ("int", "weights part"),  # how many; the distance between the columns of two that lie side by side, or 0 for rows that take turns
         ("int", "first_block"),
     ],
     Parameters=[("Weight", "weights[MAX_WEIGHTS]"), ("int", "num_weights")],
@@ -37,8 +38,10 @@ _ROWS = Header(
         ("const float*", "x"),
         ("Result", "middle last"),  # middle: of the first of two products
         ("LayerEnd", "before next"),  # what the rows are taken through first, and the norm that comes next, in backward
-        # second: what `before` adds, in backward its norm's input, or the second of two ARRAYS; next_source: the next norm's input
-        ("const float*", "second next_source"),
+        # second: what `before` adds, in backward its norm's input, or the second of ARRAYS; next_source: the next norm's input
+        ("const float*", "second third next_source"),
+        ("const float*", "second_bias third_bias"),  # of PARTS
+        ("float*", "second_out third_out"),
         ("float*", "written left"),  # what `before` gives; the parts that are left
         ("const float*", "first_signs"),  # in backward the signs by which the rows are then masked, and the dropout; see FIRST_MASK
         ("int", "first_site"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.gradient_steps import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
+from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
-from molgcn.ops.layer_network.memory import FEW_ATOMS
+from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, ROWS_RESULT, WEIGHTS
 from molgcn.ops.layer_network.products_macros import (
@@ -37,6 +39,18 @@ class _Operand(NamedTuple):
     scales: int
 
 
+class Weights(NamedTuple):
+    """The names of weights that a launch multiplies by as by one.
+
+    Attributes:
+        names: The names.
+        side_by_side: Whether their columns lie side by side; otherwise their rows take turns, 16 of each.
+    """
+
+    names: tuple[str, ...]
+    side_by_side: bool = False
+
+
 class TensorCoreProducts:
     """The matrix products of a pass on tensor cores.
 
@@ -57,19 +71,25 @@ class TensorCoreProducts:
 
     def linear(self, launch: Launch) -> None:
         """Compute the value of a launch of :class:`Linear` steps, with the ends of layers that it includes."""
-        run, (first, before, gather, then, after, leaves, beside, _) = self.run, launch
+        run, (first, before, gather, then, after, leaves, beside, _, parts) = self.run, launch
         last = launch.last
         assert isinstance(first, Linear)
         assert isinstance(last, Linear)
-        it, source = self._arguments(first.source), first.source
+        it, source, weights = self._arguments(first.source), first.source, _weights_of(launch)
         if gather is not None:
             self._set_gather(it, gather)
             source = gather.source
         if then is not None:
-            it.middle = self._result(first, first)
+            it.middle = self._result(first, first, weights[0])
         if beside is not None:
             it.second = run.rows(beside.source).address
-        it.last = self._result(last, after or last, None if beside is None else first)
+        it.last = self._result(first if parts else last, after or (first if parts else last), weights[-1])
+        for place, part in zip(("second", "third"), parts, strict=False):
+            setattr(it, f"{place}_out", run.rows(part.out).address)
+            if part.bias is not None:
+                setattr(it, f"{place}_bias", run.parameter(part.bias).data_ptr())
+        if beside is not None and first.bias is not None:
+            it.last.bias = run.parameter(first.bias).data_ptr()
         if before is not None:
             it.before, source = self._ends.forward(before), before.source
             it.second = 0 if before.add is None else run.rows(before.add).address
@@ -87,13 +107,11 @@ class TensorCoreProducts:
             it.eps = run.parameter(gather.eps).data_ptr()
         it.gathered = run.rows(gather.out).address
 
-    def _result(self, step: Linear, end: Linear | Finish, above: Linear | None = None) -> Any:
-        """Return the arguments of a step's product, which is followed by what comes with `end`. To it may be added that of `above`."""
-        run, steps = self.run, (step,) if above is None else (above, step)
-        it = ROWS_RESULT(*self._forward_operands[tuple(each.weight for each in steps)])
-        for each in steps:
-            if each.bias is not None:
-                it.bias = run.parameter(each.bias).data_ptr()
+    def _result(self, step: Linear, end: Linear | Finish, weights: Weights) -> Any:
+        """Return the arguments of a step's product, or of that by several weights, which is followed by what comes with `end`."""
+        run, it = self.run, ROWS_RESULT(*self._forward_operands[weights])
+        if step.bias is not None:
+            it.bias = run.parameter(step.bias).data_ptr()
         for added in (step.add, end.add):
             if added is not None and added not in run.summed:
                 it.add = run.rows(added).address
@@ -108,13 +126,14 @@ class TensorCoreProducts:
 
     def input_grad(self, launch: GradLaunch) -> None:
         """Compute the gradients of a launch of :class:`InputGrad` steps, from that before the end of a layer if it includes one."""
-        run, (first, before, mask, _, leaves, _), last = self.run, launch, launch.last
+        run, (first, before, mask, then, leaves, beside, sums) = self.run, launch
         assert isinstance(first, InputGrad)
-        assert isinstance(last, InputGrad)
         it, grad = self._arguments(first.source.value), run.gradient(first.grad)
-        if last is not first:
+        if then is not None or beside is not None:
             it.middle = self._grad_result(first)
-        it.last = self._grad_result(last)
+        it.last = self._grad_result(beside or then or first, *sums)
+        for place, more in zip(("second", "third"), sums, strict=False):
+            setattr(it, place, run.gradient(more.grad).address)
         if before is not None:
             it.before, it.second = self._ends.backward(before.step), run.rows(before.step.source).address
             it.written, grad = run.gradient(before.source.out).address, run.gradient(before.grad)
@@ -127,10 +146,11 @@ class TensorCoreProducts:
         plan, macros = grad_product(run, launch, self._gpu)
         self._multiply(it, grad, plan, macros, None if leaves is None else leaves.step)
 
-    def _grad_result(self, step: InputGrad) -> Any:
-        run, source, it = self.run, step.source, ROWS_RESULT(*self._backward_operands[(step.step.weight,)])
-        if source.add is not None:
-            it.add = run.gradient(source.add).address
+    def _grad_result(self, step: InputGrad, *sums: InputGrad) -> Any:
+        run, steps, source = self.run, (step, *sums), (step, *sums)[-1].source
+        it = ROWS_RESULT(*self._backward_operands[Weights(tuple(each.step.weight for each in steps))])
+        if step.source.add is not None:
+            it.add = run.gradient(step.source.add).address
         if source.mask is not None:
             it.signs = run.signs(source.value).data_ptr()
             it.mask_scale = run.mask_scale(source.mask)
@@ -195,39 +215,50 @@ class TensorCoreProducts:
             self._ends.left(leaves)
 
     @cached_property
-    def _forward_operands(self) -> Mapping[tuple[str, ...], _Operand]:
-        names, above = list[tuple[str, ...]](), tuple[str, ...]()
-        for step in self.run.program.steps:
-            if isinstance(step, Linear) and step.out in self.run.summed:
-                above = (step.weight,)
-            elif isinstance(step, Linear):
-                names.append((*above, step.weight))
-                above = ()
-        return self._prepare(names, transposed=False)
+    def _forward_operands(self) -> Mapping[Weights, _Operand]:
+        return self._prepare(self._forward_weights(), transposed=False)
 
     @cached_property
-    def _backward_operands(self) -> Mapping[tuple[str, ...], _Operand]:
-        return self._prepare(((step.step.weight,) for step in self.run.backward.steps if isinstance(step, InputGrad)), transposed=True)
+    def _backward_operands(self) -> Mapping[Weights, _Operand]:
+        return self._prepare(self._backward_weights(), transposed=True)
 
-    def _prepare(self, names: Iterable[tuple[str, ...]], *, transposed: bool) -> Mapping[tuple[str, ...], _Operand]:
-        """Prepare weights as operands of x W^T, or, if `transposed`, of G W. Rows of two weights take turns, 16 of each."""
-        weights = {name: self.run.parameter(name[0]) if transposed else self.run.parameter(name[0]).T for name in dict.fromkeys(names)}
-        chunks = {name: tuple(map(in_chunks, weight.shape)) for name, weight in weights.items()}
-        sizes = {name: 4 * (256 * len(name) * rows * columns + 16 * columns) for name, (rows, columns) in chunks.items()}
-        address, operands = self._workspace.scratch(sum(sizes.values())), {}
-        for name, size in sizes.items():
-            operands[name] = _Operand(address, address + size - 4 * 16 * chunks[name][1])
+    def _forward_weights(self) -> Iterator[Weights]:
+        """Yield what launches multiply by in a forward pass, or where a backward pass computes values again."""
+        run = self.run
+        launches = again_launches(run, run.backward.steps) if run.is_backward else forward_launches(run, self._gpu)
+        for launch in launches.values():
+            yield from _weights_of(launch)
+
+    def _backward_weights(self) -> Iterator[Weights]:
+        """Yield what launches multiply gradients by."""
+        for step, *_, then, _, beside, sums in backward_launches(self.run, self.run.backward.steps, self._gpu).values():
+            if isinstance(step, InputGrad):
+                yield Weights(tuple(each.step.weight for each in (step, *sums)))
+                yield from (Weights((each.step.weight,)) for each in (then, beside) if each is not None)
+
+    def _prepare(self, wanted: Iterable[Weights], *, transposed: bool) -> Mapping[Weights, _Operand]:
+        """Prepare weights as operands of x W^T, or, if `transposed`, of G W."""
+        all_weights, operands = list(dict.fromkeys(wanted)), dict[Weights, _Operand]()
+        values = {name: self.run.parameter(name) for weights in all_weights for name in weights.names}
+        values = values if transposed else {name: weight.T for name, weight in values.items()}
+        chunks = [_chunks_of(weights, values[weights.names[0]]) for weights in all_weights]
+        sizes = [4 * (256 * rows + 16) * columns for rows, columns in chunks]
+        address = self._workspace.scratch(sum(sizes))
+        for weights, (_, columns), size in zip(all_weights, chunks, sizes, strict=True):
+            operands[weights] = _Operand(address, address + size - 4 * 16 * columns)
             address += size
-        for first in range(0, len(weights), MAX_WEIGHTS):
-            some = list(weights)[first : first + MAX_WEIGHTS]
+        for first in range(0, len(all_weights), MAX_WEIGHTS):
+            some = all_weights[first : first + MAX_WEIGHTS]
             it, blocks = OPERANDS(num_weights=len(some)), 0
-            for each, name in zip(it.weights, some, strict=False):
-                each.values, each.fragments, each.scales = weights[name].data_ptr(), *operands[name]
-                if len(name) > 1:
-                    each.other = self.run.parameter(name[1]).data_ptr()
-                (each.rows, each.columns), (each.row_step, each.column_step) = weights[name].shape, weights[name].stride()
+            for each, weights, (_, columns) in zip(it.weights, some, chunks[first:], strict=False):
+                for field, name in zip(("values", "second", "third"), weights.names, strict=False):
+                    setattr(each, field, values[name].data_ptr())
+                each.fragments, each.scales = operands[weights]
+                weight = values[weights.names[0]]
+                (each.rows, each.columns), (each.row_step, each.column_step) = weight.shape, weight.stride()
+                each.weights, each.part = len(weights.names), stride_of(each.columns) if weights.side_by_side else 0
                 each.first_block = blocks
-                blocks += chunks[name][1]
+                blocks += columns
             function = kernel("product_operands.cu", "product_operands", {"MAX_WEIGHTS": MAX_WEIGHTS}, self._device)
             function.launch(blocks, _OPERANDS_THREADS, 4 * 16 * _OPERANDS_THREADS // 32, it, overlap=self._workspace.overlaps)
             self._workspace.overlaps = False
@@ -239,3 +270,23 @@ class TensorCoreProducts:
         if rows == "bonds" and graph.code is not None:
             return 0, 0
         return graph.ptr.data_ptr() + 4 * graph.num_graphs, 0 if rows == "atoms" else graph.rowptr.data_ptr()
+
+
+def _weights_of(launch: Launch) -> list[Weights]:
+    """Return the weights of the products of a forward launch, in their order."""
+    step, beside, parts = launch.step, launch.beside, launch.parts
+    if not isinstance(step, Linear):
+        return []
+    if parts:
+        return [Weights((step.weight, *(part.weight for part in parts)), side_by_side=True)]
+    if beside is not None:
+        return [Weights((step.weight, beside.weight))]
+    return [Weights((each.weight,)) for each in (step, launch.then) if each is not None]
+
+
+def _chunks_of(weights: Weights, first: Tensor) -> tuple[int, int]:
+    """Return how many chunks of 16 rows and of 16 columns the operand of weights has, of which `first` is the first."""
+    (rows, columns), number = first.shape, len(weights.names)
+    if weights.side_by_side:
+        return in_chunks(rows), in_chunks(number * stride_of(columns))
+    return number * in_chunks(rows), in_chunks(columns)

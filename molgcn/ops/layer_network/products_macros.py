@@ -8,7 +8,7 @@ from typing import Any
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches, is_read_later
-from molgcn.ops.layer_network.memory import FEW_ATOMS
+from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
@@ -30,7 +30,7 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         gpu: The GPU.
         again: Whether a backward pass computes the launch again.
     """
-    first, before, gather, then, after, leaves, beside, _ = launch
+    first, before, gather, then, after, leaves, beside, _, parts = launch
     last = launch.last
     assert isinstance(first, Linear)
     assert isinstance(last, Linear)
@@ -62,6 +62,8 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
     work = Work(sources, before is not None and before.norm is not None, leaves is not None, bool(macros["ADD"]), gather is not None)
     arrays = 1 if beside is None else 2
     widths = Widths(run.width(first.source), 0 if then is None else run.width(first.out), run.width(last.out), arrays=arrays)
+    if parts:
+        widths = widths._replace(out=(1 + len(parts)) * stride_of(widths.out), part=widths.out)
     return _divided(run, first.source, widths, gpu, work, macros)
 
 
@@ -75,11 +77,11 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     first, before, leaves, last = launch.step, launch.before, launch.leaves, launch.last
     assert isinstance(first, InputGrad)
     assert isinstance(last, InputGrad)
-    two = last is not first
+    two = last is not first and not launch.sums
     macros = {
         "ACTIVATION": 0,
         "DROPOUT": False,
-        "ADD": last.source.add is not None,
+        "ADD": launch.add is not None,
         "ADD_FIRST": False,
         "MASK": last.source.mask is not None,
         "MIDDLE_RELU": False,
@@ -99,10 +101,10 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
         **_gather_macros(run, None),
         **_next_macros(None if leaves is None else leaves.step),
     }
-    norm, follows = before is not None and before.step.norm is not None, leaves is not None or last.source.add is not None
+    norm, follows = before is not None and before.step.norm is not None, leaves is not None or launch.add is not None
     work = Work(1 if before is None else 2, norm, leaves is not None, follows)
     middle = run.width(first.source.value) if two else 0
-    widths = Widths(run.width(first.step.out), middle, run.width(last.source.value), launch.beside is not None)
+    widths = Widths(run.width(first.step.out), middle, run.width(last.source.value), launch.beside is not None, 1 + len(launch.sums))
     return _divided(run, first.step.out, widths, gpu, work, macros)
 
 

@@ -14,6 +14,7 @@ MAX_WIDTH = 1024  # the most input or output columns of a product
 MAX_END_WIDTH = 512  # the most columns of rows that a product first takes through the end of a layer
 # The most columns of two products that are added up as one. Wider, and with one of two rows much larger, the error is more than 2e-7.
 MAX_SUMMED_WIDTH = 128
+MAX_TOGETHER = 3  # the most weights whose products one launch computes as one: results of the same rows side by side, or a sum
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
@@ -38,6 +39,7 @@ class Widths(NamedTuple):
         out: The columns of the last result.
         beside: Whether the second product does not multiply the result of the first, but the same rows.
         arrays: The number of arrays whose rows lie side by side, and are multiplied as one.
+        part: The columns of each of several results that lie side by side in `out`, each from a multiple of four on; 0 with one result.
     """
 
     source: int
@@ -45,6 +47,7 @@ class Widths(NamedTuple):
     out: int
     beside: bool = False
     arrays: int = 1
+    part: int = 0
 
     @property
     def operand_numbers(self) -> int:
@@ -148,6 +151,8 @@ class RowBlocks:
             "ARRAYS": self.widths.arrays,
             "MIDDLE": self.widths.middle,
             "OUT": self.widths.out,
+            "PARTS": self.widths.out // stride_of(self.widths.part) if self.widths.part else 1,
+            "PART": self.widths.part or self.widths.out,
             "BESIDE": int(self.widths.beside),
             "ROW_GROUPS": self.row_groups,
             "COLUMN_TILES": self.column_tiles,

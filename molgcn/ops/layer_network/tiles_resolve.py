@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from molgcn.ops.layer_network.gradient_steps import FinishGrad, GatherGrad, Inpu
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
+from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, Weights
 from molgcn.ops.layer_network.products_plan import in_chunks
 from molgcn.ops.layer_network.steps import ACTIVATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.tiles_arguments import OPS
@@ -25,7 +26,13 @@ class TileProducts(TensorCoreProducts):
 
     def operand(self, name: str, *, transposed: bool) -> tuple[int, int]:
         """Return the addresses of a weight's fragments and scales as an operand of x W^T or, if `transposed`, of G W."""
-        return (self._backward_operands if transposed else self._forward_operands)[(name,)]
+        return (self._backward_operands if transposed else self._forward_operands)[Weights((name,))]
+
+    def _forward_weights(self) -> Iterator[Weights]:
+        return (Weights((step.weight,)) for step in self.run.program.steps if isinstance(step, Linear))
+
+    def _backward_weights(self) -> Iterator[Weights]:
+        return (Weights((step.step.weight,)) for step in self.run.backward.steps if isinstance(step, InputGrad))
 
 
 class Resolver:

@@ -44,13 +44,13 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     parts = [
         step
         for launch in launches
-        for step in (launch.expand, launch.before, launch.gather, launch.step, launch.then, launch.beside, launch.after)
+        for step in (launch.expand, launch.before, launch.gather, launch.step, *launch.parts, launch.then, launch.beside, launch.after)
         if step is not None
     ]
     assert parts == list(run.program.steps)
     run = pass_of(options_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
-    parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, it.then, it.beside) if step is not None]
+    parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, *it.sums, it.then, it.beside) if step is not None]
     assert parts == list(run.backward.steps)
 
 
@@ -100,8 +100,10 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
         ({"conv": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
         ({"conv": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 1, 2),
         ({"conv": "sage", "norm": "batch", "residual": True}, 2, 2),
+        ({"conv": "gated_gcn", "edge_channels": 80, "norm": "batch", **PLUS}, 7, 9),
+        ({"conv": "gatv2", "norm": "batch", "heads": 8}, 3, 3),
     ],
-    ids=["gin+", "gcn+", "gine", "sage"],
+    ids=["gin+", "gcn+", "gine", "sage", "gatedgcn+", "gatv2"],
 )
 def test_launches_of_a_layer(options, forward, backward):
     """Small batches take as many launches for each layer, and one more at the ends of the network."""
@@ -122,7 +124,7 @@ def test_no_launch_adds_what_its_first_product_writes(network):
     run = pass_of(options_of(network), backward=True)
     for launch in backward_launches(run, run.backward.steps, GPU).values():
         if isinstance(launch.step, InputGrad) and launch.last is not launch.step:
-            assert launch.last.source.add != launch.step.source.out
+            assert launch.add != launch.step.source.out
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -180,6 +182,27 @@ def test_products_of_a_sage_layer(hidden, forward, backward):
     grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if isinstance(launch.step, InputGrad)]
     assert len(grads) == backward
     assert all(launch.step.grad == launch.beside.grad for launch in grads if isinstance(launch.beside, InputGrad))
+
+
+@pytest.mark.parametrize("together", [{"gated_gcn": 3}, {"gatv2": 2}], ids=lambda case: next(iter(case)))
+@pytest.mark.parametrize("recompute", [False, True])
+def test_weights_of_the_same_rows_are_one_product(together, recompute):
+    """So are their gradients' products, whose results share no memory with rows that other blocks still read."""
+    ((network, number),) = together.items()
+    call = random_call(options_of(network, 20, num_layers=3), sizes=[5, 9, 1], dtype=torch.float32)
+    call = call._replace(options=call.options._replace(recompute=recompute))
+    saved = torch.empty(saved_numbers(call, signs_alone=True))
+    run = Pass(call, saved, backward=False, signs_alone=True)
+    launches = [launch for launch in forward_launches(run, GPU).values() if launch.parts]
+    assert [1 + len(launch.parts) for launch in launches] == [number] * 3
+    for launch in launches:
+        assert not overlaps([run.rows(launch.step.source)], [run.rows(step.out) for step in (launch.step, *launch.parts)], in_place=False)
+    run = Pass(call, saved, backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
+    grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if launch.sums]
+    assert [1 + len(launch.sums) for launch in grads] == [number] * 3
+    for launch in grads:
+        read = [*(step.grad for step in (launch.step, *launch.sums)), *([] if launch.add is None else [launch.add])]
+        assert not overlaps(map(run.gradient, read), [run.gradient(launch.last.source.out)], in_place=False)
 
 
 PREPARED = {"product_operands.cu": {"product_rows.cu"}, "rows_prepare.cu": {"rows_gather.cu", "rows_gather_grad.cu"}}

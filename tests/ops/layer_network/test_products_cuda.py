@@ -14,6 +14,7 @@ from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Widths, Work, fits
 from molgcn.ops.layer_network.weights_plan import Shape, weight_blocks
 
 BONDS = {"conv": "gine", "edge_channels": 5}
+GATES = {"conv": "gated_gcn", "edge_channels": 20, "norm": "batch", "residual": True, "mlp_norm": False}
 SAGE = {"conv": "sage", "mlp_norm": False, "feed_forward": False}
 
 
@@ -38,6 +39,10 @@ def poisoned():
         pytest.param(20, 204, 40, 3, {**SAGE, "norm": "batch", "residual": True}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, SAGE, marks=pytest.mark.slow),
         (20, 20, 75, 9, {**SAGE, "norm": "batch", "residual": True, "activation": "gelu"}),
+        (20, 18, 75, 9, GATES),
+        pytest.param(11, 70, 75, 9, {**GATES, "feed_forward": False}, marks=pytest.mark.slow),
+        pytest.param(78, 78, 40, 3, GATES, marks=pytest.mark.slow),
+        pytest.param(20, 40, 40, 3, {**GATES, "conv": "gatv2", "heads": 4}, marks=pytest.mark.slow),
         pytest.param(11, 20, 17, 3, {"num_layers": 1, "activation": "elu", "mlp_activation": "silu"}, marks=pytest.mark.slow),
     ],
 )
