@@ -71,7 +71,7 @@ def config(ckpt, path, **values):
     [
         ({}, {}),
         ({"ensemble": 2}, {}),
-        ({}, {"split": "cv", "folds": 2}),
+        pytest.param({}, {"split": "cv", "folds": 2}, marks=pytest.mark.slow),
         ({"ensemble": 2}, {"split": "cv", "folds": 2}),
         ({"blend": "trees"}, {}),
     ],

@@ -129,7 +129,13 @@ def files(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+# Others are raised in the same places.
+QUICK = ("no such file", "bad SMILES", "bad type", "too large for any memory", "a flag between", "no YAML", "two folders of presets")
+QUICK += ("unknown key", "unknown group option", "key that is there, with a +", "nothing to delete", "nothing to resume", "no checkpoint")
+QUICK += ("not key=value", "no write permission", "half an epoch", "no TPU", "no SLURM", "an option that a network cannot have")
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES])
 def test_mistakes_end_in_a_paragraph(name, files, cli):
     arguments, expected = MISTAKES[name]
     code, out, err = cli(*arguments)

@@ -167,7 +167,8 @@ def run_pt2(path: Path, **inputs: torch.Tensor) -> np.ndarray:
         return torch.export.load(path).module()(*first, **inputs).numpy()
 
 
-@pytest.mark.parametrize("evaluator", [run_onnx, pytest.param(run_pt2, marks=pytest.mark.slow)], ids=["onnx", "pt2"])
+@pytest.mark.slow  # tests of the command and of components export others
+@pytest.mark.parametrize("evaluator", [run_onnx, run_pt2], ids=["onnx", "pt2"])
 def test_what_is_exported_predicts_the_same(run, evaluator, tmp_path):
     path = tmp_path / f"model.{evaluator.__name__[4:]}"
     assert export(ExportConfig(str(run.folder), str(path))) < 1e-5

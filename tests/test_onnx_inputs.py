@@ -105,7 +105,7 @@ CASES = {
     ),
     "deviations": ({"features": "zinc"}, {"name": "gin"}, {"loss": "mve"}),
 }
-QUICK = ("scaled and encoded", "components and descriptors")
+QUICK = ("components and descriptors",)
 
 
 @pytest.mark.parametrize("case", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES])

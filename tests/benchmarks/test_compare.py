@@ -60,6 +60,7 @@ def test_tables_report_and_plots_are_written(folder):
         assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.02  # something is drawn
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_second_call_measures_nothing_and_shows_everything(folder):
     before = (folder / "steps.csv").read_text()
     results, text = run(folder, parts=["steps", "loaders"])
@@ -67,12 +68,14 @@ def test_a_second_call_measures_nothing_and_shows_everything(folder):
     assert set(results.tables) >= {"steps", "loaders"} and "Kernels" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_rows_of_earlier_calls_stay_in_report_and_plots(folder):
     results, _ = run(folder, parts=["loaders"])
     assert len(results.tables["steps"].rows) == 20
     assert "## Kernels" in (folder / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_tables_fit_a_terminal_of_80_columns(folder):
     _, text = run(folder, parts=list(PARTS))
     assert max(map(len, text.splitlines())) <= 80 or "Tables and plots are in" in max(text.splitlines(), key=len)

@@ -44,9 +44,15 @@ def blend_of(task, molecules, **options):
     return Blend.fit(task, tuple(task.statistics_of(molecules.targets).values()), molecules, 0, **{"balanced": False, **options})
 
 
-def test_each_target_is_learned_and_weighed(molecules, tmp_path):
+@pytest.fixture(scope="module")
+def of_all(molecules):
+    """Return the task of all targets, and its trees."""
     task = task_of()
-    blend = blend_of(task, molecules)
+    return task, blend_of(task, molecules)
+
+
+def test_each_target_is_learned_and_weighed(molecules, of_all, tmp_path):
+    task, blend = of_all
     guess = np.repeat(task.guess(*blend.statistics), COUNT, axis=0)
     found = blend.trees_alone.mix(guess, molecules)
     measures = task.measure(found, molecules.targets)
@@ -61,10 +67,9 @@ def test_each_target_is_learned_and_weighed(molecules, tmp_path):
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [FILE, *(f"target_{place}.txt" for place in range(3))]
 
 
-def test_numbers_are_mixed_as_they_are_learned(molecules):
+def test_numbers_are_mixed_as_they_are_learned(molecules, of_all):
     """The mix is the geometric mean: of values that are learned as logarithms, and of probabilities."""
-    task = task_of()
-    blend = blend_of(task, molecules)
+    task, blend = of_all
     guess = np.repeat(task.guess(*blend.statistics), COUNT, axis=0)
     trees, both = blend.trees_alone.mix(guess, molecules), blend.mix(guess, molecules)
     np.testing.assert_allclose(both[:, 0], guess[:, 0] ** OF_NUMBERS * trees[:, 0] ** (1 - OF_NUMBERS))

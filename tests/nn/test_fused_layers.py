@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiler import needs_extension
 from family_cases import CASES, FUSED, call_of
-from network_cases import BATCHES, NUM_FEATURES, batch_of, network
+from network_cases import BATCHES, NUM_FEATURES, ONCE, batch_of, network
 from test_molecule_net import outcome, padded
 
 from molgcn.data import GraphBatch
@@ -50,7 +50,7 @@ def test_other_batches(conv, batch, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [f"{conv} {options}" for conv, options in ONCE])
 def test_padding_does_not_count(case, device):
     """Predictions, gradients and running statistics of a padded batch are those of the real molecules alone."""
     fused, reference = pair(case, device)
@@ -109,7 +109,9 @@ def test_recomputing_leaves_the_results_as_they_are(conv, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("conv", FUSED)
+@pytest.mark.parametrize(
+    "conv", [name if name in ("gine", "gat", "gated_gcn") else pytest.param(name, marks=pytest.mark.slow) for name in FUSED]
+)
 def test_operators_by_torchs_checks(conv, device):
     """On a GPU the saved tensor has gaps with arbitrary contents, which differ between calls; a CPU shares its memory in another way."""
     fused, _ = pair(f"{conv} norms", device, dropout=0.3)

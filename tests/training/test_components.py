@@ -130,6 +130,7 @@ def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
     assert (why / "index.html").read_text().count("<img") == 4
 
 
-@pytest.mark.parametrize("ending", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
 def test_export(run, tmp_path, ending):
     assert export(ExportConfig(str(run.folder), str(tmp_path / f"m.{ending}"))) < 1e-5

@@ -4,6 +4,7 @@ import pytest
 import torch
 from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
+from pairs import parametrize_pairs
 from plain_steps import PlainSteps
 
 from molgcn.ops.layer_network.passes import Pass
@@ -18,17 +19,19 @@ LAYERS = {
 }
 
 
+SHAPES = [(1, 1), (8, 22), (5, 3), (2, 150), (40, 2)]  # heads and their channels
+
+
 def call_of(layer: str, heads: int, channels: int, *, concat: bool = True, layers: int = 2, **options):
     own = {**LAYERS[layer], "heads": heads, "concat": concat}
     of = network_options(in_channels=7, hidden_channels=heads * channels if concat else channels, num_layers=layers, **own)
     return random_call(of, **options)
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
-@pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_kernels(emulate, layer, coded, dtype, bound):
+@parametrize_pairs("layer, coded, dtype", LAYERS, [True, False], [torch.float64, torch.float32], slow=True)
+def test_kernels(emulate, layer, coded, dtype):
     """In float32 the project's kernels compute the products too. Rows of padding change nothing and become zero."""
+    bound = 1e-10 if dtype == torch.float64 else 2e-5
     expected = passes(call_of(layer, 3, 6, coded=coded), PlainSteps)
     call = call_of(layer, 3, 6, coded=coded, dtype=dtype)
     for each in (call, padded(call, float("nan"))):
@@ -44,11 +47,10 @@ def test_kernels(emulate, layer, coded, dtype, bound):
             assert not found[one.shape[0] :].any(), name
 
 
-@pytest.mark.parametrize("concat", [True, False])
-@pytest.mark.parametrize(("heads", "channels"), [(1, 1), (8, 22), (5, 3), (2, 150), (40, 2)])
-@pytest.mark.parametrize("layer", ["gat", pytest.param("gatv2", marks=pytest.mark.slow)])
-def test_shapes(emulate, layer, heads, channels, concat):
+@parametrize_pairs("shape, layer, concat", SHAPES, ["gat", "gatv2"], [True, False], slow=True)
+def test_shapes(emulate, shape, layer, concat):
     """Heads share a warp or take several blocks; a head has one column or more than a warp has vectors."""
+    heads, channels = shape
     call = call_of(layer, heads, channels, concat=concat, layers=1, sizes=[5, 9, 1], kinds=40)
     with gpu_memory():
         actual = passes(call, CudaSteps)

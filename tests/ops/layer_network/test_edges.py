@@ -1,9 +1,9 @@
 """Kernels for steps on rows of directed bonds agree with plain PyTorch under emulation."""
 
-import pytest
 import torch
 from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
+from pairs import parametrize_pairs
 from plain_steps import PlainSteps
 
 from molgcn.ops.layer_network import passes as of_passes
@@ -22,12 +22,11 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
-@pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("options", OPTIONS)
-def test_kernels(emulate, options, coded, dtype, bound):
+@parametrize_pairs("options, coded, dtype", OPTIONS, [True, False], [torch.float64, torch.float32], slow=True)
+def test_kernels(emulate, options, coded, dtype):
     """In float32 the project's kernels compute the products too."""
-    own = {"num_layers": 3, **OPTIONS[options]}
+    bound = 1e-10 if dtype == torch.float64 else 2e-5
+    own = {"num_layers": 2 if dtype == torch.float32 else 3, **OPTIONS[options]}
     of = network_options(in_channels=7, hidden_channels=20, **own)
     call = random_call(of, coded=coded, dtype=dtype)
     expected = passes(random_call(of, coded=coded), PlainSteps)

@@ -45,6 +45,7 @@ def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:
 
 def call_of(network: str, **options) -> LayerNetworkCall:
     in_channels = 7 if network == "dmpnn" else 8  # the first is copied into wider rows
+    options = {"coded": len(network) % 2 == 0, "training": len(network) % 3 > 0, **options}
     return random_call(options_of(network, 12, in_channels=in_channels), dtype=torch.float32, **options)
 
 
@@ -57,7 +58,7 @@ def check(actual: Found, expected: Found) -> None:
 def test_the_bits_of_calls_that_are_planned_each(emulate, network):
     """A batch of another size takes the same plan, whose grids have a block more than it needs."""
     for sizes in ([5, 9, 0, 18, 1, 30, 1, 7], [5, 9, 0, 18, 1, 30]):
-        call = call_of(network, sizes=sizes, training=len(network) % 3 > 0)
+        call = call_of(network, sizes=sizes)
         with gpu_memory():
             expected = passes(call, CudaSteps)
         check(replayed(call), expected)
@@ -77,7 +78,7 @@ def test_launches_on_tiles(emulate):
 def test_nothing_is_read_beyond_the_batch(emulate, network):
     """A plan's grids are for more atoms, bonds and molecules than there are."""
     emulate.properties = Gpu(4, emulate.properties.shared_limit)
-    call = call_of(network, coded=len(network) % 2 == 0)
+    call = call_of(network)
     graph = call.graph.mapped(guarded)
     replayed(call._replace(graph=graph, parameters=[*map(guarded, call.parameters)], statistics=[*map(guarded, call.statistics)]))
 

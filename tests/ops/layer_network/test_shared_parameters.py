@@ -44,12 +44,15 @@ def check(actual: Found | dict[str, torch.Tensor], expected: Found, bound: float
         assert error < bound, name
 
 
-@pytest.mark.parametrize("sizes", [[5, 9, 1], [150] * 60], ids=["few", "many"])
-def test_on_cuda(emulate, sizes):
-    for cast, bound in ((lambda call: call, 1e-12), (single, 1e-5)):
-        with gpu_memory():
-            shared, separate = (passes(cast(call), CudaSteps) for call in both(sizes))
-        check(shared, separate, bound)
+@pytest.mark.parametrize(
+    ("sizes", "cast", "bound"),
+    [([5, 9, 1], lambda call: call, 1e-12), ([5, 9, 1], single, 1e-5), ([150] * 60, single, 1e-5)],
+    ids=["float64", "few", "many"],
+)
+def test_on_cuda(emulate, sizes, cast, bound):
+    with gpu_memory():
+        shared, separate = (passes(cast(call), CudaSteps) for call in both(sizes))
+    check(shared, separate, bound)
 
 
 def test_on_tiles(emulate):
