@@ -97,7 +97,10 @@ def _seed() -> None:
 
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+    else:  # torch.manual_seed would note the whole stack for a GPU to come, at each of two calls a test
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -140,7 +143,8 @@ def deterministic_algorithms() -> Iterator[None]:
 
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     yield
-    torch.use_deterministic_algorithms(before[0])
+    if torch.are_deterministic_algorithms_enabled() != before[0]:  # setting it imports torch._dynamo
+        torch.use_deterministic_algorithms(before[0])
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
