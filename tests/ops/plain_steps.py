@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import singledispatchmethod
 
 import torch
+from plain_edges import attended, expanded, gated, gathered, of_bonds, of_edges
 from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.nn.activations import ACTIVATIONS
-from molgcn.nn.layers.propagate import max_incoming, mean_incoming, reverse_bonds, sum_incoming
 from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
@@ -32,9 +32,7 @@ from molgcn.ops.layer_network.gradient_steps import (
 )
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.steps import (
-    GATE_EPSILON,
     Attend,
-    AverageDirections,
     EdgeStep,
     Expand,
     Finish,
@@ -43,9 +41,8 @@ from molgcn.ops.layer_network.steps import (
     Linear,
     Spread,
     Step,
-    SumIncoming,
 )
-from molgcn.ops.message_network_reference import normalised_edges, pool
+from molgcn.ops.message_network_reference import pool
 from molgcn.ops.philox import keep_mask
 
 
@@ -77,19 +74,19 @@ class PlainSteps:
         names = ("source", "bonds", "add", "target", "gates")
         inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
         if isinstance(step, Gather):
-            out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
+            out.values.copy_(gathered(self.run, step, **inputs, **self._named(step, "eps", "bias")))
         elif isinstance(step, Expand):
-            out.values.copy_(self._expanded(step, **inputs))
+            out.values.copy_(expanded(self.run, step, **inputs))
         elif isinstance(step, Spread):
-            out.values.copy_(self._of_bonds(step.source, **inputs))
+            out.values.copy_(of_bonds(self.run, step.source, **inputs))
         elif isinstance(step, Gate):
-            out.values.copy_(self._gated(**inputs))
+            out.values.copy_(gated(self.run, **inputs))
         elif isinstance(step, Attend):
-            made, softmax = self._attended(step, **inputs, **self._named(step, "att", "att_target", "att_bonds", "bias"))
+            made, softmax = attended(self.run, step, **inputs, **self._named(step, "att", "att_target", "att_bonds", "bias"))
             out.values.copy_(made)
             self.run.rows(step.softmax).values.copy_(softmax)
         elif isinstance(step, EdgeStep):
-            out.values.copy_(self._of_edges(step, **inputs))
+            out.values.copy_(of_edges(self.run, step, **inputs))
         elif isinstance(step, Finish):
             add = inputs.pop("add", None)
             ended = self._finished(step, **inputs, **self._norm(step))
@@ -154,7 +151,7 @@ class PlainSteps:
         inputs = {"source": self.run.rows(forward.source).values if kept else torch.zeros_like(grad)}
         inputs |= {} if forward.bonds is None else {"bonds": self.run.rows(forward.bonds).values}
         inputs |= self._named(forward, "eps")
-        found = _gradients(lambda **given: self._gathered(forward, **given), grad, inputs)
+        found = _gradients(lambda **given: gathered(self.run, forward, **given), grad, inputs)
         for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
             if produced is not None:
                 self._write(produced, found[name])
@@ -167,7 +164,7 @@ class PlainSteps:
         width, names = grad.shape[1], ("source", "bonds", "target")
         rows = {name: getattr(forward, name) for name in names if getattr(forward, name) is not None}
         inputs = {name: grad.new_zeros(self.run.num_rows(value), width) for name, value in rows.items()}
-        found = _gradients(lambda **given: self._expanded(forward, **given), grad, inputs)
+        found = _gradients(lambda **given: expanded(self.run, forward, **given), grad, inputs)
         for name in names:
             if getattr(step, name) is not None:
                 self._write(getattr(step, name), found[name])
@@ -176,13 +173,13 @@ class PlainSteps:
     def _(self, step: SpreadGrad) -> None:
         grad = self.run.gradient(step.grad).values
         inputs = {"source": grad.new_zeros(self.run.graph.num_bond_rows, grad.shape[1])}
-        found = _gradients(lambda source: self._of_bonds(step.step.source, source), grad, inputs)
+        found = _gradients(lambda source: of_bonds(self.run, step.step.source, source), grad, inputs)
         self._write(step.source, found["source"])
 
     @backward.register
     def _(self, step: GateGrad) -> None:
         inputs = {name: self.run.rows(getattr(step.step, name)).values for name in ("source", "gates")}
-        found = _gradients(self._gated, self.run.gradient(step.grad).values, inputs)
+        found = _gradients(lambda **given: gated(self.run, **given), self.run.gradient(step.grad).values, inputs)
         for name in inputs:
             if getattr(step, name) is not None:
                 self._write(getattr(step, name), found[name])
@@ -191,7 +188,7 @@ class PlainSteps:
     def _(self, step: EdgeGrad) -> None:
         grad = self.run.gradient(step.grad).values
         inputs = {"source": grad.new_zeros(self.run.graph.col.shape[0], grad.shape[1])}
-        self._write(step.source, _gradients(lambda source: self._of_edges(step.step, source), grad, inputs)["source"])
+        self._write(step.source, _gradients(lambda source: of_edges(self.run, step.step, source), grad, inputs)["source"])
 
     @backward.register
     def _(self, step: AttendGrad) -> None:
@@ -199,7 +196,7 @@ class PlainSteps:
         names = ("source", "target", "bonds")
         inputs = {name: self.run.rows(getattr(forward, name)).values for name in names if getattr(forward, name) is not None}
         vectors = self._named(forward, "att", "att_target", "att_bonds")
-        found = _gradients(lambda **given: self._attended(forward, **given)[0], grad, inputs | vectors)
+        found = _gradients(lambda **given: attended(self.run, forward, **given)[0], grad, inputs | vectors)
         for name in ("target", "bonds", "source"):
             if (produced := getattr(step, name)) is not None:
                 self._write(produced, found[name])
@@ -222,96 +219,6 @@ class PlainSteps:
         out = out.relu() if step.relu else out
         out = out if step.dropout is None else self._dropped(out, step.dropout)
         self.run.rows(step.out).values.copy_(out if step.add is None else out + self.run.rows(step.add).values)
-
-    @property
-    def _edges(self) -> Tensor:
-        """The source and target of every directed bond, int64 [2, E]."""
-        rowptr, col = self.run.graph.rowptr.long(), self.run.graph.col.long()
-        return torch.stack([col, torch.arange(rowptr.shape[0] - 1, device=col.device).repeat_interleave(rowptr.diff())])
-
-    def _expanded(self, step: Expand, source: Tensor, bonds: Tensor | None = None, target: Tensor | None = None) -> Tensor:
-        edges = self._edges
-        out = source[edges[0]] if target is None else source[edges[0]] + target[edges[1]]
-        return out if step.bonds is None or bonds is None else out + self._of_bonds(step.bonds, bonds)
-
-    def _of_edges(self, step: EdgeStep, source: Tensor) -> Tensor:
-        edges, num_atoms = self._edges, self.run.graph.num_nodes
-        reverse = source[reverse_bonds(edges, num_atoms)]
-        if isinstance(step, AverageDirections):
-            return (source + reverse) / 2
-        incoming = sum_incoming(source, edges[1], num_atoms)
-        return incoming if isinstance(step, SumIncoming) else incoming[edges[0]] - reverse
-
-    def _attended(
-        self,
-        step: Attend,
-        source: Tensor,
-        att: Tensor,
-        target: Tensor | None = None,
-        att_target: Tensor | None = None,
-        bonds: Tensor | None = None,
-        att_bonds: Tensor | None = None,
-        bias: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the value of a step that attends, and each softmax's largest score and the reciprocal of its sum, in turn."""
-        graph, edges = self.run.graph, self._edges
-        number = torch.arange(edges.shape[1], device=edges.device)[edges[0] != edges[1]]
-        edges, atoms = edges[:, number], torch.arange(source.shape[0], device=edges.device)
-        of, by = torch.cat([edges[0], atoms]), torch.cat([edges[1], atoms])
-        heads = step.heads
-        h = source.view(source.shape[0], heads, -1)
-        if bonds is not None:
-            rows = (bonds if graph.code is None else bonds[graph.code.long()])[number]
-            bonds = torch.cat([rows, mean_incoming(rows, edges[1], source.shape[0])]).view(of.shape[0], heads, -1)
-        if target is not None:
-            pre = h[of] + target.view_as(h)[by] + (0 if bonds is None else bonds)
-            score = (F.leaky_relu(pre, step.slope) * att).sum(-1)
-        else:
-            pre = (h * att).sum(-1)[of] + (h * att_target).sum(-1)[by] + (0 if bonds is None else (bonds * att_bonds).sum(-1))
-            score = F.leaky_relu(pre, step.slope)
-        largest = max_incoming(score, by, source.shape[0])
-        weight = (score - largest[by]).exp()
-        scale = 1 / sum_incoming(weight, by, source.shape[0])
-        weight = weight * scale[by]
-        if step.dropout is not None:
-            seed, rate = self.run.call.seed, step.rate
-            masks = [
-                keep_mask(seed, step.dropout, count, heads, rate, kind=kind) for kind, count in enumerate((graph.col.shape[0], h.shape[0]))
-            ]
-            weight = weight * torch.cat([masks[0][number], masks[1]]) / (1 - rate)
-        out = sum_incoming(weight[:, :, None] * h[of], by, source.shape[0])
-        out = out.flatten(1) if step.concat else out.mean(1)
-        return out if bias is None else out + bias, torch.stack([largest, scale], dim=-1).flatten(1)
-
-    def _of_bonds(self, value: int, source: Tensor) -> Tensor:
-        """Return the row of every directed bond of a value with rows of bonds or edges."""
-        code = self.run.graph.code if self.run.program.values[value].rows == "bonds" else None
-        return source if code is None else source[code.long()]
-
-    def _gated(self, source: Tensor, gates: Tensor) -> Tensor:
-        (start, end), count = self._edges, self.run.graph.num_nodes
-        weights = gates.sigmoid()
-        return sum_incoming(weights * source[start], end, count) / (sum_incoming(weights, end, count) + GATE_EPSILON)
-
-    def _gathered(
-        self, step: Gather, source: Tensor, bonds: Tensor | None = None, eps: Tensor | None = None, bias: Tensor | None = None
-    ) -> Tensor:
-        graph, size = self.run.graph, source.shape[0]
-        from_atom, to_atom, weight = normalised_edges(graph.rowptr, graph.col, step.aggr == "gcn_loops", source.dtype)
-        message = source[from_atom]
-        if bonds is not None:
-            message = (message + (bonds if graph.code is None else bonds[graph.code.long()])).relu()
-        message = weight[:, None] * message if step.aggr.startswith("gcn") else message
-        index = to_atom[:, None].expand_as(message)
-        out = torch.zeros_like(source)
-        if step.aggr == "max":
-            out = out.scatter_reduce(0, index, message, "amax", include_self=False)
-        else:
-            out = out.index_add(0, to_atom, message)
-        if step.aggr == "mean":
-            out = out / torch.bincount(to_atom, minlength=size).clamp(min=1)[:, None]
-        out = out if eps is None else out + (1 + eps) * source
-        return out if bias is None else out + bias
 
     def _finished(self, step: Finish, source: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         out, program = source, self.run.program

@@ -6,7 +6,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, architectures
 from emulated import Compiler, gpu_memory
-from products_cases import call_of, launch_all, worst_backward, worst_forward
+from products_backward_cases import worst_backward
+from products_cases import call_of, launch_all, worst_forward
 from stack_cases import H100, RTX
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from products_cases import call_of, worst_backward, worst_forward
+from products_backward_cases import worst_backward
+from products_cases import call_of, worst_forward
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from compiling import compiles
 from emulated import gpu_memory
-from products_cases import call_of, launch_all, worst_backward, worst_forward
+from products_backward_cases import worst_backward
+from products_cases import call_of, launch_all, worst_forward
 from stack_cases import H100
 from weight_grads_cases import worst_weight
 
