@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.data.encodings import held_encoding
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import batch_arrays
 from molgcn.data.padding import padded_batch, padded_edge_index
-from molgcn.data.pyg import rows_of_graphs
+from molgcn.data.pyg import batch_of_pyg
 from molgcn.data.segments import pointers
 from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
@@ -157,47 +156,7 @@ class GraphBatch:
             UserError: when `batch` or a row's `component` is not sorted, a bond has no reverse or leaves its molecule, `edge_attr` has not
                 one row per bond, or `y` or `descriptors` not one per molecule.
         """
-        num_nodes, device = batch.x.shape[0], batch.x.device
-        index = getattr(batch, "batch", None)
-        index = torch.zeros(num_nodes, dtype=torch.long, device=device) if index is None else index
-        num_graphs = int(batch.num_graphs) if hasattr(batch, "num_graphs") else 1
-        source, target = batch.edge_index.long()  # target * num_nodes + source does not fit into 32 bits
-        if torch.any(index[1:] < index[:-1]):
-            raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
-        if torch.any(index[source] != index[target]):
-            raise UserError("A bond connects two molecules of the batch. Expected edge_index to stay inside each molecule.")
-        incoming, order = torch.sort(target * num_nodes + source, stable=True)
-        if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
-            raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
-        component = getattr(batch, "component", None)
-        if component is not None and torch.any((component[1:] < component[:-1]) & (index[1:] == index[:-1])):
-            raise UserError(
-                "`component` is not sorted within a row. Expected the atoms of a row's first molecule before those of its second."
-            )
-        targets, edge_attr, descriptors = (getattr(batch, name, None) for name in ("y", "edge_attr", "descriptors"))
-        if edge_attr is not None:
-            if len(edge_attr) != len(source):
-                raise UserError(
-                    f"`edge_attr` has {len(edge_attr)} rows for {len(source)} bonds. Expected one for each column of edge_index."
-                )
-            edge_attr = (edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr)[order]
-            edge_attr = edge_attr if edge_attr.is_floating_point() else edge_attr.float()
-        bond_rw = held_encoding(batch, "bond_rw")
-        return cls(
-            batch.x,
-            _pointers(torch.bincount(index, minlength=num_graphs)),
-            _pointers(torch.bincount(target, minlength=num_nodes)),
-            (incoming % max(num_nodes, 1)).int(),
-            torch.zeros(num_graphs, 0, device=device) if targets is None else rows_of_graphs(targets, num_graphs, "`y`"),
-            torch.arange(num_graphs, device=device),
-            edge_attr=edge_attr,
-            rwse=held_encoding(batch, "rwse"),
-            bond_rw=None if bond_rw is None else bond_rw[order],
-            descriptors=None if descriptors is None else rows_of_graphs(descriptors, num_graphs, "`descriptors`"),
-            component=component,
-            atom_targets=getattr(batch, "atom_targets", None),
-            bond_targets=None if getattr(batch, "bond_targets", None) is None else batch.bond_targets[order],
-        )
+        return cls(**batch_of_pyg(batch))
 
     @property
     def num_graphs(self) -> int:
@@ -316,7 +275,3 @@ class GraphBatch:
             f"{type(self).__name__}(num_graphs={self.num_graphs}, num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
             f"num_features={self.x.shape[1]}, device='{self.x.device}')"
         )
-
-
-def _pointers(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()

@@ -1,4 +1,4 @@
-"""Converts packed sets from and to PyTorch Geometric's `Data`."""
+"""Converts packed sets from and to PyTorch Geometric's `Data`, and batches from its `Batch`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.encodings import held_encoding
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.errors import UserError
@@ -115,3 +116,47 @@ def unpack_pyg(molecules: MoleculeSet) -> list[Any]:
             item.y = torch.tensor(molecules.labels[i : i + 1], device="cpu")
         result.append(item)
     return result
+
+
+def batch_of_pyg(batch: Any) -> dict[str, Any]:
+    """Return the arguments of :class:`molgcn.data.GraphBatch` for a batch of PyG, see :meth:`molgcn.data.GraphBatch.from_pyg`."""
+    num_nodes, device = batch.x.shape[0], batch.x.device
+    index = getattr(batch, "batch", None)
+    index = torch.zeros(num_nodes, dtype=torch.long, device=device) if index is None else index
+    num_graphs = int(batch.num_graphs) if hasattr(batch, "num_graphs") else 1
+    source, target = batch.edge_index.long()  # target * num_nodes + source does not fit into 32 bits
+    if torch.any(index[1:] < index[:-1]):
+        raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
+    if torch.any(index[source] != index[target]):
+        raise UserError("A bond connects two molecules of the batch. Expected edge_index to stay inside each molecule.")
+    incoming, order = torch.sort(target * num_nodes + source, stable=True)
+    if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
+        raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
+    component = getattr(batch, "component", None)
+    if component is not None and torch.any((component[1:] < component[:-1]) & (index[1:] == index[:-1])):
+        raise UserError("`component` is not sorted within a row. Expected the atoms of a row's first molecule before those of its second.")
+    targets, edge_attr, descriptors = (getattr(batch, name, None) for name in ("y", "edge_attr", "descriptors"))
+    if edge_attr is not None:
+        if len(edge_attr) != len(source):
+            raise UserError(f"`edge_attr` has {len(edge_attr)} rows for {len(source)} bonds. Expected one for each column of edge_index.")
+        edge_attr = (edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr)[order]
+        edge_attr = edge_attr if edge_attr.is_floating_point() else edge_attr.float()
+    bond_rw = held_encoding(batch, "bond_rw")
+    return {
+        "x": batch.x,
+        "ptr": _pointers(torch.bincount(index, minlength=num_graphs)),
+        "rowptr": _pointers(torch.bincount(target, minlength=num_nodes)),
+        "col": (incoming % max(num_nodes, 1)).int(),
+        "targets": torch.zeros(num_graphs, 0, device=device) if targets is None else rows_of_graphs(targets, num_graphs, "`y`"),
+        "edge_attr": edge_attr,
+        "rwse": held_encoding(batch, "rwse"),
+        "bond_rw": None if bond_rw is None else bond_rw[order],
+        "descriptors": None if descriptors is None else rows_of_graphs(descriptors, num_graphs, "`descriptors`"),
+        "component": component,
+        "atom_targets": getattr(batch, "atom_targets", None),
+        "bond_targets": None if getattr(batch, "bond_targets", None) is None else batch.bond_targets[order],
+    }
+
+
+def _pointers(sizes: Tensor) -> Tensor:
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
