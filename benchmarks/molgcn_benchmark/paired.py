@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from molgcn_benchmark.results import Row
 
 KEY = ("data", "split", "program", "seed")
+_TITLES = {"epoch_seconds": "epoch, s"}
 
 
 def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -26,9 +27,9 @@ def sheet(rows: Sequence[Row], ours: str, theirs: str, time: str | None = "fit_s
             (time of the rest of the command).
         ours: name of the program whose advantage is shown.
         theirs: name of the other program.
-        time: the column with the time of the training alone. None shows no times.
+        time: the column with the time of the training alone, or of an epoch of it. None shows no times.
     """
-    columns = ["better by", "in standard errors", *(["training, s", "times faster", "rest, s"] if time else [])]
+    columns = ["better by", "in standard errors", *([_TITLES.get(time, "training, s"), "times faster", "rest, s"] if time else [])]
     lines = [
         "| " + " | ".join(["data", "split", "seeds", "metric", f"`{ours}`", f"`{theirs}`", *columns]) + " |",
         "|---|---|---:|---|" + "---:|" * (2 + len(columns)),
@@ -70,7 +71,7 @@ def _cells(pairs: Sequence[tuple[Row, Row]], time: str | None) -> list[str]:
     if time is None:
         return cells
     fit, rest = ([statistics.median(values) for values in _columns(pairs, name)] for name in (time, "other_seconds"))
-    return [*cells, f"{fit[0]:.1f} / {fit[1]:.1f}", f"{fit[1] / fit[0]:.1f}", f"{rest[0]:.1f} / {rest[1]:.1f}"]
+    return [*cells, f"{fit[0]:.3g} / {fit[1]:.3g}", f"{fit[1] / fit[0]:.1f}", f"{rest[0]:.1f} / {rest[1]:.1f}"]
 
 
 def _columns(pairs: Sequence[tuple[Row, Row]], name: str) -> tuple[list, list]:
