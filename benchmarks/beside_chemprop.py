@@ -45,6 +45,7 @@ deviations of the paired differences."""
 
 
 def main() -> None:
+    times = {"clock": "fit_seconds", "processor": "fit_processor_seconds", "epoch": "epoch_seconds", "none": None}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of MoleculeNet's CSV files, named as the sets")
     parser.add_argument("--chemprop", default=sys.executable, help="a Python with chemprop, which may be in an environment of its own")
@@ -58,11 +59,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/chemprop"), help="where the runs are")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/chemprop_cpu.md"), help="a CSV file beside it has the rows")
     parser.add_argument("--epochs", type=int, help="epochs of both programs, where only their time is asked for (default: each its own)")
-    parser.add_argument(
-        "--time", choices=("clock", "processor", "epoch", "none"), default="clock", help="the seconds that the table shows, of all or one epoch"
-    )
+    parser.add_argument("--time", choices=tuple(times), default="clock", help="the seconds that the table shows")
     arguments = parser.parse_args()
-    times = {"clock": "fit_seconds", "processor": "fit_processor_seconds", "epoch": "epoch_seconds", "none": None}
     seconds = times[arguments.time]
     ask = "from importlib.metadata import version; print(version('chemprop'))"
     theirs = f"chemprop {subprocess.run([arguments.chemprop, '-c', ask], capture_output=True, text=True, check=True).stdout.strip()}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from molgcn_benchmark.results import Row
 
 KEY = ("data", "split", "program", "seed")
-_TITLES = {"epoch_seconds": "epoch, s"}
+EPOCH = "epoch_seconds"  # the column with the time of an epoch
 
 
 def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -29,7 +29,11 @@ def sheet(rows: Sequence[Row], ours: str, theirs: str, time: str | None = "fit_s
         theirs: name of the other program.
         time: the column with the time of the training alone, or of an epoch of it. None shows no times.
     """
-    columns = ["better by", "in standard errors", *([_TITLES.get(time, "training, s"), "times faster", "rest, s"] if time else [])]
+    columns = [
+        "better by",
+        "in standard errors",
+        *(["epoch, s" if time == EPOCH else "training, s", "times faster", "rest, s"] if time else []),
+    ]
     lines = [
         "| " + " | ".join(["data", "split", "seeds", "metric", f"`{ours}`", f"`{theirs}`", *columns]) + " |",
         "|---|---|---:|---|" + "---:|" * (2 + len(columns)),
@@ -71,7 +75,12 @@ def _cells(pairs: Sequence[tuple[Row, Row]], time: str | None) -> list[str]:
     if time is None:
         return cells
     fit, rest = ([statistics.median(values) for values in _columns(pairs, name)] for name in (time, "other_seconds"))
-    return [*cells, f"{fit[0]:.3g} / {fit[1]:.3g}", f"{fit[1] / fit[0]:.1f}", f"{rest[0]:.1f} / {rest[1]:.1f}"]
+    return [
+        *cells,
+        " / ".join(f"{value:.{3 if time == EPOCH else 1}f}" for value in fit),
+        f"{fit[1] / fit[0]:.1f}",
+        f"{rest[0]:.1f} / {rest[1]:.1f}",
+    ]
 
 
 def _columns(pairs: Sequence[tuple[Row, Row]], name: str) -> tuple[list, list]:

@@ -27,10 +27,13 @@ def test_a_smaller_error_and_a_larger_area_are_better(metric, sign):
     )
 
 
-def test_the_time_may_be_that_of_another_column():
-    rows = [row(program, 0, 0.5) | {"fit_processor_seconds": seconds} for program, seconds in (("us", 4.0), ("them", 10.0))]
-    (line,) = sheet(rows, "us", "them", "fit_processor_seconds")[2:]
-    assert "| 4.0 / 10.0 | 2.5 |" in line
+@pytest.mark.parametrize(
+    ("column", "title", "cells"), [("fit_processor_seconds", "training", "4.0 / 10.0"), ("epoch_seconds", "epoch", "4.000 / 10.000")]
+)
+def test_the_time_may_be_that_of_another_column(column, title, cells):
+    rows = [row(program, 0, 0.5) | {column: seconds} for program, seconds in (("us", 4.0), ("them", 10.0))]
+    titles, _, line = sheet(rows, "us", "them", column)
+    assert f"| {title}, s |" in titles and f"| {cells} | 2.5 |" in line
 
 
 def test_sets_without_a_pair_have_no_line():
