@@ -4,7 +4,8 @@
 // The gates are rows of bonds (`bonds`), or are computed here from the rows of both atoms and of the bond (`source`, `target`, `bonds`) and
 // written. `averaged` has the rows h.
 //
-// Macro: LEAVES (the moments of the gates that are written are left for the norm that reads them).
+// Macros: LEAVES (the moments of the gates that are written are left for the norm that reads them), ENDS (to the gradient of the gates is added
+// `add`, taken back through `end`).
 #include "rows_edges.cuh"
 #include "rows_parts.cuh"
 #define AGGR 0
@@ -70,37 +71,48 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_gate(const __grid_con
 // With the gradient g of an atom's row o, the gradient of a bond's gate is s (1 - s) (h_j - o) g / (sum of s + epsilon). The last factor is the
 // atom's share, from which rows_expand_grad computes the gradient of h.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_gate_grad(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    unsigned char* room = memory;
     const Team team(p);
+    const int num_bonds = __ldg(p.rowptr + atoms_of(p)), quad = team.quad;
+    LoadNorm loaded(p, p.end, team, room, true);
     wait_for_previous();
+    const Norm norm = loaded.merged(p, team, num_bonds, room);
+    const bool batch = p.end.moments != nullptr;
     each_atom(p, team, p.of_gates.out, [&](int atom, bool there) {
         Quad incoming;
         if (there) {
-            const int quad = team.quad, begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
-            const auto weight_of = [&](int bond) { return weights_of(load(p.gates + offset_of(p, bond, quad))); };
+            const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
+            const auto gate_of = [&](int bond) { return load(p.gates + offset_of(p, bond, quad)); };
             const auto row_of = [&](int bond) { return load(p.averaged + offset_of(p, __ldg(p.col + bond), quad)); };
+            const auto given_of = [&](int bond) { return load_if(p, ENDS ? p.add : p.of_gates.add, bond, quad); };
             const Quad grad = load(p.grad + offset_of(p, atom, quad));
-            Quad weight[kept], row[kept];
+            Quad gate[kept], row[kept], given[kept];
             GateSums sums;
 #pragma unroll
             for (int k = 0; k < kept; k++)
-                if (begin + k < end) weight[k] = weight_of(begin + k), row[k] = row_of(begin + k);
+                if (begin + k < end) gate[k] = gate_of(begin + k), row[k] = row_of(begin + k), given[k] = given_of(begin + k);
 #pragma unroll
             for (int k = 0; k < kept; k++)
-                if (begin + k < end) sums.add(weight[k], row[k]);
-            for (int bond = begin + kept; bond < end; bond++) sums.add(weight_of(bond), row_of(bond));
+                if (begin + k < end) sums.add(weights_of(gate[k]), row[k]);
+            for (int bond = begin + kept; bond < end; bond++) sums.add(weights_of(gate_of(bond)), row_of(bond));
             const Quad ratio = sums.ratio(), share = each([&](int e) { return grad.e[e] / sums.total.e[e]; });
             store(p, p.shares, atom, quad, share);
-            const auto put = [&](int bond, const Quad& s, const Quad& h) {
+            const auto put = [&](int bond, const Quad& t, const Quad& h, Quad more) {
+                const Quad s = weights_of(t);
+                if (ENDS) more = norm.grad(t, activated_grad(p, p.end, bond, quad, norm(t), more), batch);
+                Ending ending;
+                ending.added = more, ending.value = load_if(p, p.of_gates.value, bond, quad);
                 const Quad x = each([&](int e) { return s.e[e] * (real(1) - s.e[e]) * (h.e[e] - ratio.e[e]) * share.e[e]; });
-                add(incoming, Ending(p, p.of_gates, bond, quad).write(p, p.of_gates, bond, quad, x));
+                add(incoming, ending.write(p, p.of_gates, bond, quad, x));
             };
             if (p.of_gates.out != nullptr) {
 #pragma unroll
                 for (int k = 0; k < kept; k++)
-                    if (begin + k < end) put(begin + k, weight[k], row[k]);
-                for (int bond = begin + kept; bond < end; bond++) put(bond, weight_of(bond), row_of(bond));
+                    if (begin + k < end) put(begin + k, gate[k], row[k], given[k]);
+                for (int bond = begin + kept; bond < end; bond++) put(bond, gate_of(bond), row_of(bond), given_of(bond));
             }
         }
-        write_there(p, p.of_target, atom, team.quad, incoming, there);
+        write_there(p, p.of_target, atom, quad, incoming, there);
     });
 }

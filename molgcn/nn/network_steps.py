@@ -92,32 +92,34 @@ def _program(*options: Any) -> Program:
     for layer in range(network.num_layers):
         builder.scope = f"convs.{layer}."
         own = LayerOptions(builder.width(h), hidden, network.edge_channels, dict(network.settings))
-        bonds, y = builder.bonds, kind.steps(builder, own, h)
-        builder.scope = ""
         last = layer == network.num_layers - 1
+        has_bonds = kind.edge_states and not last  # the last layer's bond states are never read
+        bonds = _residual(builder, network, builder.bonds) if has_bonds else None
+        y = kind.steps(builder, own, h)
+        builder.scope = ""
         if network.last_activation or not last:
-            h = _end(builder, network, y, f"norms.{layer}", h)
+            h = _end(builder, network, y, f"norms.{layer}", _residual(builder, network, h))
         else:
             h = builder.finish(y, add=_residual(builder, network, h))
         if network.feed_forward:
             builder.scope = f"feed_forwards.{layer}."
             h = _feed_forward(builder, h, network.feed_forward_norm, network.activation)
             builder.scope = ""
-        if kind.edge_states and not last:  # the last layer's bond states are never read; the next layer's steps begin with those of others
+        if has_bonds:  # beside the next layer's steps on bonds
             builder.bonds = _end(builder, network, builder.bonds, f"edge_norms.{layer}", bonds)
         builder.end_layer()
         outs.append(h)
     return builder.program(network.pool, network.eps, network.momentum, outs if network.readout == "all" else ())
 
 
-def _end(builder: Builder, network: NetworkOptions, y: int, norm: str, before: int) -> int:
-    """Add what follows a layer: norm, activation, dropout and residual. `before` is its input, of atoms or bonds."""
+def _end(builder: Builder, network: NetworkOptions, y: int, norm: str, add: int | None) -> int:
+    """Add what follows a layer: norm, activation, dropout and the addition of a residual."""
     norm = norm if network.norm else ""
-    add = _residual(builder, network, before)
     return builder.finish(y, norm, network.norm or "batch", activation=network.activation, dropout=True, add=add)
 
 
 def _residual(builder: Builder, network: NetworkOptions, before: int) -> int | None:
+    """Return what is added to a layer's output: its input `before`, of atoms or bonds, or None."""
     if not network.residual or builder.width(before) != network.hidden_channels:
         return None
     return builder.spread(before) if builder.rows(before) == "bonds" else before

@@ -122,6 +122,8 @@ class _Builder:
         self._left_out, self._at_once, self._rows = left_out, at_once, program.values
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
+        self._ends_of_gates: dict[int, Finish] = {}  # that wait for the gates' other gradient, so that one launch can compute both
+        self._gates = {step.gates for step in program.steps if isinstance(step, Gate)}
         self._needs = dict(wanted)
         for step in program.steps:
             read = list(values_read(step))
@@ -136,6 +138,11 @@ class _Builder:
         """Add the backward steps from the gradient of a step's value to the gradients of the values that it reads."""
         if not self._needs[step.out]:
             return
+        if isinstance(step, Finish) and step.source in self._gates and step.source not in self._ends_of_gates:
+            self._ends_of_gates[step.source] = step
+            return
+        if isinstance(step, Gate) and step.gates in self._ends_of_gates:
+            self.reverse(self._ends_of_gates[step.gates])
         if step.out in self._outs:
             self.steps.append(PoolGrad(self._outs.index(step.out), self._produced(None, step.out)))
         grad = self.have[step.out]

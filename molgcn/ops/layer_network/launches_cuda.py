@@ -7,7 +7,16 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.layer_network.gradient_steps import ExpandGrad, FinishGrad, GatherGrad, GradStep, InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import (
+    ExpandGrad,
+    FinishGrad,
+    GateGrad,
+    GatherGrad,
+    GradStep,
+    InputGrad,
+    PoolGrad,
+    WeightGrads,
+)
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
@@ -208,7 +217,7 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
     for i, step in enumerate(steps):
         if isinstance(step, Step):  # computes a value again: `again_launches`
             continue
-        if gpu is not None and _grad_joins(step, together, steps[i + 1 :], run, gpu):
+        if _grad_joins(step, together, steps[i + 1 :], run, gpu):
             together.append(step)
             continue
         ends = [other for other in together if isinstance(other, FinishGrad)]
@@ -271,7 +280,7 @@ def _masks(run: Pass, step: FinishGrad) -> bool:
 
 
 def _grad_joins(
-    step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu
+    step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu | None
 ) -> TypeGuard[FinishGrad | InputGrad]:
     """Return whether a step and those `together` with it can be in the launch of a step in the `rest` of the steps, mostly a product."""
     following = rest[0] if rest else None
@@ -279,6 +288,11 @@ def _grad_joins(
         plain = step.step.norm is None and step.source.mask is None and following.target is None
         bonds = following.step.bonds
         return plain and following.grad == step.source.out and (bonds is None or run.program.values[bonds].rows == "bonds")
+    if isinstance(step, FinishGrad) and isinstance(following, GateGrad):
+        columns = run.program.norms.get(step.step.norm or "") != "layer"
+        return columns and following.gates is not None and following.gates.add == step.source.out and step.source.add is None
+    if gpu is None:
+        return False
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (FinishGrad, InputGrad)):
         return False
     one = not any(isinstance(other, InputGrad) for other in together)

@@ -170,6 +170,8 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
         return True
     if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
         return True
+    if isinstance(step, FinishGrad) and isinstance(following, GateGrad):
+        return following.gates is not None and following.gates.add == step.source.out
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):
         return False
     return following.grad == step.source.out and (not isinstance(following, FinishGrad) or following.step.norm is None)

@@ -74,7 +74,7 @@ class RowKernels:
     def edges_grad(self, step: ExpandGrad | SpreadGrad | EdgeGrad | GateGrad, before: FinishGrad | None) -> None:
         """Compute the gradients of a step that reads or computes rows of directed bonds, from those of a layer's end `before` it."""
         if isinstance(step, GateGrad):
-            self._edges.gate_grad(step)
+            self._edges.gate_grad(step, before)
         elif isinstance(step, SpreadGrad):
             self._edges.spread_grad(step)
         elif isinstance(step, ExpandGrad):

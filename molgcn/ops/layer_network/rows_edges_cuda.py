@@ -147,15 +147,20 @@ class EdgeLaunches:
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         self._pull_back(it, teams, step.source)
 
-    def gate_grad(self, step: GateGrad) -> None:
-        """Compute the gradients of an average with gates, that of the rows perhaps together with the next step."""
+    def gate_grad(self, step: GateGrad, before: FinishGrad | None) -> None:
+        """Compute the gradients of an average with gates, that of the rows perhaps together with the next step.
+
+        To the gradient of the gates is added what comes through the end of a layer that reads them, `before`.
+        """
         run, launches, grad, gate = self.run, self._launches, self.run.gradient(step.grad), step.step
         it, teams = self._arguments(grad.width, grad.stride, grad=grad, averaged=run.rows(gate.source), gates=run.rows(gate.gates))
         it.shares, it.of_gates = self._shares.data_ptr(), launches.gradient(step.gates)
+        if before is not None:
+            it.end, it.add, it.of_gates.add = launches.ends.backward(before.step), run.gradient(before.grad).address, 0
         expand = next((other for other in run.backward.steps if isinstance(other, ExpandGrad) and self._gate_of(other) is step), None)
         if expand is not None:
             it.of_target = launches.gradient(expand.target)
-        self._launch("rows_gate_grad", it, teams, run.graph.num_nodes, file="rows_gate.cu")
+        self._launch("rows_gate_grad", it, teams, run.graph.num_nodes, file="rows_gate.cu", ends=before is not None)
         if expand is None and step.source is not None:
             it, teams = self._arguments(grad.width, grad.stride)
             self._set_averaged(it, step)
@@ -199,15 +204,26 @@ class EdgeLaunches:
         teams = self._launches.teams(stride)
         return self._launches.arguments(width, stride, teams, **rows), teams
 
-    def _launch(self, name: str, it: Any, teams: Teams, num_rows: int, file: str = "rows_edges.cu", leaves: Finish | None = None) -> None:
-        """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None."""
-        launches, shared = self._launches, 0
+    def _launch(
+        self,
+        name: str,
+        it: Any,
+        teams: Teams,
+        num_rows: int,
+        file: str = "rows_edges.cu",
+        *,
+        leaves: Finish | None = None,
+        ends: bool = False,
+    ) -> None:
+        """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None, or takes rows through the end of a layer."""
+        launches, norms = self._launches, leaves is not None or ends
         parts = min(teams.parts(num_rows), launches.resident(teams.chunks, _BLOCKS))
         if leaves is not None:
-            parts, shared = launches.parts_left(parts), launches.end_bytes(teams, ends=0)
+            parts = launches.parts_left(parts)
             it.left = launches.ends.room(leaves, parts)
-        defines = {"THREADS": THREADS, **({"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None)})}
-        launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
+        defines = {"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None), "ENDS": int(ends)}
+        shared = launches.end_bytes(teams, ends=int(ends)) if norms else 0
+        launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines={"THREADS": THREADS, **defines})
         if leaves is not None:
             launches.ends.left(leaves)
 
