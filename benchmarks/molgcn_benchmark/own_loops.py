@@ -185,12 +185,11 @@ class _Loops:
     def _floor(self) -> Callable[[], object]:
         """Return a step whose operator launches nothing, but leaves a gradient for each parameter."""
         parameters: list[Tensor] = list(self.base.on_backend("fused").parameters())
-        targets, elements = self.kept["captured_device"][0].targets, sum(map(torch.numel, parameters))
+        targets = self.kept["captured_device"][0].targets
 
         def step() -> None:
             _drop(parameters)
-            gradients = torch._C._nn.unflatten_dense_tensors(targets.new_empty(elements), parameters)
-            F.mse_loss(_Nothing.apply(targets, gradients, *parameters), targets).backward()
+            F.mse_loss(_Nothing.apply(targets, parameters, *parameters), targets).backward()
 
         return step
 
@@ -200,16 +199,17 @@ class _Loops:
 
 
 class _Nothing(torch.autograd.Function):
-    """An operator of the parameters that computes nothing."""
+    """An operator of the parameters that computes nothing, whose gradients are views of one tensor."""
 
     @staticmethod
-    def forward(ctx: Any, like: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
-        ctx.gradients = gradients
+    def forward(ctx: Any, like: Tensor, learnt: Sequence[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.learnt = learnt
         return torch.empty_like(like)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *ctx.gradients
+        flat = gradient.new_empty(sum(map(torch.numel, ctx.learnt)))
+        return None, None, *torch._C._nn.unflatten_dense_tensors(flat, ctx.learnt)  # held by nobody else, so that none is copied
 
 
 def _endless(loader: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from test_gcn_layers_gpu import check_one_of_three
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops import message_network
-from molgcn.ops.gcn_layers_plan import blocks
+from molgcn.ops.gcn_layers_plan import molecule_blocks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 def by_molecules(hidden, seed=0, **options):
     """Return inputs with two layers; with more, activations within rounding of zero would cost more than the bounds."""
     inputs = make(hidden, 2, sizes=SIZES * 100, seed=seed, **options)
-    if not blocks(inputs, gpu(torch.device("cuda"))).max_layers:
+    if molecule_blocks(inputs, gpu(torch.device("cuda"))) is None:
         pytest.skip("the GPU has too many multiprocessors for the batch, or too little shared memory")
     return inputs
 
