@@ -20,6 +20,14 @@ struct Norm {
     T *mean_grad, *mean_weighted;  // means over the batch of the output's gradient, and of it times the normalised input
 };
 
+// Returns the width of the widest rows of a pass, padded.
+template <typename T>
+int widest(const LayerPass& pass) {
+    int width = 0;
+    for (int i = 0; i < pass.num_buffers; i++) width = pass.buffers[i].width > width ? pass.buffers[i].width : width;
+    return int(row_stride<T>(width));
+}
+
 template <typename T>
 class LayerParameters {
 public:
@@ -30,14 +38,14 @@ public:
           transposed_(new std::unique_ptr<Panels<T>>[run.pass.num_parameters]),
           panels_(new std::unique_ptr<Panels<T>>[run.pass.num_parameters]),
           norms_(new Norm<T>[run.pass.num_norms]),
-          zeros_(widest(run.pass)),
+          zeros_(widest<T>(run.pass)),
           statistics_(5 * int64_t{stride_} * run.pass.num_norms) {
 #pragma omp parallel for num_threads(run.num_threads) schedule(dynamic, 1)
         for (int i = 0; i < run.pass.num_instructions(); i++) prepare(run.pass.instructions[i]);
         for (int p = 0; p < run.pass.num_parameters; p++) {
             if (run.pass.parameters[p].rows == 1) make_vector(p);
         }
-        zero(zeros_.data(), widest(run.pass));
+        zero(zeros_.data(), widest<T>(run.pass));
         zero(statistics_.data(), 5 * int64_t{stride_} * run.pass.num_norms);
         for (int n = 0; n < run.pass.num_norms; n++) make_norm(n);
     }
@@ -59,12 +67,6 @@ public:
     }
 
 private:
-    static int widest(const LayerPass& pass) {
-        int width = 0;
-        for (int i = 0; i < pass.num_buffers; i++) width = pass.buffers[i].width > width ? pass.buffers[i].width : width;
-        return int(row_stride<T>(width));
-    }
-
     void prepare(const Instruction& step) const {
         const T* weight = step.weight < 0 ? nullptr : run_.parameters[step.weight];
         if (weight == nullptr) return;

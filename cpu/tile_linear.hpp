@@ -16,10 +16,9 @@ void drop(const TileStep<T>& t, int site, int number) {
     for (int i = 0; i < rows.count; i++) dropout.apply(t.first_row(number) + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
 }
 
-// Computes out = dropout(relu(x W^T + b)) + a.
+// Computes act(x W^T + b) + a, where a may be left out.
 template <typename T>
-void linear_rows(const TileStep<T>& t, const Instruction& step) {
-    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
+void map_rows(const TileStep<T>& t, const Instruction& step, const TileRows<T>& source, const TileRows<T>& add, const TileRows<T>& out) {
     const Operand<T> x{source.data, source.stride, 1};
     const Panels<T>& weight = t.parameters.transposed(step.weight);
     T* to = out.data;
@@ -33,6 +32,23 @@ void linear_rows(const TileStep<T>& t, const Instruction& step) {
         });
     } else {
         weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v + load(bias + column)); });
+    }
+}
+
+// Computes out = dropout(relu(x W^T + b)) + a.
+template <typename T>
+void linear_rows(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add), none{nullptr, 0, 0, 0};
+    const EqualRows<T>& equal = t.memory.equal();
+    if (const TileRows<T> distinct = equal.distinct(source, out.width)) {
+        const TileRows<T> results = equal.results(distinct, out);
+        map_rows(t, step, distinct, none, results);
+        for (int i = 0; i < out.count; i++) {
+            const T* from = results[equal.number(i)];
+            for (ptrdiff_t c = 0; c < out.stride; c += lanes<T>) store(out[i] + c, add ? load(from + c) + load(add[i] + c) : load(from + c));
+        }
+    } else {
+        map_rows(t, step, source, add, out);
     }
     if (step.site >= 0) drop(t, step.site, step.out);
 }
@@ -56,17 +72,34 @@ void input_gradient(const TileStep<T>& t, const Instruction& step) {
     end_gradient(t, step, true);
 }
 
+// Adds G^T x to the gradient of a matrix.
+template <typename T>
+void add_matrix_gradient(const TileStep<T>& t, const Instruction& step, const TileRows<T>& grad, const TileRows<T>& source) {
+    T* to = t.sums.parameter(t.partial, step.weight);
+    const ptrdiff_t stride = source.stride;
+    multiply<T>({grad.data, 1, grad.stride}, grad.width, source.width, source.count, source.data, stride, [=](int row, int column, Vec<T> v) {
+        T* sum = to + row * stride + column;
+        store(sum, load(sum) + v);
+    });
+}
+
 // Adds the gradients of matrix and bias: G^T x and the columns' sums of G.
 template <typename T>
 void add_product(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> grad = t.rows(step.grad), source = t.rows(step.source);
+    const EqualRows<T>& equal = t.memory.equal();
     if (step.weight >= 0) {
-        T* to = t.sums.parameter(t.partial, step.weight);
-        const ptrdiff_t stride = source.stride;
-        multiply<T>({grad.data, 1, grad.stride}, grad.width, source.width, source.count, source.data, stride, [=](int row, int column, Vec<T> v) {
-            T* sum = to + row * stride + column;
-            store(sum, load(sum) + v);
-        });
+        if (const TileRows<T> distinct = equal.distinct(source, grad.width)) {
+            const TileRows<T> sums = equal.results(distinct, grad);
+            zero(sums.data, sums.count * sums.stride);
+            for (int i = 0; i < grad.count; i++) {
+                T* to = sums[equal.number(i)];
+                for (ptrdiff_t c = 0; c < grad.stride; c += lanes<T>) store(to + c, load(to + c) + load(grad[i] + c));
+            }
+            add_matrix_gradient(t, step, sums, distinct);
+        } else {
+            add_matrix_gradient(t, step, grad, source);
+        }
     }
     if (step.bias < 0) return;
     T* bias = t.sums.parameter(t.partial, step.bias);

@@ -1,21 +1,11 @@
 // One tile of a pass: its molecules' atoms and bonds, or a part of the table of distinct bonds, and the rows in its memory.
 #pragma once
 
+#include "equal_rows.hpp"
 #include "layer_parameters.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
-
-// Rows of a tile. The columns from `width` to `stride`, which fill whole vectors, are zeros.
-template <typename T>
-struct TileRows {
-    T* data;
-    ptrdiff_t stride;
-    int width, count;
-
-    explicit operator bool() const { return data != nullptr; }
-    T* operator[](int64_t row) const { return data + row * stride; }
-};
 
 template <typename T>
 class TileMemory {
@@ -23,9 +13,11 @@ public:
     // Reserves room for tiles of at most max_atoms and max_bonds. Products read up to slack_rows more.
     TileMemory(const LayerPass& pass, int max_atoms, int max_bonds)
         : pass_(pass), max_rows_{max_atoms, max_bonds}, size_(int64_t{pass.buffer_columns[0]} * max_atoms + int64_t{pass.buffer_columns[1]} * max_bonds),
-          data_(size_ + slack(pass)) {
+          data_(size_ + slack(pass)), equal_(std::max(max_atoms, max_bonds), widest<T>(pass)) {
         zero(data_.data(), size_ + slack(pass));
     }
+
+    const EqualRows<T>& equal() const { return equal_; }
 
     T* at(const Buffer& buffer) const {
         const int64_t before = buffer.bonds ? int64_t{pass_.buffer_columns[0]} * max_rows_[0] : 0;
@@ -42,6 +34,7 @@ private:
     int max_rows_[2];
     int64_t size_;
     Array<T> data_;
+    EqualRows<T> equal_;
 };
 
 template <typename T>
