@@ -137,7 +137,7 @@ class _Layouter:
         self._keys = keys
         self._homes = {X: Home.X, BONDS: Home.BONDS} | dict.fromkeys(saved, Home.SAVED) | dict(outputs)
         self._outside = {key for segment in segments for key in _from_outside(segment)} | set(self._homes)
-        self._in_place = self._used_in_place(segments)
+        self._in_place = self._used_in_place(segments, saved)
         self._segments = [segment._replace(instructions=tuple(self._with_moves(segment))) for segment in segments]
         self._memory, self._columns = self._all_memory(saved)
         self._buffers: list[Buffer] = []
@@ -147,19 +147,26 @@ class _Layouter:
         segments = tuple(self._numbered(segment) for segment in self._segments)
         return TileProgram(segments, tuple(self._buffers), tuple(self._memory.values()), self._buffer_columns, self._columns)
 
-    def _used_in_place(self, segments: Sequence[Segment]) -> set[int]:
+    def _used_in_place(self, segments: Sequence[Segment], saved: Sequence[int]) -> set[int]:
         """Return the rows outside tiles that instructions read and write there.
 
-        Their columns are whole vectors, no product multiplies them, and they are aligned: those that the pass keeps for itself, and saved
-        rows of atoms. Saved rows of bonds follow rows of atoms of any width.
+        Their columns are padded to whole vectors, no product multiplies them, and they are aligned: those that the pass keeps for itself,
+        and saved ones. Saved rows of bonds follow those of atoms, which must be padded too.
         """
         each = [instruction for segment in segments for instruction in segment.instructions]
         multiplied = {getattr(one, _MULTIPLIED[Op(one.op)]) for one in each if one.op in _MULTIPLIED}
-        homes = {key: (self._homes.get(key, Home.SCRATCH), self._rows(key)[0]) for key in self._outside - multiplied if self._is_whole(key)}
-        return {key for key, home in homes.items() if home[0] == Home.SCRATCH or home == (Home.SAVED, 0)}
+        homes = {key: self._homes.get(key, Home.SCRATCH) for key in self._outside - multiplied if self._is_whole(key)}
+        aligned = all(map(self._is_whole, saved))
+        return {
+            key
+            for key, home in homes.items()
+            if home == Home.SCRATCH or (home == Home.SAVED and (aligned or self._rows(key)[0] == 0))
+        }
 
     def _is_whole(self, key: int) -> bool:
-        return self._rows(key)[1] % _LINE == 0
+        """Return whether rows are padded to the same whole vectors in float32 and float64."""
+        width = self._rows(key)[1]
+        return -(-width // (_LINE // 2)) % 2 == 0
 
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
         """Yield the instructions with the loads and stores of rows that are not used in place."""
@@ -191,8 +198,9 @@ class _Layouter:
         columns = [0, 0, 0]
         for key in sorted(saved, key=self._is_whole, reverse=True):  # whole vectors first, so that they are aligned
             rows, width = self._rows(key)
-            memory[key] = Memory(rows, width, width, columns[rows], Home.SAVED)
-            columns[rows] += width
+            stride = _padded(width) if self._is_whole(key) else width
+            memory[key] = Memory(rows, width, stride, columns[rows], Home.SAVED)
+            columns[rows] += stride
         scratch = [0, 0, 0]
         for kind in (0, 1, 2):
             sizes = {key: _padded(self._rows(key)[1]) for key in used if key not in self._homes and self._rows(key)[0] == kind}
