@@ -93,20 +93,27 @@ void sum_incoming_gradient(const TileStep<T>& t, const Instruction& step) {
     end_gradient(t, step, true);
 }
 
-// Computes, for every bond, the sum over the bonds that point at its source, except its own reverse; or writes the gradient of these.
+// Computes, for every bond, the sum over the bonds that point at its source, except its own reverse; or writes the gradient of these. The few
+// others are added up without the reverse. Their sum less the reverse would round differently for bonds with equal surroundings.
 template <typename T>
 void sum_non_backtracking(const TileStep<T>& t, const Instruction& step) {
+    constexpr int few = 4;
     const bool backward = step.grad >= 0;
     const TileRows<T> from = t.rows(backward ? step.grad : step.source), out = t.rows(step.out);
     const int32_t *rowptr = t.run.rowptr + t.tile.first_row, *reverse = t.run.reverse + t.first_bond;
     for (int atom = 0; atom < t.tile.num_rows; atom++) {
         const int first = int(rowptr[atom] - t.first_bond), last = int(rowptr[atom + 1] - t.first_bond);
+        const auto back = [&](int e) { return int(reverse[e] - t.first_bond); };
+        const auto read = [&](int e, ptrdiff_t c) { return load(from[backward ? back(e) : e] + c); };
         for (ptrdiff_t c = 0; c < out.stride; c += lanes<T>) {
             Vec<T> sum{};
-            for (int e = first; e < last; e++) sum += load(from[backward ? int(reverse[e] - t.first_bond) : e] + c);
+            for (int e = first; last - first > few && e < last; e++) sum += read(e, c);
             for (int e = first; e < last; e++) {
-                const int back = int(reverse[e] - t.first_bond);
-                store(out[backward ? e : back] + c, sum - load(from[backward ? back : e] + c));
+                Vec<T> others = sum - (last - first > few ? read(e, c) : Vec<T>{});
+                for (int other = first; last - first <= few && other < last; other++) {
+                    if (other != e) others += read(other, c);
+                }
+                store(out[backward ? e : back(e)] + c, others);
             }
         }
     }
