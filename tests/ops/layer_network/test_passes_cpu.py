@@ -54,6 +54,21 @@ def test_widths(width, conv, instruction_set):
     assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
 
 
+@pytest.mark.parametrize("options", ["plain", "layer"])
+@pytest.mark.parametrize("conv", ["gin norm", "gine", "sage max", "dmpnn", "dmpnn without bonds"])
+def test_atoms_of_few_kinds(conv, options, instruction_set):
+    """Products of wide layers take equal rows once; among them are rows of zeros, and rows that dropout makes different."""
+    own = network(conv, "plain" if conv.startswith("dmpnn") else options, in_channels=133, hidden=140)
+    call = call_of(own._replace(dropout=0.2) if conv == "dmpnn" else own)
+    kinds = torch.arange(call.graph.num_nodes) % 3
+    rows = call.graph.x[:3].clone()
+    rows[0] = 0
+    call = call._replace(graph=call.graph._replace(x=rows[kinds]))
+    expected = results(call, plain=True)
+    assert worst(results(call), expected) < 1e-12
+    assert worst(results(changed(call, torch.Tensor.float)), expected) < 5e-5
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS[2:])
 def test_activations(activation, instruction_set):
     """Functions of one vector agree with PyTorch's to a few last digits, also far from 0, in both directions."""
