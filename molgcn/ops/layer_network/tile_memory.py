@@ -157,11 +157,7 @@ class _Layouter:
         multiplied = {getattr(one, _MULTIPLIED[Op(one.op)]) for one in each if one.op in _MULTIPLIED}
         homes = {key: self._homes.get(key, Home.SCRATCH) for key in self._outside - multiplied if self._is_whole(key)}
         aligned = all(map(self._is_whole, saved))
-        return {
-            key
-            for key, home in homes.items()
-            if home == Home.SCRATCH or (home == Home.SAVED and (aligned or self._rows(key)[0] == 0))
-        }
+        return {key for key, home in homes.items() if home == Home.SCRATCH or (home == Home.SAVED and (aligned or self._rows(key)[0] == 0))}
 
     def _is_whole(self, key: int) -> bool:
         """Return whether rows are padded to the same whole vectors in float32 and float64."""
