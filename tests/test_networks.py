@@ -179,7 +179,14 @@ def test_what_is_exported_predicts_the_same(run, evaluator, tmp_path):
     np.testing.assert_allclose(evaluator(path, **inputs)[:, 0], run.predictions(), **CLOSE)
 
 
-@pytest.mark.parametrize(("name", "backend"), [(name, backend) for name in MODELS for backend in BACKENDS[name]])
+BY_TURNS = [
+    pytest.param(name, backend, marks=() if (number + place) % 2 == 0 else pytest.mark.slow)
+    for number, name in enumerate(MODELS)
+    for place, backend in enumerate(BACKENDS[name])
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), BY_TURNS)
 def test_a_plain_loop_learns(name, backend):
     """The loop uses neither Lightning nor Hydra, with batches of this project and of PyG."""
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")

@@ -74,7 +74,10 @@ def test_no_recipe_is_left_out():
     assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == set(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+QUICK = ("qm9_multitask", "zinc12k_gin_plus", "zinc12k_gated_gcn_plus", "chemprop_dmpnn")  # one of each network and data set
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPERIMENTS])
 def test_experiments_run_as_they_are(name, tmp_path, request):
     """The recipe's own network trains on its own data set for one epoch with a few molecules."""
     data = request.getfixturevalue(EXPERIMENTS[name])

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "empty_figures")
 SMALL = ["trainer.max_epochs=1", "model.hidden_channels=8", "dataset.tree_generators=[erg]", "dataset.folds=2", "trainer.accelerator=cpu"]
 
 
+@pytest.mark.slow
 def test_a_row_has_the_means_over_the_folds(tmp_path):
     with open(resource("data") / "molecules.csv", newline="") as file:
         rows = list(csv.DictReader(file))[:6000:50]

@@ -229,7 +229,7 @@ def test_inputs_of_an_exported_network_have_them(run, given):
 
 def test_explanations_start_from_their_mean(run, folder, given, tmp_path):
     """In the baseline an own feature has the training part's mean, so that a molecule of mean features has next to no contributions."""
-    explain(options(ExplainConfig, run, folder, output=str(tmp_path / "e"), on_error="raise"))
+    explain(options(ExplainConfig, run, folder, output=str(tmp_path / "e"), on_error="raise", image="svg"))
     with open(tmp_path / "e" / "molecules.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(SMILES)
