@@ -214,25 +214,27 @@ def keys_of(path):
 
 
 # --- help ---
+HELP = {
+    "molgcn.cli": ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"],
+    "molgcn.predict": ["python -m molgcn.predict ckpt=", "on_error=skip", "molecule='CC(=O)O'", "output: null"],
+    "molgcn.fingerprint": ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"],
+    "molgcn.explain.__main__": ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"],
+    "molgcn.evaluate": ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"],
+    "molgcn.calibrate": ["python -m molgcn.calibrate ckpt=", "known: raise", "calibration_alpha: 0.1"],
+    "molgcn.benchmark": ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"],
+    "molgcn.convert": ["python -m molgcn.convert chemprop=", "message passing alone", "targets: null"],
+    "molgcn.compare": ["python -m molgcn.compare runs/a runs/b", "interval over molecules", "metric: null"],
+    "molgcn.export": ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"],
+}
+
+
 @pytest.mark.parametrize(
-    ("module", "mentions"),
-    [
-        ("molgcn.cli", ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
-        ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "molecule='CC(=O)O'", "output: null"]),
-        ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
-        ("molgcn.explain.__main__", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
-        ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
-        ("molgcn.calibrate", ["python -m molgcn.calibrate ckpt=", "known: raise", "calibration_alpha: 0.1"]),
-        ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
-        ("molgcn.convert", ["python -m molgcn.convert chemprop=", "message passing alone", "targets: null"]),
-        ("molgcn.compare", ["python -m molgcn.compare runs/a runs/b", "interval over molecules", "metric: null"]),
-        ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
-    ],
+    "module", [name if name in ("molgcn.cli", "molgcn.predict") else pytest.param(name, marks=pytest.mark.slow) for name in HELP]
 )
-def test_help_is_worth_reading(cli, tmp_path, module, mentions):
+def test_help_is_worth_reading(cli, tmp_path, module):
     code, out, _ = cli("--help", main=import_module(module).main)
     assert code == 0
-    for text in mentions:
+    for text in HELP[module]:
         assert text in out
     assert "Hydra" not in out.replace("for both the shell and Hydra", "")  # its own boilerplate says nothing about molecules
     assert list(tmp_path.iterdir()) == []

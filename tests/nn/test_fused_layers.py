@@ -3,7 +3,7 @@
 import pytest
 import torch
 from compiler import needs_extension
-from family_cases import CASES, FUSED, call_of
+from family_cases import CASES, FUSED, call_of, few_fast
 from network_cases import BATCHES, NUM_FEATURES, ONCE, batch_of, network
 from test_molecule_net import outcome, padded
 
@@ -32,7 +32,7 @@ def on_cpu(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few_fast(CASES))
 def test_one_step_and_evaluation(case, device):
     """Predictions, running statistics and all gradients agree."""
     fused, reference = pair(case, device)

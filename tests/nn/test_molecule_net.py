@@ -31,7 +31,10 @@ def outcome(model: MoleculeNet, batch) -> dict[str, torch.Tensor]:
 OTHER_BATCHES = [(*case, batch) for case in RICH for batch in BATCHES if batch != "many"]
 
 
-@pytest.mark.parametrize(("conv", "options", "batch"), [(*case, "many") for case in CASES] + OTHER_BATCHES)
+@pytest.mark.parametrize(
+    ("conv", "options", "batch"),
+    [(*case, "many") if case in ONCE else pytest.param(*case, "many", marks=pytest.mark.slow) for case in CASES] + OTHER_BATCHES,
+)
 def test_backends_agree(conv, options, batch):
     """Predictions, running statistics and all gradients agree in float64, in training and in evaluation."""
     for training in (True, False):

@@ -1,5 +1,9 @@
 """Networks and batches that the tests of `molgcn::layer_network` share."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 import torch
 from network_cases import OPTIONS, batch_of, network
 from torch import nn
@@ -33,6 +37,12 @@ _NETWORKS = [
 CASES = {f"{conv} {name}": (conv, options) for conv in FUSED for name, options in _NETWORKS}
 CASES |= {f"{name} settings": (name.split()[0], settings) for name, settings in _LAYERS.items()}
 CASES |= {f"{name} settings and norm": (name.split()[0], {**settings, "norm": "batch"}) for name, settings in _LAYERS.items()}
+
+
+def few_fast(cases: Iterable[str]) -> list[Any]:
+    """Return names of cases; fast tests have all networks of one layer, two networks of every layer, and all settings of layers."""
+    fast = ("gnn+", "every layer, max", "settings", "settings and norm")
+    return [case if case.startswith("gine ") or case.endswith(fast) else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def pooling_network(case: str, **options) -> MoleculeNet:
