@@ -27,7 +27,7 @@ struct TileOf {
     static __device__ constexpr int in_array(int column) { return OF_ARRAYS == 1 ? column : column / (16 * OF_ARRAYS) * 16 + column % 16; }
     static __device__ constexpr int loads_of(int lanes) { return (width / 4 + lanes - 1) / lanes * lanes; }
     static __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b) ? a : b; }
-    static constexpr int lanes = WARPGROUPS || OF_ARRAYS > 2 ? 8 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
+    static constexpr int lanes = WARPGROUPS ? 8 : OF_ARRAYS > 2 ? 16 : fewest(32, fewest(16, fewest(8, 4)));  // that have a row
     static constexpr int lane_quads = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 };
 using Source = TileOf<IN, ARRAYS>;

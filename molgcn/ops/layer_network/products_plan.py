@@ -18,7 +18,7 @@ MAX_TOGETHER = 3  # the most weights whose products one launch computes as one: 
 _REGISTERS = 65536  # registers of a multiprocessor
 _RESERVED_BYTES = 1024  # shared memory that CUDA takes for each block
 _MOST_WARPS = 21  # the most warps of a block with operands in shared memory: each has enough registers
-_MOST_WARPS_BESIDE = 16  # as many where each has the sums of two products beside each other
+_FEWER_WARPS = 16  # as many where each has the sums of two products beside each other, or long rows of three arrays
 _MAX_SHARED_WIDTH = 192  # the most columns of a launch that needs its operands in shared memory
 _MIN_WARPGROUP_CHUNKS, _MAX_WARPGROUP_CHUNKS = 11, 20  # of columns: with fewer, and with more, other divisions are as fast
 _WARPGROUP_ROW_GROUPS = (10, 8, 7, 6, 4, 2)  # the sizes of tiles that cuda/warpgroup.cuh has products for
@@ -203,7 +203,8 @@ def _resident_blocks(num_rows: int, widths: Widths, gpu: Gpu, work: Work) -> Row
     faster than one of 16 with one group. With more blocks, or more groups, it is slower.
     """
     warps = in_chunks(widths.out)
-    most = min((_MOST_WARPS_BESIDE if widths.beside else _MOST_WARPS) // warps, gpu.num_barriers - 1)  # each group has a named barrier
+    most_warps = _FEWER_WARPS if widths.beside or widths.arrays > 2 else _MOST_WARPS
+    most = min(most_warps // warps, gpu.num_barriers - 1)  # each group has a named barrier
     for row_groups, fewest, most_groups in ((1, 2, min(2, most)), (2, 1, most), (4, 1, most)):
         num_tiles = max(1, -(-num_rows // (8 * row_groups)))
         for groups in range(min(most_groups, max(fewest, -(-num_tiles // gpu.num_multiprocessors))), fewest - 1, -1):
