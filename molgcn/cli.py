@@ -25,7 +25,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from molgcn.config.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_texts, search_path, values_of
+from molgcn.config.overrides import (
+    as_typed,
+    check_overrides,
+    compose_config,
+    misfit,
+    own_presets,
+    quote_texts,
+    search_path,
+    values_of,
+    with_swept_groups,
+)
 from molgcn.errors import UserError
 from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.process.output import output_may_be_lost
@@ -107,9 +117,10 @@ def run_app(
             check_overrides(arguments, conf, config_name, [*others, *presets])
         if prepare is not None:
             arguments = prepare(arguments)
+        if {"--multirun", "-m"} & set(arguments):
+            arguments = with_swept_groups(arguments, conf, config_name, [*others, *presets])
+            raise_on_interrupt()  # its jobs may run in other processes, which must end first
         sys.argv[1:] = [*search_path(others), *arguments]
-        if {"--multirun", "-m"} & set(arguments):  # its jobs may run in other processes, which must end first
-            raise_on_interrupt()
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
         if left:
             raise left[0]

@@ -142,6 +142,28 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
 
 
+def with_swept_groups(arguments: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> list[str]:
+    """Return the command line of a multirun so that keys of swept options, as in `model=gat,gatv2 model.heads=3`, are found.
+
+    Hydra composes the sweep's own configuration without the options that are swept, and refuses a key that only these have. The sign `++`
+    lets it pass, and gives each job the same value.
+    """
+    groups = _groups_of(config_name, [conf, *presets])
+    parsed = {argument: parse_override(argument) for argument in arguments if argument and not argument.startswith("-")}
+    chosen = [override for override in parsed.values() if override.key_or_group in groups]
+    if not any(override.is_sweep_override() for override in chosen):
+        return list(arguments)
+    fixed = tuple(one for override in chosen if not override.is_sweep_override() for one in _first_choice(override))
+    known = {*_keys_with(fixed, conf, config_name, presets), *groups}
+
+    def is_of_a_swept_option(override: Override) -> bool:
+        section = override.key_or_group.split(".")[0]
+        plain = not (override.is_add() or override.is_force_add() or override.is_delete() or override.is_sweep_override())
+        return plain and section in groups and override.key_or_group not in known
+
+    return [f"++{one}" if one in parsed and is_of_a_swept_option(parsed[one]) else one for one in arguments]
+
+
 def _is_verbose(value: Any) -> bool:
     names = value if isinstance(value, list) else [value]
     return isinstance(value, bool) or all(isinstance(name, (str, QuotedString)) for name in names)

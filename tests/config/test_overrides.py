@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_texts, values_of
+from molgcn.config.overrides import (
+    as_typed,
+    check_overrides,
+    compose_config,
+    own_presets,
+    parse_override,
+    quote,
+    quote_texts,
+    values_of,
+    with_swept_groups,
+)
 from molgcn.errors import UserError
 from molgcn.resources import resource
 
@@ -147,3 +157,12 @@ def test_words_of_other_programs_and_commands(app, arguments, what):
 
 def test_flags_of_hydra_are_none_of_them():
     check_overrides(["--multirun", "seed=0,1", "--cfg=job", "--info=all", "--config-dir=."], resource("conf"), "train")
+
+
+def test_keys_of_swept_networks_are_for_each_of_them():
+    arguments = ["-m", "model=gat,gatv2", "model.heads=3", "model.norm=null", "model.concat=true,false", "seed=1"]
+    words = with_swept_groups(arguments, resource("conf"), "train")
+    assert words == ["-m", "model=gat,gatv2", "++model.heads=3", "model.norm=null", "model.concat=true,false", "seed=1"]
+    compose_config([word for word in words[1:] if "," not in word], resource("conf"), "train")  # as Hydra composes the sweep's own
+    alone = ["-m", "model=gat", "model.heads=3", "seed=0,1"]
+    assert with_swept_groups(alone, resource("conf"), "train") == alone
