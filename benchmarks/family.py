@@ -11,7 +11,7 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn_benchmark.family import CANDIDATES, KEY, NETWORKS, WORKS, measure, sheet
 from molgcn_benchmark.machine import machine
-from molgcn_benchmark.results import Table, write_markdown
+from molgcn_benchmark.results import Table, check_machine, write_markdown
 
 
 def read(arguments: argparse.Namespace) -> PackedMolecules:
@@ -46,13 +46,15 @@ def main() -> None:
     device = arguments.device
     candidates = tuple(arguments.candidates or (name for name in CANDIDATES if device == "cuda" or name in ("fused", "pyg")))
     output = arguments.output or Path(f"benchmarks/results/family_{device}.csv")
-    table = Table(output, KEY)
+    report, facts = output.with_suffix(".md"), machine(torch.device(device))
     try:
+        check_machine(report, facts, str(output), "Give another file with --output.")
+        table = Table(output, KEY)
         every = product(arguments.networks, arguments.batch_sizes, arguments.works)
         keys = [dict(zip(KEY, (name, device, work, size, arguments.precision), strict=True)) for name, size, work in every]
         for row in measure(read(arguments), keys, candidates, arguments.repeats, table):
             print(", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-            write_markdown(output.with_suffix(".md"), "The family beside PyG", machine(torch.device(device)), sheet(table.rows))
+            write_markdown(report, "The family beside PyG", facts, sheet(table.rows))
     except UserError as error:
         sys.exit(str(error))
 

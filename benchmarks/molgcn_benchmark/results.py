@@ -153,7 +153,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str, same: Sequence[str] = SAME) -> None:
-    """Check that rows measured here can be compared with those of a file that :func:`write_json` wrote.
+    """Check that rows measured here can be compared with those of a file that :func:`write_json` or :func:`write_markdown` wrote.
 
     Args:
         path: the file, which need not exist.
@@ -167,7 +167,7 @@ def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str,
     """
     before = read_facts(path)
     for name in same if before else ():
-        if before.get(name) != facts.get(name):
+        if str(before.get(name)) != str(facts.get(name)):
             raise UserError(
                 f"{title} holds measurements with {name} {before.get(name)}; here it is {facts.get(name)}, and rows of both cannot be "
                 f"compared. {advice}"
@@ -175,7 +175,7 @@ def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str,
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the machine's facts from a file that :func:`write_json` wrote; an empty mapping if there is no file.
+    """Return the machine's facts from a file that :func:`write_json` wrote or, as texts, from a report; empty if there is no file.
 
     Args:
         path: the file.
@@ -185,6 +185,9 @@ def read_facts(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
+    if path.suffix == ".md":
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return dict(line[2:].split(": ", 1) for line in lines if line.startswith("- ") and ": " in line)
     try:
         return dict(json.loads(path.read_text())["machine"])
     except (ValueError, KeyError, TypeError) as error:

@@ -56,10 +56,14 @@ def test_another_machine_or_version_is_refused(tmp_path):
         Results(tmp_path, FACTS)
 
 
-def test_a_files_own_facts_may_have_to_agree_too(tmp_path):
-    path = tmp_path / "step.json"
+@pytest.mark.parametrize("ending", ["json", "md"])
+def test_a_files_own_facts_may_have_to_agree_too(tmp_path, ending):
+    path = tmp_path / f"step.{ending}"
     check_machine(path, FACTS, "step.csv", "Give another file.")
-    write_json(path, FACTS | {"precision": "high"}, {})
+    if ending == "json":
+        write_json(path, FACTS | {"precision": "high"}, {})
+    else:
+        write_markdown(path, "Title", FACTS | {"precision": "high"}, ["| a |"])
     check_machine(path, FACTS, "step.csv", "Give another file.")
     with pytest.raises(UserError, match=r"step\.csv holds measurements with precision high; here it is medium.* Give another file\."):
         check_machine(path, FACTS | {"precision": "medium"}, "step.csv", "Give another file.", same=("precision",))
