@@ -62,7 +62,7 @@ def test_shapes(emulate, shape, layer, concat):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_scores_far_from_zero(emulate, layer):
     """Scores of 1e4 give weights and gradients that are finite and right."""
-    call = call_of(layer, 2, 4)
+    call = call_of(layer, 3, 6)
     for name, parameter in zip(call.program.parameters, call.parameters, strict=True):
         if "att" in name:
             parameter.mul_(1e4)

@@ -158,7 +158,7 @@ def test_padded_batches(emulate, network, coded):
     check_padded(random_call(options_of(network), coded=coded))
 
 
-@pytest.mark.parametrize("network", ["gin, layer norm, sum", "gine", "sage", "sage, sum"])
+@pytest.mark.parametrize("network", slow_but(["gin, layer norm, sum", "gine", "sage", "sage, sum"], "gine", "sage, sum"))
 def test_states_of_atoms(emulate, network):
     """Without pooling the result has a row for each atom, and zeros for padding, whose gradients are not read."""
     options = options_of(network)._replace(pool="none")
