@@ -1,4 +1,4 @@
-// All layers of `molgcn::message_network_backward` with batch norm in training.
+// Gradients of all graph convolutions with batch norm in training.
 //
 // dZ is the gradient of a layer's linear part, Â is symmetric, and G = Â dZ. Then dH = G W. The norm of the layer before needs sums over
 // all atoms of its output's gradient; its dZ is computed from them after the barrier. dW = G^T H is left to gcn_layer_weights.cu, for all

@@ -1,4 +1,4 @@
-// All layers of `molgcn::message_network` with batch norm in training.
+// All graph convolutions of `molgcn::layer_network` with batch norm in training.
 //
 // A layer ends with its norm's input and the sums for its statistics. The next layer begins with norm, relu, dropout and residual.
 #include "gcn_chain_tile.cuh"

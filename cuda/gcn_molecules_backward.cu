@@ -1,4 +1,4 @@
-// Some layers of `molgcn::message_network_backward`, the last first, for a tile of whole molecules (gcn_molecules.cuh).
+// Gradients of some graph convolutions, the last first, for a tile of whole molecules (gcn_molecules.cuh).
 //
 // dZ is the gradient of the layer's linear part, Â is symmetric, and G = Â dZ. Then dH = G W, which goes through dropout, relu and norm of
 // the layer before. dW = G^T H is left to gcn_layer_weights.cu, for many layers together. A launch begins with the gradient of pooling, or

@@ -1,4 +1,4 @@
-// All layers of `molgcn::message_network` for a tile of whole molecules (gcn_molecules.cuh), and their pooling.
+// All graph convolutions of `molgcn::layer_network` for a tile of whole molecules (gcn_molecules.cuh), and their pooling.
 #include "gcn_layer_end.cuh"
 #include "gcn_layer_pooling.cuh"
 #include "gcn_molecules.cuh"

@@ -1,4 +1,4 @@
-// What forward and backward of `molgcn::message_network` share: the arguments, and how weights, atoms and molecules are read.
+// What forward and backward of graph convolutions on tiles share: the arguments, and how weights, atoms and molecules are read.
 //
 // Macros:
 //   HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL as in the model

@@ -1,4 +1,4 @@
-// `molgcn::message_network_backward`: gradients of all layers in one launch, the same bits on every run.
+// Gradients of all graph convolutions in one launch, the same bits on every run.
 //
 // With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward saved, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A
 // group of warps walks its tile from the last layer to the first, with dH in registers and V in its buffer. A block adds its tiles' weight

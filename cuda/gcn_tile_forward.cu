@@ -1,4 +1,4 @@
-// `molgcn::message_network`: all layers and the pooling in one launch. There is one persistent block on each multiprocessor, and each of
+// `molgcn::layer_network` for graph convolutions: all layers and the pooling in one launch. There is one persistent block on each multiprocessor, and each of
 // its groups of warps takes one tile at a time.
 #include "gcn_tile_pool.cuh"
 #include "gcn_tile_weights.cuh"

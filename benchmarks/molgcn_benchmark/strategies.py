@@ -15,7 +15,7 @@ from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_tile_arguments import MAX_LAYERS
 from molgcn.ops.gcn_tile_plan import TILE_MAX_WIDTH
-from molgcn.ops.message_network_cuda import automatic
+from molgcn.ops.schedule import automatic
 from molgcn_benchmark.batches import random_batch
 from molgcn_benchmark.candidates import build, capture, fused_loss
 from molgcn_benchmark.measure import interleaved, medians

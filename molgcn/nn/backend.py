@@ -88,9 +88,9 @@ def _say_once(line: str) -> None:
 
 def why_not_fused(model: MoleculeNet) -> str | None:
     """Return the reason that backend=fused has no operators for a network with these options; None where it has them."""
-    from molgcn.nn import fused_layers
+    from molgcn.nn import fused
 
-    return fused_layers.why_not(model)
+    return fused.why_not(model)
 
 
 def backend_module(name: str) -> Backend:
@@ -118,11 +118,9 @@ def check_strategy(strategy: str, backend: str) -> str:
 
 
 def check_recompute(recompute: bool, model: MoleculeNet) -> bool:
-    """Return `recompute`, after checking that the model's backend computes layer by layer and so can compute rows again."""
-    if recompute and (model.backend.name != "fused" or model.runs_message_network):
-        network = f"backend={model.backend.name}" if model.backend.name != "fused" else f"model={model.conv} without blocks and encodings"
+    """Return `recompute`, after checking that the model's backend can compute rows again."""
+    if recompute and model.backend.name != "fused":
         raise UserError(
-            f"backend.recompute=true is for networks that backend=fused computes layer by layer, which {network} does not. Use "
-            "backend.recompute=false."
+            f"backend.recompute=true is for backend=fused, and backend={model.backend.name} does not have it. Use backend.recompute=false."
         )
     return recompute

@@ -13,12 +13,12 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.nn.options import runs_message_network
+from molgcn.nn.options import is_plain_gcn
 from molgcn.ops.gcn_layers_plan import pairs_small_tiles
 from molgcn.ops.gcn_tile_plan import FEW_TILES
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
-from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
+from molgcn.ops.schedule import automatic
 
 # Measured on an H100. Layouts change no result, only the time that other GPUs take.
 _TIME_OF_PAIRED_TILE = 0.62  # of a tile of 48 atoms, two on a multiprocessor, to that of one of 64: docs/decisions/cuda_wide_molecules.md
@@ -78,7 +78,7 @@ def merging_pays(molecules: MoleculeSet, batch: np.ndarray, model: ModelConfig, 
     least a twentieth of the rows. :func:`batch_layout` has the arguments; `batch` are the molecules of a typical one.
     """
     of_atoms = (molecules.component, molecules.atom_targets, molecules.bond_targets)  # which tell leaves apart
-    if not _runs_message_network(model) or any(array is not None for array in of_atoms):
+    if not _is_plain_gcn(model) or any(array is not None for array in of_atoms):
         return False
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:
@@ -115,7 +115,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     def num_tiles(size: int) -> int:
         return len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1
 
-    gcn = _runs_message_network(model) and model.norm != "batch"
+    gcn = _is_plain_gcn(model) and model.norm != "batch"
     if gcn and largest <= SMALL_TILE and pairs_small_tiles(model.hidden_channels, SMALL_TILE, TILE_SIZES[0], device_gpu):
         return SMALL_TILE if _TIME_OF_PAIRED_TILE * num_tiles(SMALL_TILE) < num_tiles(TILE_SIZES[0]) else TILE_SIZES[0]
     if model.hidden_channels > 32 or model.norm is not None or model.residual:
@@ -128,5 +128,5 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu, precision))
 
 
-def _runs_message_network(model: ModelConfig) -> bool:
-    return runs_message_network(model.name, model.feed_forward, model.encodings.rwse, model.pool, model.readout, model.activation)
+def _is_plain_gcn(model: ModelConfig) -> bool:
+    return is_plain_gcn(model.name, model.feed_forward, model.encodings.rwse, model.pool, model.readout, model.activation)

@@ -1,52 +1,61 @@
-"""backend=fused: all layers and the pooling by this project's operator."""
+"""backend=fused: encoders, all layers, the pooling and the head by this project's operator, for networks whose layers say their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
-from molgcn.nn import forward, fused_layers
+from molgcn.nn import forward
 from molgcn.nn.components import apart, of_component
-from molgcn.nn.fused_encoders import atom_states
+from molgcn.nn.fused_encoders import atom_encoder, bond_encoder, take_atom_statistics
 from molgcn.nn.graph_inputs import graph_inputs
-from molgcn.nn.hooks import has_hooks
-from molgcn.nn.members import members_of
-from molgcn.nn.norms import take_statistics
+from molgcn.nn.hooks import compute_weights
+from molgcn.nn.layers.base import NoStepsError
+from molgcn.nn.members import Members, members_of
+from molgcn.nn.network_steps import NetworkOptions, program_of
+from molgcn.nn.norms import BatchNorm
 from molgcn.nn.options import NO_EXTENSION
+from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.nn.reference import REDUCTIONS
-from molgcn.ops import (
-    HAS_CPU_EXTENSION,
-    CallOptions,
-    Epilogue,
-    Graph,
-    NetworkCall,
-    NetworkSpec,
-    Objective,
-    Parameters,
-    head_loss,
-    message_network,
-)
+from molgcn.nn.registry import get_kind, layer_names
+from molgcn.ops import HAS_CPU_EXTENSION, Objective, head_loss
+from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import loss_of
-from molgcn.ops.message_network_cuda import fuses_loss
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
+from molgcn.ops.layer_network.operator import encoded_network, takes_end
 from molgcn.ops.philox import dropout_seed
 from molgcn.ops.precision import allowed_precision
-from molgcn.ops.spec import POOLS
+from molgcn.ops.running_statistics import copy_statistics
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.base import LayerKind, LayerOptions
     from molgcn.nn.molecule_net import MoleculeNet
 
 name = "fused"
+_PARTS = ("convs", "norms", "edge_norms", "feed_forwards")  # the attributes of a model with the operator's parameters
+_POOLS = ("mean", "sum", "max")  # the poolings of the operator
+
+
+def why_not(model: MoleculeNet) -> str | None:
+    """Return the reason that the operator cannot compute a network with these options; None where it can."""
+    if model.kind.steps is None:
+        names = [name for name in layer_names() if get_kind(name).steps is not None]
+        return f"its layers are {model.conv}, not {', '.join(names[:-1])} or {names[-1]}"
+    width = model.hidden_channels
+    try:
+        program_of(_options(model, width, width if model.kind.bonds == "always" else None))
+    except NoStepsError as error:
+        return str(error)
+    return None
 
 
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
@@ -55,9 +64,7 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
 
 
 def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """Return the predictions [B, T].
-
-    On CUDA one operator computes layers, pooling and head, if the head is a single linear map and no gradient is needed.
+    """Return the predictions [B, T]. The operator computes the head too, if that is linear maps of the pooled states without hooks.
 
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
@@ -66,42 +73,35 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
         return _rows_of_levels(model, batch)
     if model.num_components > 1:
         return model.head(_of_components(model, batch))
-    if not model.runs_message_network:
-        free = model.descriptors is None and model.pool in POOLS
-        head = _free_head(model, batch.x) if free else None
-        return model.head(_by_layers(model, batch)) if head is None else _by_layers(model, batch, head)
-    call = network_call(model, batch)
-    inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
-    head = _free_head(model, call.graph.x) if inference else None
-    if head is None or len(head) > 1:
-        return model.head(_by_message_network(model, call, batch))
-    return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
+    head = _head_of_operator(model, batch.x)
+    return model.head(_head_input(model, batch)) if head is None else _computed(model, batch, head)[0]
 
 
 def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
     """Return the loss of :func:`predictions`, and float64 [2] with the sum and the number of its terms.
 
-    Where there is an operator for it, head and loss are one operator, or on CUDA the whole model and the loss.
+    The operator computes head and loss too where it can; otherwise there is one for both where there is one.
     """
     if model.outputs:
         return loss_of(_rows_of_levels(model, batch), objective, fused=True)
     if model.num_components > 1:
         return _head_loss(model, _of_components(model, batch), objective)
-    if not model.runs_message_network:
-        return _head_loss(model, _by_layers(model, batch), objective)
-    call = network_call(model, batch)
-    head = _free_head(model, call.graph.x)
-    linear = head is not None and len(head) == 1 and model.descriptors is None
-    if head is not None and linear and call.graph.x.is_cuda and _same_dtype(call.graph.x, objective) and fuses_loss(call):
-        target, mean, std, name, delta = objective
-        outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
-        return outputs.result, outputs.of_loss[0]
-    return _head_loss(model, _by_message_network(model, call, batch), objective)
+    head = _head_of_operator(model, batch.x)
+    if not head or not _fuses_loss(next(model.convs.parameters()), objective):
+        return _head_loss(model, _head_input(model, batch), objective)
+    value, sums = _computed(model, batch, head, objective)
+    return value, sums[0]
+
+
+def _head_of_operator(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
+    """Return the head's linear maps where the operator may take them into its launches, if they map pooled states alone."""
+    maps_states = model.descriptors is None and model.pool in _POOLS
+    return _free_head(model, x) if maps_states and takes_end(x.device.type) else None
 
 
 def _rows_of_levels(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     """Return the rows of molecules, atoms and bonds, see :func:`molgcn.nn.forward.rows_of_levels`: heads on the operator's states."""
-    graph, h = graph_inputs(model, batch), _pooled_by_layers(model, batch)
+    graph, h = graph_inputs(model, batch), _pooled(model, batch)
     return forward.rows_of_levels(model, graph, h if graph.num_atoms is None else F.pad(h, (0, 0, 0, 1)), REDUCTIONS)
 
 
@@ -116,36 +116,35 @@ def _of_components(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     return model.with_descriptors(pooled, batch.descriptors)
 
 
-def _pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
-    """Return the pooled states of the molecules [B, H], by the operator that has the network."""
-    return _pooled_by_layers(model, batch) if not model.runs_message_network else _pooled_by_call(model, network_call(model, batch))
+def _head_input(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """Return the pooled states and the descriptors."""
+    return model.with_descriptors(_pooled(model, batch), getattr(batch, "descriptors", None))
 
 
-def _by_layers(model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = ()) -> Tensor:
-    """Return the head's input, or with a head its outputs, for a network that `molgcn::layer_network` computes."""
-    return model.with_descriptors(_pooled_by_layers(model, batch, head), getattr(batch, "descriptors", None))
-
-
-def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = ()) -> Tensor:
-    """Return what `molgcn::layer_network` computes, see :func:`molgcn.nn.fused_layers.pooled`."""
+def _pooled(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """Return the pooled states of the molecules, [B, H] or [B, L H] of all layers; with outputs of atoms or bonds those of the atoms."""
     batch = _graph_batch(batch)
-    _check_device(batch.x.device, model.strategy)
-    if model.strategy == "tile":
-        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
-    _compute_weights(members_of(model, fused_layers.PARTS).modules)
-    return fused_layers.pooled(model, batch, head)
+    states, _ = _computed(model, batch)
+    if model.outputs:
+        return states
+    if model.pool == "attention":  # rows of padding count as one more molecule
+        atoms = torch.arange(states.shape[0], dtype=batch.ptr.dtype, device=batch.ptr.device)
+        molecule = torch.bucketize(atoms, batch.ptr[1:], right=True)
+        return REDUCTIONS.pool("attention", states, molecule, batch.num_graphs + 1, model.gate)[: batch.num_graphs]
+    return states / NORM_CONSTANT if model.pool == "norm" else states
 
 
 def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
     """Return the loss of the head's predictions, in one operator where there is one."""
     head = _free_head(model, pooled)
-    if head is None or not _same_dtype(pooled, objective) or (pooled.is_cuda and pooled.dtype != torch.float32):
+    if head is None or not _fuses_loss(pooled, objective):
         return loss_of(model.head(pooled), objective, fused=True)
     return head_loss(pooled, [linear.weight for linear in head], [linear.bias for linear in head], objective)
 
 
-def _same_dtype(x: Tensor, objective: Objective) -> bool:
-    return x.dtype == objective.target.dtype == objective.mean.dtype
+def _fuses_loss(x: Tensor, objective: Objective) -> bool:
+    """Return whether the operators compute a loss in this dtype."""
+    return x.dtype == objective.target.dtype == objective.mean.dtype and not (x.is_cuda and x.dtype != torch.float32)
 
 
 def _free_head(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
@@ -153,114 +152,161 @@ def _free_head(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
     return None if torch.is_autocast_enabled(x.device.type) else model.linears
 
 
-def _by_message_network(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
-    """Return the head's input: the pooled states and the descriptors."""
-    return model.with_descriptors(_pooled_by_call(model, call), getattr(batch, "descriptors", None))
-
-
-def _pooled_by_call(model: MoleculeNet, call: NetworkCall) -> Tensor:
-    """Return the pooled states, and update the norms' running statistics."""
-    outputs = message_network(call)
-    if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
-        take_statistics(list(model.norms), outputs.statistics)
-    return outputs.result
-
-
 def _graph_batch(batch: GraphBatch | Any) -> GraphBatch:
     return batch if isinstance(batch, GraphBatch) else GraphBatch.from_pyg(batch)
 
 
-def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
-    """Return the operator's arguments for a model and a batch; :func:`predictions` lists the errors."""
-    batch = _graph_batch(batch)
-    _check_device(batch.x.device, model.strategy)
-    convs: list[Any] = list(model.convs)
-    norms: list[Any] = list(model.norms)
-    linears = [layer._modules["lin"] for layer in convs]  # faster than attribute access, see _tensors
-    _compute_weights([*convs, *linears, *norms])
-    weights = _tensors(linears, "weight")
-    num_atoms = None if batch.counts is None else batch.counts[1]
-    x = batch.x if model.embed is None and model.atom_scale is None else atom_states(model, batch.x, None, num_atoms).to(weights[0].dtype)
-    statistics = norms if model.norm == "batch" else []
-    training = fused_layers.mode_of(model, statistics, x.shape[0])
-    parameters = Parameters(
-        weights,
-        _tensors(convs, "bias"),
-        _tensors(norms, "weight"),
-        _tensors(norms, "bias"),
-        [norm.running_mean for norm in statistics],
-        [norm.running_var for norm in statistics],
-    )
-    _check_norms(norms, parameters)
-    spec = (NetworkSpec if torch.compiler.is_compiling() else _spec)(
-        in_channels=weights[0].shape[1],
-        hidden_channels=weights[0].shape[0],
-        num_layers=len(weights),
-        norm=model.norm,
-        residual=model.residual,
-        add_self_loops=model.settings["add_self_loops"],
-        last_activation=model.last_activation,
-        dropout=model.dropout,
-        pool=model.pool,
-        eps=norms[0].eps if norms else 1e-5,
-        momentum=norms[0].momentum if statistics else 0.1,
-    )
-    tile_ptr = getattr(batch, "tile_ptr", None)
-    hints = batch.tile_nodes, batch.large_molecules, batch.leaves_merged
-    learns = torch.is_grad_enabled() and (x.requires_grad or any(parameter.requires_grad for parameter in parameters.tensors))
-    return NetworkCall(
-        Graph(x, None, batch.ptr, batch.rowptr, batch.col, None, tile_ptr, batch.counts, *hints),
-        spec,
-        parameters,
-        dropout_seed(x.device, model.dropout if training else 0.0),
-        CallOptions(training, allowed_precision(x.device), model.strategy, learns),
-    )
+def _computed(
+    model: MoleculeNet, batch: GraphBatch | Any, head: Sequence[nn.Linear] = (), objective: Objective | None = None
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the operator's result and what it says of a loss, and update the norms' running statistics.
 
-
-_spec = lru_cache(NetworkSpec)  # the same object for the same options, whose tensors' shapes are made once
-
-
-def _tensors(modules: list[Any], name: str) -> list[Tensor]:
-    """Return a tensor of each module. Parameters are read without `nn.Module.__getattr__`, which takes half a microsecond each."""
-    return [module._parameters[name] if name in module._parameters else getattr(module, name) for module in modules]
-
-
-def _compute_weights(modules: list[Any]) -> None:
-    """Run the forward pre-hooks that compute weights: those of `torch.nn.utils.prune`, `weight_norm` and `spectral_norm`.
-
-    Any other hook, which would never be called, is an error.
+    Args:
+        model: The network.
+        batch: The molecules.
+        head: Linear maps, with a relu between each two, whose result is returned in place of the pooled states.
+        objective: The loss that is returned in place of the head's result.
     """
-    for module in modules:
-        if not has_hooks(module):
-            continue
-        for hook in module._forward_pre_hooks.values():
-            if not isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
-                raise _uncalled_hook(module)
-            hook(module, ())
-        if module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
-            raise _uncalled_hook(module)
+    batch, layers = _graph_batch(batch), members_of(model, _PARTS)
+    call = layer_call(model, batch, layers, head, objective)
+    outputs, states = encoded_network(call)
+    if call.encoders[0] is not None and states[0] is not None:
+        take_atom_statistics(model, call.encoders[0], states[0])
+    if call.batch_statistics and call.graph.num_nodes > 0:
+        norms, without_bonds = layers.named(model, call.program.batch_norms), call.graph.col.shape[0] == 0
+        counts = [norm.num_batches_tracked for norm in norms if not (without_bonds and norm in set(model.edge_norms))]
+        copy_statistics(call.statistics, counts, outputs.new_statistics)
+    return outputs.pooled, outputs.of_loss
 
 
-def _uncalled_hook(module: nn.Module) -> UserError:
-    return UserError(
-        f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the network, "
-        "its head or a parameter, or use backend=pyg."
+def layer_call(
+    model: MoleculeNet,
+    batch: GraphBatch,
+    layers: Members | None = None,
+    head: Sequence[nn.Linear] = (),
+    objective: Objective | None = None,
+) -> LayerNetworkCall:
+    """Return the operator's arguments for a model, whose layers are found if not given, and a batch.
+
+    Raises:
+        UserError: for hooks that would never be called, norms in another mode than their model, or norms that differ in eps or momentum.
+        ValueError: for batch norm in training over a single atom.
+    """
+    _check_device(model, batch.x.device)
+    layers = layers or members_of(model, _PARTS)
+    compute_weights(layers.modules)
+    x, bonds, code, encoders = _inputs(model, batch)
+    of_atoms, of_bonds = encoders
+    edge_channels = None if bonds is None else bonds.shape[1] if of_bonds is None else of_bonds.out_channels
+    options = _options(model, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
+    norms = layers.named(model, program_of(tuple(options)).norms)
+    training = _mode_of(model, norms, x.shape[0])
+    eps, momentum = _eps_and_momentum(norms)
+    dropout = model.dropout if training else 0.0
+    program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
+    statistics = layers.named(model, program.statistics)
+    members = layers.named(model, program.members)
+    if type(None) in {*map(type, (*members, *statistics))}:
+        raise _uneven_norms()
+    whole = zip(members, program.columns, strict=True)
+    parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
+    tile_ptr = batch.tile_ptr if model.is_plain_gcn and x.is_cuda else batch.planned_tiles()
+    graph = Graph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr, batch.counts, leaves_merged=batch.leaves_merged)
+    if tile_ptr is not None:
+        graph = graph._replace(tile_nodes=batch.tile_nodes, large_molecules=batch.large_molecules)
+    of_head = [tensor for linear in head for tensor in (linear.weight, linear.bias)]
+    of_encoders = (parameter for inputs in encoders if inputs is not None for parameter in inputs.parameters)
+    variables = (x, bonds, *parameters, *of_head, *of_encoders)
+    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables)
+    of_call = Options(training, allowed_precision(x.device), learns, model.recompute, model.strategy)
+    seed = dropout_seed(x.device, program.drops)
+    return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head, objective)
+
+
+_Encoders = tuple[EncodeInputs | None, EncodeInputs | None]
+
+
+def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None, _Encoders]:
+    """Return the rows of the atoms and of the bonds, each bond's index among the rows where these are the distinct ones, and encoders.
+
+    Rows without an encoder are the first states.
+    """
+    dtype = next(model.convs.parameters()).dtype
+    rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
+    num_atoms, num_bonds = (None, None) if batch.counts is None else (batch.counts[1], batch.counts[2])
+    of_atoms = atom_encoder(model, batch.x, rwse, num_atoms) if dtype == torch.float32 else None
+    x = forward.atom_states(model, batch.x, rwse, num_atoms).to(dtype) if of_atoms is None else of_atoms.x
+    if model.kind.bonds == "never":
+        return x, None, None, (of_atoms, None)
+    coded = batch.edge_code is not None and model.bond_rw_encoder is None
+    features, count = (batch.edge_table, None) if coded else (batch.edge_attr, num_bonds)
+    of_bonds = bond_encoder(model, features, bond_rw, count) if dtype == torch.float32 else None
+    bonds = forward.bond_states(model, features, bond_rw, batch.x) if of_bonds is None else of_bonds.x
+    return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None, (of_atoms, of_bonds)
+
+
+def _options(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:
+    """Return the options that a model's steps depend on in evaluation, with norms as PyTorch makes them."""
+    return NetworkOptions(
+        model.conv,
+        in_channels,
+        model.hidden_channels,
+        model.num_layers,
+        edge_channels,
+        model.norm,
+        model.residual,
+        model.feed_forward,
+        model.feed_forward_norm,
+        model.last_activation,
+        pool="none" if model.outputs else {"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
+        readout=model.readout,
+        activation=model.activation,
+        settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
     )
 
 
-def _check_norms(norms: list[Any], parameters: Parameters) -> None:
-    kinds = {(norm.eps, getattr(norm, "momentum", 0.0)) for norm in norms}
-    if len(kinds) > 1 or any(None in kind for kind in kinds) or any(tensor is None for tensors in parameters for tensor in tensors):
+def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
+    """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout.
+
+    Raises:
+        UserError: for batch norms in another mode than their model.
+        ValueError: for batch norm in training over a single atom.
+    """
+    over_batches = [norm.training for norm in norms if isinstance(norm, nn.BatchNorm1d)]
+    drops = model.dropout > 0 or model.settings.get("attention_dropout", 0) > 0
+    if model.training and not drops and over_batches and not any(over_batches):
+        return False
+    if any(mode != model.training for mode in over_batches):
         raise UserError(
-            "backend=fused runs all layers as one operator. Each layer needs a bias, each norm a weight and a bias, each batch norm "
-            "running statistics, and all norms the same eps and momentum. Use backend=pyg for other networks."
+            "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
         )
+    if model.training and over_batches and num_atoms == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    return model.training
 
 
-def _check_device(device: torch.device, strategy: str) -> None:
+def _uneven_norms() -> UserError:
+    return UserError(
+        "backend=fused runs all layers as one operator. Each layer needs its bias, each norm a weight and a bias, each batch norm running "
+        "statistics, and all norms the same eps and momentum. Use backend=pyg or backend=reference for other networks."
+    )
+
+
+def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
+    """Return the eps of all norms and the momentum of all batch norms."""
+    eps = {*map(attrgetter("eps"), norms)}
+    momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
+    if len(eps) > 1 or len(momenta) > 1 or None in momenta:
+        raise _uneven_norms()
+    return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
+
+
+def _check_device(model: MoleculeNet, device: torch.device) -> None:
+    if model.strategy == "tile" and not model.is_plain_gcn:
+        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
     if device.type != "cpu":
         return
     if not HAS_CPU_EXTENSION:
         raise UserError(NO_EXTENSION)
-    if strategy not in ("auto", "tile"):
-        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or tile.")
+    if model.strategy not in ("auto", "tile"):
+        raise UserError(f"backend.strategy={model.strategy} is for CUDA. On the CPU use auto or tile.")

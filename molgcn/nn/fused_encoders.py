@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from molgcn.nn import forward
 from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.hooks import has_hooks
 from molgcn.nn.norms import BatchNorm, take_statistics
-from molgcn.ops.encode import Encoded, EncodeInputs, encode, fits
+from molgcn.ops.encode import Encoded, EncodeInputs, fits
 from molgcn.ops.transforms import transformed
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
-
-
-def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
-    """Return what :func:`molgcn.nn.forward.atom_states` returns. The padding's rows may hold anything finite."""
-    inputs = atom_encoder(model, x, rwse, count)
-    if inputs is None:
-        return forward.atom_states(model, x, rwse, count)
-    encoded = encode(inputs)
-    take_atom_statistics(model, inputs, encoded)
-    return encoded.states
 
 
 def take_atom_statistics(model: MoleculeNet, inputs: EncodeInputs, encoded: Encoded) -> None:

@@ -36,6 +36,10 @@ class Members:
 
     def named(self, network: nn.Module, names: Collection[str]) -> list[Any]:
         """Return parameters, buffers or modules by their dotted names, in an object that does not change: its places are remembered."""
+        if torch.compiler.is_compiling():
+            return [attrgetter(name)(network) for name in names]
+        if not names:
+            return []
         known = self._places.get(id(names))
         if known is None:
             known = self._places[id(names)] = names, [_place(network, name) for name in names]  # keeps `names`, whose id stays its own

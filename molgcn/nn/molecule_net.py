@@ -16,7 +16,7 @@ from molgcn.nn.backend import check_recompute, check_strategy, resolve_backend, 
 from molgcn.nn.encoders import Descriptors
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.hooks import has_hooks
-from molgcn.nn.options import check_network, runs_message_network, settings_of
+from molgcn.nn.options import check_network, is_plain_gcn, settings_of
 from molgcn.ops.head_loss import Objective, loss_of
 
 HEADS = ("head", "atom_head", "bond_head")
@@ -236,10 +236,10 @@ class MoleculeNet(Backbone):
         return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
 
     @property
-    def runs_message_network(self) -> bool:
-        """Whether backend=fused computes all layers and the pooling in one operator; see :func:`molgcn.nn.options.runs_message_network`."""
+    def is_plain_gcn(self) -> bool:
+        """Whether kernels made for graph convolutions may run the network; see :func:`molgcn.nn.options.is_plain_gcn`."""
         pool = "none" if self.outputs else self.pool
-        return runs_message_network(self.conv, self.feed_forward, self.rwse, pool, self.readout, self.activation)
+        return is_plain_gcn(self.conv, self.feed_forward, self.rwse, pool, self.readout, self.activation)
 
     @property
     def linears(self) -> list[nn.Linear] | None:

@@ -63,13 +63,13 @@ class NetworkOptions(NamedTuple):
     training: bool = False
 
 
-def program_of(options: NetworkOptions) -> Program:
-    """Return the program of a network, one object for equal options.
+def program_of(options: NetworkOptions | tuple[Any, ...]) -> Program:
+    """Return the program of a network, one object for equal options. Under torch.compile these have to be a plain tuple.
 
     Raises:
         NoStepsError: If the layer has no steps for its settings.
     """
-    return _program(*options)  # torch.compile passes a tuple
+    return _program(*options)
 
 
 # The program is a constant of a compiled graph: torch.compiler.assume_constant_result, whose import of torch._dynamo takes a second.

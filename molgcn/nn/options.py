@@ -121,11 +121,8 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kind.own_settings, **given}
 
 
-def runs_message_network(conv: str, feed_forward: bool, rwse: int, pool: str, readout: str, activation: str) -> bool:
-    """Return whether `molgcn::message_network` computes all layers and the pooling on backend=fused.
-
-    It computes networks of graph convolutions with relu and nothing else. The arguments are the network's options of these names.
-    """
+def is_plain_gcn(conv: str, feed_forward: bool, rwse: int, pool: str, readout: str, activation: str) -> bool:
+    """Return whether a network with these options is graph convolutions with relu and nothing else, which have kernels of their own."""
     pools = pool in ("mean", "sum", "max") and readout == "last"
     return conv == "gcn" and not feed_forward and not rwse and pools and activation == "relu"
 

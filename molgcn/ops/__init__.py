@@ -10,8 +10,6 @@ from molgcn.ops import encode_cuda as encode_cuda
 from molgcn.ops import gcn_conv_cuda as gcn_conv_cuda
 from molgcn.ops import gine_cuda as gine_cuda
 from molgcn.ops import head_loss_cuda as head_loss_cuda
-from molgcn.ops import message_network_autograd as message_network_autograd
-from molgcn.ops import message_network_cuda as message_network_cuda
 from molgcn.ops.aggregate import aggregate
 from molgcn.ops.attention import AttentionInputs, attention
 from molgcn.ops.attention_reference import attention_reference
@@ -21,25 +19,17 @@ from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.gine import GineInputs, gine_aggregate
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective, head_loss
-from molgcn.ops.layer_network import steps_cuda as steps_cuda
-from molgcn.ops.message_network import CallOptions, Epilogue, NetworkCall, message_network
-from molgcn.ops.message_network_reference import message_network_reference
+from molgcn.ops.layer_network import implementation_cuda as implementation_cuda
 from molgcn.ops.renumber import renumber
-from molgcn.ops.spec import NetworkSpec, Parameters
 
 __all__ = [
     "HAS_CPU_EXTENSION",
     "AttentionInputs",
-    "CallOptions",
     "ConvInputs",
     "EncodeInputs",
-    "Epilogue",
     "GineInputs",
     "Graph",
-    "NetworkCall",
-    "NetworkSpec",
     "Objective",
-    "Parameters",
     "aggregate",
     "attention",
     "attention_reference",
@@ -48,8 +38,6 @@ __all__ = [
     "gcn_conv_reference",
     "gine_aggregate",
     "head_loss",
-    "message_network",
-    "message_network_reference",
     "renumber",
 ]
 
@@ -64,5 +52,4 @@ if HAS_CPU_EXTENSION:
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import gine_cpu as gine_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
-    from molgcn.ops import message_network_cpu as message_network_cpu
     from molgcn.ops.layer_network import passes_cpu as passes_cpu

@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on the CPU for training loops: bound to one network, without autograd."""
+"""Graph convolutions on the CPU for training loops: bound to one network, without autograd."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import NetworkCall, empty_parameter_gradients
-from molgcn.ops.message_network_cpu import contiguous, network_arguments, saved_bytes
+from molgcn.ops.gcn_cpu import contiguous, network_arguments, saved_numbers
+from molgcn.ops.gcn_network import GcnCall, empty_gradients
 
 _BOUND = {torch.float32: _cpu.BoundNetworkFloat32, torch.float64: _cpu.BoundNetworkFloat64}
 
@@ -25,17 +25,17 @@ class BoundNetwork:
         num_batches_tracked: The int64 scalars that count batches, one per norm with running statistics.
 
     Attributes:
-        gradients: The parameters' gradients of the last backward, in the order of the spec.
+        gradients: The parameters' gradients of the last backward, in the order of the program.
     """
 
-    def __init__(self, call: NetworkCall, num_batches_tracked: Sequence[Tensor] = ()) -> None:
-        blocks, gradients = empty_parameter_gradients(call)
-        self.gradients: list[Tensor] = gradients
-        graphs = (call.graph._replace(x=call.graph.x.new_empty(count, call.spec.in_channels)) for count in (1, 0))
+    def __init__(self, call: GcnCall, num_batches_tracked: Sequence[Tensor] = ()) -> None:
+        blocks, gradients = empty_gradients(call)
+        self.gradients: list[Tensor] = gradients.tensors
+        graphs = (call.graph._replace(x=call.graph.x.new_empty(count, call.network.in_channels)) for count in (1, 0))
         one, none = (call._replace(graph=graph) for graph in graphs)
-        self._saved_bytes = saved_bytes(one), saved_bytes(none)
-        self._saved = call.graph.x.new_empty(0, dtype=torch.uint8)
-        self._hidden = call.spec.hidden_channels
+        self._saved_numbers = saved_numbers(one), saved_numbers(none)
+        self._saved = call.graph.x.new_empty(0)
+        self._hidden = call.network.hidden_channels
         tensors = contiguous(call, self._saved)
         self._keep = tensors, blocks, list(num_batches_tracked)  # C++ has their addresses
         addresses = [0, 0, *(block.data_ptr() for block in blocks)]
@@ -59,9 +59,9 @@ class BoundNetwork:
         Raises:
             ValueError: If ptr, rowptr or col do not describe a batch of these sizes.
         """
-        one, none = self._saved_bytes
+        one, none = self._saved_numbers
         if (size := none + (one - none) * sizes[1]) > self._saved.numel():
-            self._saved = x.new_empty(size + size // 8, dtype=torch.uint8)
+            self._saved = x.new_empty(size + size // 8)
         pooled = x.new_empty(sizes[0], self._hidden)
         self._batch = x, ptr, rowptr, col, self._saved, pooled
         self._bound.forward((*sizes, torch.get_num_threads()), seed, [tensor.data_ptr() for tensor in self._batch])

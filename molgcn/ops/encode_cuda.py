@@ -182,6 +182,16 @@ def backward(grad_states: Tensor, moments: Tensor, *args: Any) -> tuple[Tensor, 
     return gradients
 
 
+def gradients_of(grad_states: Tensor, moments: Tensor | None, inputs: EncodeInputs | None) -> list[Tensor | None]:
+    """Return the gradients of an encoder's parameters, None for those that it does not have or if they are not wanted."""
+    if inputs is None or moments is None:
+        return []
+    if grad_states.numel() == 0:
+        return [None] * len(inputs.parameters)
+    found = backward(grad_states, moments, *inputs)
+    return [None if parameter is None else gradient for gradient, parameter in zip(found, inputs.parameters, strict=True)]
+
+
 def _prepared(args: tuple) -> EncodeInputs:
     inputs = EncodeInputs(*args)
     tensors: dict[str, Any] = {name: value.contiguous() for name, value in inputs._asdict().items() if isinstance(value, Tensor)}

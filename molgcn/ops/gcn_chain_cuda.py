@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on CUDA with batch statistics: one launch runs all layers of a small batch on GPUs that have clusters.
+"""`molgcn::layer_network` on CUDA with batch statistics: one launch runs all layers of a small batch on GPUs that have clusters.
 
 The kernels are `cuda/gcn_chain_*.cu`. Preparation, pooling and weight gradients use those of :mod:`molgcn.ops.gcn_layers_launches`.
 """
@@ -19,9 +19,10 @@ from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import padded_width, pool_blocks, saved_layout
+from molgcn.ops.gcn_network import GcnCall, Parameters
 from molgcn.ops.gcn_weights_plan import WeightBlocks, weight_blocks
-from molgcn.ops.message_network import PRECISIONS, NetworkCall
-from molgcn.ops.spec import POOLS, Parameters
+from molgcn.ops.layer_network.call import PRECISIONS
+from molgcn.ops.layer_network.program import POOLS
 
 _ARRIVALS = 4  # the counters before the sums, of which the kernels use one: sums are read four at a time
 
@@ -38,7 +39,7 @@ class Launches(NamedTuple):
         self.kernels[backward].launch(it.num_blocks, it.threads, it.shared_bytes, parameters, cooperative=True, cluster=it.cluster)
 
 
-def find(call: NetworkCall) -> Launches | None:
+def find(call: GcnCall) -> Launches | None:
     """Return the launches for a batch, or None if its layers cannot be one launch each way."""
     names = ("gcn_chain_forward", "gcn_chain_backward")[: 1 + call.options.save_for_backward]
     for chain in chains(call, gpu(call.graph.x.device)):
@@ -50,15 +51,15 @@ def find(call: NetworkCall) -> Launches | None:
     return None
 
 
-def _found(call: NetworkCall) -> Launches:
+def _found(call: GcnCall) -> Launches:
     launches = find(call)
     assert launches is not None
     return launches
 
 
-def prefetch_kernels(call: NetworkCall, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
+def prefetch_kernels(call: GcnCall, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
     """Return the sources and macros of the kernels that follow the forward kernel, to compile them at the same time."""
-    own_gpu, num_layers = gpu(call.graph.x.device), call.spec.num_layers
+    own_gpu, num_layers = gpu(call.graph.x.device), call.network.num_layers
     kernels = [("gcn_layer_prepare.cu", prepare_macros(call, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(call, pool_blocks(call, own_gpu))))
     if call.options.save_for_backward:
@@ -68,39 +69,39 @@ def prefetch_kernels(call: NetworkCall, defines: dict[str, int]) -> list[tuple[s
     return kernels
 
 
-def _defines(call: NetworkCall, chain: Chain) -> dict[str, int]:
+def _defines(call: GcnCall, chain: Chain) -> dict[str, int]:
     return {
-        "HIDDEN": call.spec.hidden_channels,
+        "HIDDEN": call.network.hidden_channels,
         "PRECISION": PRECISIONS.index(call.options.precision),
         "DROPOUT": int(call.dropout_rate > 0),
-        "SELF_LOOPS": int(call.spec.add_self_loops),
-        "POOL": POOLS.index(call.spec.pool),
-        "MAX_LAYERS": table_size(call.spec.num_layers),
+        "SELF_LOOPS": int(call.network.add_self_loops),
+        "POOL": POOLS.index(call.network.pool),
+        "MAX_LAYERS": table_size(call.network.num_layers),
         **chain.defines,
     }
 
 
 def _parameters(run: LayerLaunches) -> Any:
     call = run.call
-    it: Any = CHAIN[table_size(call.spec.num_layers)]()
+    it: Any = CHAIN[table_size(call.network.num_layers)]()
     fill(it, {"ptr": call.graph.ptr, "rowptr": call.graph.rowptr, "col": call.graph.col, "seed": call.seed})
     for name in ("sources", "factors", "scale", "graph", "features", "raw", "moments", "masks", "largest", "ties"):
         setattr(it, name, run.saved[name])
     it.x, it.fragments, it.scales = run.feature(0), run.scratch["fragments"], run.scratch["scales"]
     it.arrivals, it.sums = run.scratch["counters"], run.scratch["counters"] + 4 * _ARRIVALS  # both are zeros at first
     it.num_graphs, (it.num_nodes, it.num_features), it.in_width = call.graph.num_graphs, call.graph.x.shape, run.in_width
-    it.num_layers, it.num_norms = call.spec.num_layers, call.spec.num_norms
-    it.residual, it.first_residual = int(call.spec.residual), int(run.residual(0))
+    it.num_layers, it.num_norms = call.network.num_layers, call.network.num_norms
+    it.residual, it.first_residual = int(call.network.residual), int(run.residual(0))
     it.dropout_threshold, it.dropout_scale = run.arguments.dropout_threshold, run.arguments.dropout_scale
-    it.eps, it.momentum = call.spec.eps, call.spec.momentum
-    for layer in range(call.spec.num_norms):
+    it.eps, it.momentum = call.network.eps, call.network.momentum
+    for layer in range(call.network.num_norms):
         it.layers[layer].norm_weight = call.parameters.norm_weights[layer].data_ptr()
         it.layers[layer].norm_bias = call.parameters.norm_biases[layer].data_ptr()
     return it
 
 
-def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
-    """Compute pooled features, running statistics and `saved`, in three launches; see :class:`molgcn.ops.message_network.Outputs`."""
+def forward(call: GcnCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
+    """Compute pooled features, running statistics and `saved`, in three launches."""
     launches = _found(call)
     if not call.options.save_for_backward:
         saved = call.graph.x.new_empty(saved_layout(call, keep=False).num_bytes, dtype=torch.uint8)
@@ -109,31 +110,31 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
     run.prepare()
     it = _parameters(run)
     it.new_mean, it.new_variance = (of_all.data_ptr() for of_all in statistics)
-    for layer in range(call.spec.num_layers):
+    for layer in range(call.network.num_layers):
         it.layers[layer].bias = call.parameters.biases[layer].data_ptr()
-    for layer in range(call.spec.num_norms):
+    for layer in range(call.network.num_norms):
         it.layers[layer].mean = call.parameters.running_means[layer].data_ptr()
         it.layers[layer].variance = call.parameters.running_vars[layer].data_ptr()
     launches.run(it, backward=False)
-    last = call.spec.num_layers - 1
-    if call.spec.last_activation:
+    last = call.network.num_layers - 1
+    if call.network.last_activation:
         run.wait_for(last, statistics)
         run.arguments.in_.sums = it.sums + last % 2 * (launches.division.sums_bytes // 2)
         run.arguments.atoms_per_part = launches.division.atoms_per_part
     else:
-        run.arguments.input = run.feature(call.spec.num_layers)
+        run.arguments.input = run.feature(call.network.num_layers)
     run.launch_pool(pooled)
 
 
-def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
+def backward(call: GcnCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
     """Compute the gradients of the parameters, and of x unless `grad_x` is empty, in three launches."""
     launches = _found(call)
-    division: WeightBlocks = weight_blocks(call, 0, call.spec.num_layers, gpu(call.graph.x.device))
-    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
+    division: WeightBlocks = weight_blocks(call, 0, call.network.num_layers, gpu(call.graph.x.device))
+    plane = 4 * call.graph.num_nodes * padded_width(call.network.hidden_channels)
     sizes = {
         "counters": 4 * (_ARRIVALS + launches.division.sums_bytes // 4 + division.num_tiles),
         "outputs": 2 * plane,
-        "kept": call.spec.num_layers * plane,
+        "kept": call.network.num_layers * plane,
         "weights": division.partial_bytes,
     }
     run = LayerLaunches(call, saved, pool_blocks(call, gpu(call.graph.x.device)), sizes, backward=True)
@@ -141,10 +142,10 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
     it = _parameters(run)
     it.grad_pooled, it.grad_x = grad_pooled.data_ptr(), grad_x.data_ptr() if grad_x.numel() > 0 else 0
     it.outputs, it.gradients = run.scratch["outputs"], run.scratch["kept"]
-    for layer in range(call.spec.num_layers):
+    for layer in range(call.network.num_layers):
         it.layers[layer].grad_bias = gradients.biases[layer].data_ptr()
-    for layer in range(call.spec.num_norms):
+    for layer in range(call.network.num_norms):
         it.layers[layer].grad_norm_weight = gradients.norm_weights[layer].data_ptr()
         it.layers[layer].grad_norm_bias = gradients.norm_biases[layer].data_ptr()
     launches.run(it, backward=True)
-    run.launch_weights(division, 0, call.spec.num_layers, it.sums + launches.division.sums_bytes, gradients.weights)
+    run.launch_weights(division, 0, call.network.num_layers, it.sums + launches.division.sums_bytes, gradients.weights)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, padded_width
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.gcn_weights_plan import layers_together
-from molgcn.ops.message_network import NetworkCall
 
 _CLUSTERS = (8, 4, 2)  # larger clusters leave fewer sums to read, but fewer of them fit on the GPU
 _MOST_TILES = 5
@@ -69,13 +69,13 @@ class Chain:
         return {"TILES": self.tiles, "CLUSTER": self.cluster}
 
 
-def chains(call: NetworkCall, gpu: Gpu) -> Iterator[Chain]:
+def chains(call: GcnCall, gpu: Gpu) -> Iterator[Chain]:
     """Yield the divisions that may fit, the best first. There are none if the layers must be launched one by one."""
-    num_nodes, num_features = call.graph.x.shape
-    width = padded_width(call.spec.hidden_channels)
+    num_nodes, num_features = call.graph.num_nodes, call.network.in_channels
+    width = padded_width(call.network.hidden_channels)
     if not (call.batch_statistics and gpu.has_clusters and num_nodes > 0 and padded_width(num_features) <= width):
         return
-    if layers_together(call, gpu) < call.spec.num_layers or call.spec.num_layers > MAX_TABLE:
+    if layers_together(call, gpu) < call.network.num_layers or call.network.num_layers > MAX_TABLE:
         return
     for tiles in range(1, _MOST_TILES + 1):
         for cluster in _CLUSTERS:

@@ -15,8 +15,8 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, moments_size, padded_width, saved_layout
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_weights_plan import WeightBlocks
-from molgcn.ops.message_network import NetworkCall
 
 _PREPARE_THREADS = 256
 
@@ -32,18 +32,18 @@ class LayerLaunches:
         backward: Whether the pass is backward.
     """
 
-    def __init__(self, call: NetworkCall, saved: Tensor, blocks: Blocks, scratch: dict[str, int], *, backward: bool) -> None:
+    def __init__(self, call: GcnCall, saved: Tensor, blocks: Blocks, scratch: dict[str, int], *, backward: bool) -> None:
         self.call, self.blocks, self.backward = call, blocks, backward
         self.gpu = gpu(call.graph.x.device)
         self.width = self.blocks.width
-        self.in_width = padded_width(call.spec.in_channels)
+        self.in_width = padded_width(call.network.in_channels)
         self.plane = 4 * call.graph.num_nodes * self.width
-        self.planes = call.spec.num_layers if call.options.save_for_backward or call.batch_statistics else 2
+        self.planes = call.network.num_layers if call.options.save_for_backward or call.batch_statistics else 2
         self.statistics = call.batch_statistics
         layout = saved_layout(call, call.options.save_for_backward)
         self.saved = {name: saved.data_ptr() + offset for name, offset in layout.offsets.items()}
-        fragments, self.scale_stride = self.fragment(call.spec.num_layers), max(self.in_width, self.width)
-        sizes = {"fragments": fragments, "scales": 4 * call.spec.num_layers * self.scale_stride, "counters": 0, **scratch}
+        fragments, self.scale_stride = self.fragment(call.network.num_layers), max(self.in_width, self.width)
+        sizes = {"fragments": fragments, "scales": 4 * call.network.num_layers * self.scale_stride, "counters": 0, **scratch}
         layout = Layout(sizes)
         self._memory = call.graph.x.new_empty(layout.num_bytes, dtype=torch.uint8)
         self.scratch = {name: self._memory.data_ptr() + offset for name, offset in layout.offsets.items()}
@@ -62,16 +62,16 @@ class LayerLaunches:
     def feature(self, layer: int) -> int:
         """Return the address of a layer's input [N, width or in_width]. The input of layer L is the last layer's output."""
         if layer == 0:
-            return self.saved["x"] if self.call.spec.in_channels % 16 else self.call.graph.x.data_ptr()
+            return self.saved["x"] if self.call.network.in_channels % 16 else self.call.graph.x.data_ptr()
         return self.saved["features"] + (layer - 1) % self.planes * self.plane
 
     def activated(self, layer: int) -> bool:
         """Return whether norm, relu and dropout follow the layer's product."""
-        return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
+        return layer < self.call.network.num_layers - 1 or self.call.network.last_activation
 
     def residual(self, layer: int) -> bool:
         """Return whether the layer's input is added to its output."""
-        return self.call.spec.residual and (layer > 0 or self.call.spec.in_channels == self.call.spec.hidden_channels)
+        return self.call.network.residual and (layer > 0 or self.call.network.in_channels == self.call.network.hidden_channels)
 
     def activation(self, layer: int) -> ctypes.Structure:
         """Return the arguments of the norm, relu and dropout that follow a layer's product."""
@@ -79,7 +79,7 @@ class LayerLaunches:
         if not it.on:
             return it
         keep = call.options.save_for_backward or self.statistics
-        if call.spec.norm is not None:
+        if call.network.norm is not None:
             it.weight, it.bias = call.parameters.norm_weights[layer].data_ptr(), call.parameters.norm_biases[layer].data_ptr()
             if keep:
                 it.raw = self.saved["raw"] + layer * self.plane
@@ -92,7 +92,7 @@ class LayerLaunches:
 
     def wait_for(self, layer: int, statistics: Tensor) -> None:
         """Let the next launch begin with the layer's norm, relu and dropout, which had to wait for the batch statistics."""
-        it, row = self.arguments, 4 * self.call.spec.hidden_channels
+        it, row = self.arguments, 4 * self.call.network.hidden_channels
         it.in_ = self.activation(layer)
         it.in_.new_mean, it.in_.new_variance = (of_all.data_ptr() + layer * row for of_all in statistics)
         it.input = self.feature(layer) if self.residual(layer) else 0
@@ -103,12 +103,12 @@ class LayerLaunches:
         fill(it, {"ptr": call.graph.ptr, "rowptr": call.graph.rowptr, "col": call.graph.col, "seed": call.seed})
         for name in ("sources", "factors", "scale", "graph"):
             setattr(it, name, self.saved[name])
-        if call.spec.pool == "max" and (call.options.save_for_backward or self.statistics):
+        if call.network.pool == "max" and (call.options.save_for_backward or self.statistics):
             it.largest, it.ties = self.saved["largest"], self.saved["ties"]
         it.num_graphs, it.num_nodes, it.num_features = call.graph.num_graphs, *call.graph.x.shape
         it.dropout_threshold = int(call.dropout_rate * 2**32)
         it.dropout_scale = 1.0 / (1.0 - call.dropout_rate)
-        it.eps, it.momentum = call.spec.eps, call.spec.momentum
+        it.eps, it.momentum = call.network.eps, call.network.momentum
         return it
 
     def kernel(self, name: str, prefetch: Prefetch | None = None, *, needs_grad_x: bool = False) -> Kernel:
@@ -118,12 +118,12 @@ class LayerLaunches:
     def prepare(self) -> None:
         """Prepare the products' operands and the counters, and in forward also the bonds and the padded features."""
         call, bytes_before = self.call, 0
-        for first in range(0, call.spec.num_layers, MAX_TABLE):
+        for first in range(0, call.network.num_layers, MAX_TABLE):
             weights = call.parameters.weights[first : first + MAX_TABLE]
             defines = prepare_macros(call, len(weights), self.backward)
             it: Any = PREPARE[defines["MAX_LAYERS"]]()
             fill(it, {"ptr": call.graph.ptr, "rowptr": call.graph.rowptr, "col": call.graph.col, "x": call.graph.x})
-            num_features = call.spec.in_channels if first == 0 else call.spec.hidden_channels
+            num_features = call.network.in_channels if first == 0 else call.network.hidden_channels
             if first == 0:
                 it.counters, it.num_counters = self.scratch["counters"], self.num_counters
                 if not self.backward:
@@ -133,7 +133,7 @@ class LayerLaunches:
             it.fragments = self.scratch["fragments"] + bytes_before
             it.scales, it.scale_stride = self.scratch["scales"] + 4 * first * self.scale_stride, self.scale_stride
             it.num_graphs, it.num_features, it.in_width = call.graph.num_graphs, num_features, self.in_width
-            it.hidden, it.num_layers = call.spec.hidden_channels, len(weights)
+            it.hidden, it.num_layers = call.network.hidden_channels, len(weights)
             it.weights[: len(weights)] = [weight.data_ptr() for weight in weights]
             function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, call.graph.x.device)
             work = max(call.graph.num_nodes, self.fragment(first + len(weights)) // 16 - bytes_before // 16)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import shared_limit
-from molgcn.ops.message_network import NetworkCall
 
 MAX_TABLE = 256  # the most layers whose addresses fit in one launch's arguments
 LAYER_TABLES = (16, 64)  # lengths of the tables of layers that are one launch
@@ -101,9 +101,9 @@ class Blocks:
         }
 
 
-def pool_blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
+def pool_blocks(call: GcnCall, gpu: Gpu) -> Blocks:
     """Return the division of the pooling after batch statistics: small blocks, several of which fit on a multiprocessor."""
-    width = padded_width(call.spec.hidden_channels)
+    width = padded_width(call.network.hidden_channels)
     chunks = width // 16
     if chunks <= 2:
         plan = Blocks(4, 1, 1, chunks, width, 4)
@@ -116,18 +116,18 @@ def pool_blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
     return plan if plan.shared_bytes <= shared_limit(gpu) else replace(plan, row_tiles=1)
 
 
-def molecule_blocks(call: NetworkCall, gpu: Gpu) -> Blocks | None:
+def molecule_blocks(call: GcnCall, gpu: Gpu) -> Blocks | None:
     """Return the division for blocks that take tiles of whole molecules through all layers, or None if they cannot or are not faster.
 
     docs/decisions/cuda_wide_molecules.md has the measurements.
     """
-    graph, width = call.graph, padded_width(call.spec.hidden_channels)
+    graph, width = call.graph, padded_width(call.network.hidden_channels)
     if call.batch_statistics or graph.tile_ptr is None or graph.large_molecules or graph.tile_nodes % 16 > 0:
         return None
     num_tiles, chunks = graph.tile_ptr.shape[0] - 1, width // 16
-    max_layers = next((size for size in LAYER_TABLES if call.spec.num_layers < size), 0)
+    max_layers = next((size for size in LAYER_TABLES if call.network.num_layers < size), 0)
     fitting = _of_tiles(width, graph.tile_nodes // 16, gpu)
-    whole = padded_width(call.spec.in_channels) <= width  # rows of x too
+    whole = padded_width(call.network.in_channels) <= width  # rows of x too
     faster = _NARROWEST <= chunks <= _WIDEST and num_tiles >= _TILES * gpu.num_multiprocessors
     return replace(fitting[0], num_tiles=num_tiles, max_layers=max_layers) if fitting and whole and faster and max_layers > 0 else None
 
@@ -154,18 +154,18 @@ def pairs_small_tiles(hidden_channels: int, small: int, large: int, gpu: Gpu) ->
     return _NARROWEST <= width // 16 <= _WIDEST and together == [2, 1]
 
 
-def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:
+def saved_layout(call: GcnCall, keep: bool = True) -> Layout:
     """Return the layout of what forward keeps for backward, or without `keep` of what forward itself needs.
 
     Shapes are in molgcn/ops/gcn_layers_arguments.py. `features` are [L, N, width]: the inputs of all layers except the first, and the last
     one's output. Without `keep` there are only two, which the layers use in turn.
     """
-    num_nodes, num_features = call.graph.x.shape
-    layers, norms, graphs = call.spec.num_layers, call.spec.num_norms, call.graph.num_graphs
-    width = padded_width(call.spec.hidden_channels)
+    num_nodes, num_features = call.graph.num_nodes, call.network.in_channels
+    layers, norms, graphs = call.network.num_layers, call.network.num_norms, call.graph.num_graphs
+    width = padded_width(call.network.hidden_channels)
     row, plane = 4 * num_nodes, 4 * num_nodes * width
     keep = keep or call.batch_statistics
-    ties = 4 * graphs * width if call.spec.pool == "max" and keep else 0
+    ties = 4 * graphs * width if call.network.pool == "max" and keep else 0
     return Layout(
         {
             "sources": 4 * row,
@@ -183,6 +183,6 @@ def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:
     )
 
 
-def moments_size(call: NetworkCall) -> int:
+def moments_size(call: GcnCall) -> int:
     """Return how many numbers a norm keeps: two for each atom (layer norm) or for each column (batch norm)."""
-    return 2 * call.graph.num_nodes if call.spec.norm == "layer" else 2 * padded_width(call.spec.hidden_channels)
+    return 2 * call.graph.num_nodes if call.network.norm == "layer" else 2 * padded_width(call.network.hidden_channels)

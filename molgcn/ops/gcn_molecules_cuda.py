@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on CUDA where blocks take tiles of whole molecules through all layers (`cuda/gcn_molecules_*.cu`)."""
+"""`molgcn::layer_network` on CUDA where blocks take tiles of whole molecules through all layers (`cuda/gcn_molecules_*.cu`)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from molgcn.ops.gcn_layers_arguments import Parameters as Arguments
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import prefetch_kernels
 from molgcn.ops.gcn_layers_plan import molecule_blocks, padded_width, saved_layout
+from molgcn.ops.gcn_network import GcnCall, Parameters
 from molgcn.ops.gcn_weights_plan import layers_together, weight_spans
-from molgcn.ops.message_network import NetworkCall
 from molgcn.ops.part_sums import PartSums, Sum
-from molgcn.ops.spec import Parameters
 
 
-def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
-    """Compute pooled features and `saved`; see :class:`molgcn.ops.message_network.Outputs`."""
+def forward(call: GcnCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
+    """Compute pooled features and `saved`."""
     if not call.options.save_for_backward:
         saved = call.graph.x.new_empty(saved_layout(call, keep=False).num_bytes, dtype=torch.uint8)
     run = MoleculeLaunches(call, saved, {}, backward=False)
     it, function = run.arguments, run.kernel("gcn_molecules_forward", partial(prefetch_kernels, call, run.gpu))
     run.prepare()
-    for layer in range(call.spec.num_layers):
+    for layer in range(call.network.num_layers):
         it.input, it.out = run.feature(layer), run.activation(layer)
         it.in_width = run.width if layer else run.in_width
         run.operands(layer)
@@ -39,11 +38,11 @@ def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor
     run.launch(function, pooled)
 
 
-def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
+def backward(call: GcnCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
     """Compute the gradients of the parameters, and of x unless `grad_x` is empty."""
-    num_layers, device = call.spec.num_layers, gpu(call.graph.x.device)
+    num_layers, device = call.network.num_layers, gpu(call.graph.x.device)
     chunks = weight_spans(call, device)
-    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
+    plane = 4 * call.graph.num_nodes * padded_width(call.network.hidden_channels)
     sizes = {
         "counters": 4 * sum(each.num_tiles for _, _, each in chunks),
         "outputs": 2 * plane,
@@ -72,7 +71,7 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
         for layer in range(end - 1, first - 1, -1):
             it.in_ = it.out
             it.in_.grad_layer_bias = gradients.biases[layer].data_ptr()
-            if call.spec.norm is not None and it.in_.on:
+            if call.network.norm is not None and it.in_.on:
                 it.in_.grad_weight, it.in_.grad_bias = gradients.norm_weights[layer].data_ptr(), gradients.norm_biases[layer].data_ptr()
             it.gradient = it.next_gradient or it.output
             it.residual = it.output if run.residual(layer) else 0
@@ -92,12 +91,12 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
 class MoleculeLaunches(LayerLaunches):
     """Launches that collect the arguments of layers, and then compute these layers at once; see :class:`LayerLaunches`."""
 
-    def __init__(self, call: NetworkCall, saved: Tensor, scratch: dict[str, int], *, backward: bool) -> None:
+    def __init__(self, call: GcnCall, saved: Tensor, scratch: dict[str, int], *, backward: bool) -> None:
         blocks = molecule_blocks(call, gpu(call.graph.x.device))
         assert blocks is not None
-        kinds = 2 if not backward else 1 if call.spec.norm is None else 3
+        kinds = 2 if not backward else 1 if call.network.norm is None else 3
         self._row = kinds * blocks.width  # the numbers of a tile's column sums
-        sums = {"sums": 4 * call.spec.num_layers * self._row * blocks.num_tiles} if backward else {}
+        sums = {"sums": 4 * call.network.num_layers * self._row * blocks.num_tiles} if backward else {}
         super().__init__(call, saved, blocks, {**sums, **scratch}, backward=backward)
         self._layers: list[Any] = []
         self._sums = PartSums(call.graph.x)
@@ -123,17 +122,17 @@ class MoleculeLaunches(LayerLaunches):
 
     def _is_read(self, layer: int) -> bool:
         """Return whether a layer's input, or for layer L the last one's output, is read from memory: in backward, or as a residual."""
-        spec, keep = self.call.spec, self.call.options.save_for_backward
-        return keep and spec.pool == "max" if layer == spec.num_layers else keep or self.residual(layer)
+        network, keep = self.call.network, self.call.options.save_for_backward
+        return keep and network.pool == "max" if layer == network.num_layers else keep or self.residual(layer)
 
     def _add_up(self, layer: Any) -> None:
         """Remember to add up the tiles' sums, which are the gradients of a layer's bias and norm."""
         outs = [layer.grad_layer_bias]
-        if self.call.spec.norm is not None and layer.on:
+        if self.call.network.norm is not None and layer.on:
             outs += [layer.grad_bias, layer.grad_weight]
         for kind, out in enumerate(outs):
             parts = layer.sums + 4 * kind * self.width
-            self._sums.add(Sum(out, self.call.spec.hidden_channels, parts, self.blocks.num_tiles, self._row))
+            self._sums.add(Sum(out, self.call.network.hidden_channels, parts, self.blocks.num_tiles, self._row))
 
     def launch(self, function: Kernel, pooled: Tensor | None = None) -> None:
         """Launch the layers that have been collected, after which forward pools its molecules.

@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.gcn_network import GcnCall, Parameters
 from molgcn.ops.gcn_tile_plan import Saved
-from molgcn.ops.message_network import NetworkCall
-from molgcn.ops.spec import Parameters
 
 MAX_LAYERS = 400  # all layers' addresses are kernel arguments, and CUDA allows 32 KB of these
 TABLES = (32, 64, 128, 256, MAX_LAYERS)  # lengths of the tables of layers' addresses
@@ -69,7 +68,7 @@ _POINTERS = ctypes.sizeof(_HEADER.ctype("Layer")) // ctypes.sizeof(ctypes.c_uint
 _PARAMETERS = {size: _HEADER.ctype(MAX_LAYERS=size) for size in TABLES}
 
 
-def parameters_of(call: NetworkCall, saved: Tensor, scratch: Tensor, gradients: Parameters | None = None) -> ctypes.Structure:
+def parameters_of(call: GcnCall, saved: Tensor, scratch: Tensor, gradients: Parameters | None = None) -> ctypes.Structure:
     """Return the kernel's arguments with the fields that a call determines. The caller fills the others by name.
 
     Args:
@@ -78,22 +77,22 @@ def parameters_of(call: NetworkCall, saved: Tensor, scratch: Tensor, gradients: 
         scratch: The memory for molecules larger than a tile.
         gradients: The parameters' gradients, which backward writes; None in forward.
     """
-    graph, spec = call.graph, call.spec
+    graph, network = call.graph, call.network
     assert graph.tile_ptr is not None
-    parameters = _PARAMETERS[table_size(spec.num_layers)]()
+    parameters = _PARAMETERS[table_size(network.num_layers)]()
     fill(parameters, {"x": graph.x, "ptr": graph.ptr, "tile_ptr": graph.tile_ptr, "seed": call.seed, "scratch": scratch})
     fill(parameters.bonds, {"rowptr": graph.rowptr, "col": graph.col})
     if call.options.save_for_backward:
         for name, offset in Saved(call).offsets.items():
             setattr(parameters, name, saved.data_ptr() + offset)
-    parameters.num_graphs, parameters.num_nodes, parameters.num_features = graph.num_graphs, graph.num_nodes, spec.in_channels
-    parameters.num_layers, parameters.num_tiles = spec.num_layers, graph.tile_ptr.shape[0] - 1
+    parameters.num_graphs, parameters.num_nodes, parameters.num_features = graph.num_graphs, graph.num_nodes, network.in_channels
+    parameters.num_layers, parameters.num_tiles = network.num_layers, graph.tile_ptr.shape[0] - 1
     parameters.dropout_threshold = int(call.dropout_rate * 2**32)
     parameters.dropout_scale = 1.0 / (1.0 - call.dropout_rate)
-    parameters.eps = spec.eps
+    parameters.eps = network.eps
     of_gradients = () if gradients is None else (gradients.weights, gradients.biases, gradients.norm_weights, gradients.norm_biases)
     columns = (*call.parameters, *of_gradients)  # in the order of a layer's fields
-    addresses = [0] * (_POINTERS * spec.num_layers)
+    addresses = [0] * (_POINTERS * network.num_layers)
     for column, tensors in enumerate(columns):
         for layer, tensor in enumerate(tensors):
             addresses[_POINTERS * layer + column] = tensor.data_ptr()

@@ -1,4 +1,4 @@
-"""Which saved features the backward of `molgcn::message_network` discards from the L2 cache, since nothing reads them again."""
+"""Which saved features the backward of `molgcn::layer_network` discards from the L2 cache, since nothing reads them again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import features_bytes
-from molgcn.ops.message_network import NetworkCall
 
 _both_captured = False
 
@@ -28,7 +28,7 @@ def capturing_both_ways() -> Iterator[None]:
         _both_captured = before
 
 
-def discard_from(call: NetworkCall, gpu: Gpu) -> int:
+def discard_from(call: GcnCall, gpu: Gpu) -> int:
     """Return the first layer whose saved features backward discards, or `num_layers` if it discards none.
 
     It discards none if they may be read again: if autograd retains its graph, if the operator is called outside autograd, or in a CUDA
@@ -38,10 +38,10 @@ def discard_from(call: NetworkCall, gpu: Gpu) -> int:
     """
     keeps = torch._C._autograd._get_current_graph_task_keep_graph()
     if keeps or (call.graph.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
-        return call.spec.num_layers
+        return call.network.num_layers
     layer_bytes = features_bytes(call)
-    if call.spec.num_layers * layer_bytes <= gpu.cache_bytes:
-        return call.spec.num_layers
+    if call.network.num_layers * layer_bytes <= gpu.cache_bytes:
+        return call.network.num_layers
     if call.options.precision != "bf16":
         return 1
-    return max(1, call.spec.num_layers - gpu.cache_bytes // layer_bytes)
+    return max(1, call.network.num_layers - gpu.cache_bytes // layer_bytes)

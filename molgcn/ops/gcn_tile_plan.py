@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
-from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
 _MIDDLE_LAYOUT = (2, 3)  # warps and row tiles of a tile of 96 atoms
@@ -46,19 +46,19 @@ class Saved:
         num_bytes: The size of the tensor in bytes.
     """
 
-    def __init__(self, call: NetworkCall) -> None:
-        num_nodes, layers, norms = call.graph.num_nodes, call.spec.num_layers, call.spec.num_norms
+    def __init__(self, call: GcnCall) -> None:
+        num_nodes, layers, norms = call.graph.num_nodes, call.network.num_layers, call.network.num_norms
         tiles = call.graph.num_graphs if call.graph.tile_ptr is None else call.graph.tile_ptr.shape[0] - 1
-        width, number_bytes, wide = width_of(call.spec.hidden_channels), _number_bytes(call), wide_input(call)
+        width, number_bytes, wide = width_of(call.network.hidden_channels), _number_bytes(call), wide_input(call)
         strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # strips of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
             "transposed": (6 if call.options.precision == "float32" else number_bytes) * width * width * (layers - 1),
-            "wide_pulled": number_bytes * num_nodes * ((call.spec.in_channels + 31) // 32 * 32) if wide else 0,
+            "wide_pulled": number_bytes * num_nodes * ((call.network.in_channels + 31) // 32 * 32) if wide else 0,
             "pulled": features_bytes(call) * layers,
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
-            "last": 4 * num_nodes * width if call.spec.pool == "max" else 0,
+            "last": 4 * num_nodes * width if call.network.pool == "max" else 0,
             "neighbours": tiles * ((15 + 2 * call.graph.leaves_merged) * (64 if call.graph.tile_nodes <= 64 else 128) + 64),
             "masks": strips * 512 * -(-width // 64) * layers,  # a lane's bits of a strip fill whole words, in any plan
         }
@@ -69,30 +69,30 @@ class Saved:
             self.num_bytes += (size + 127) // 128 * 128
 
 
-def features_bytes(call: NetworkCall) -> int:
+def features_bytes(call: GcnCall) -> int:
     """Return the bytes that forward keeps of one layer's aggregated features."""
-    return _number_bytes(call) * call.graph.num_nodes * width_of(call.spec.hidden_channels)
+    return _number_bytes(call) * call.graph.num_nodes * width_of(call.network.hidden_channels)
 
 
-def wide_input(call: NetworkCall) -> bool:
+def wide_input(call: GcnCall) -> bool:
     """Return whether x has more columns than the hidden features have in memory."""
-    return call.spec.in_channels > width_of(call.spec.hidden_channels)
+    return call.network.in_channels > width_of(call.network.hidden_channels)
 
 
-def scratch_bytes(call: NetworkCall, plan: Plan) -> int:
+def scratch_bytes(call: GcnCall, plan: Plan) -> int:
     """Return the bytes of scratch memory for molecules larger than a tile."""
     if not may_be_large(call, plan):
         return 0
-    width = width_of(call.spec.hidden_channels)
+    width = width_of(call.network.hidden_channels)
     return call.graph.num_nodes * width * (2 * _number_bytes(call) + 4)
 
 
-def may_be_large(call: NetworkCall, plan: Plan) -> bool:
+def may_be_large(call: GcnCall, plan: Plan) -> bool:
     """Return whether a tile may have more atoms than the plan has rows: a large molecule, or several in the graph's larger tiles."""
     return call.graph.large_molecules or plan.tile_rows < call.graph.tile_nodes
 
 
-def _number_bytes(call: NetworkCall) -> int:
+def _number_bytes(call: GcnCall) -> int:
     return 2 if call.options.precision == "bf16" else 4
 
 
@@ -143,23 +143,23 @@ class Plan:
         }
 
 
-def forward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
+def forward_plan(call: GcnCall, gpu: Gpu) -> Plan:
     """Return the plan for the forward of a batch with `tile_ptr`. All weights are in shared memory if enough of it is left."""
-    width = width_of(call.spec.hidden_channels)
-    weights = (_number_bytes(call) * width + 4) * width * call.spec.num_layers  # and biases
+    width = width_of(call.network.hidden_channels)
+    weights = (_number_bytes(call) * width + 4) * width * call.network.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
     return replace(_plan(call, gpu, weights if shared else 0, 1, _forward_layout(call, gpu)), shared=shared)
 
 
-def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
+def backward_plan(call: GcnCall, gpu: Gpu) -> Plan:
     """Return the plan for the backward of a batch with `tile_ptr`.
 
     The sums of gradients are in shared memory if enough of it is left, unless more groups could be done in clearly fewer rounds without
     them.
     """
-    layers, width, layout = call.spec.num_layers, width_of(call.spec.hidden_channels), _backward_layout(call, gpu)
-    first = (call.spec.in_channels + 31) // 32 * 32 if wide_input(call) else width
-    kinds = 1 if call.spec.norm is None else 3
+    layers, width, layout = call.network.num_layers, width_of(call.network.hidden_channels), _backward_layout(call, gpu)
+    first = (call.network.in_channels + 31) // 32 * 32 if wide_input(call) else width
+    kinds = 1 if call.network.norm is None else 3
     weights = (first + (layers - 1) * width) * width
     column_warps = (
         1 if layout[:2] == _MIDDLE_LAYOUT and call.options.precision == "float32" else layout.warps
@@ -186,11 +186,11 @@ class _Layout(NamedTuple):
     max_threads: int
 
 
-def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
+def _plan(call: GcnCall, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
     """Return the plan with the fastest number of groups that fit, or for a padded batch with one group per tile if these fit."""
     warps, row_tiles, max_threads = layout
     tile_rows = 16 * warps * row_tiles
-    row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
+    row_bytes = _number_bytes(call) * width_of(call.network.hidden_channels)
     table = (11 + 2 * call.graph.leaves_merged) * tile_rows  # the table of `cuda/table.cuh`, behind each tile's rows
     buffer = ((tile_rows + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * tile_rows * row_bytes
     most = max(1, min(gpu.num_barriers - 1, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
@@ -201,28 +201,28 @@ def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Lay
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
-def _time_of(call: NetworkCall, plan: Plan) -> float:
+def _time_of(call: GcnCall, plan: Plan) -> float:
     """Return the time that a batch takes with a plan, in units of :func:`block_time`."""
     return block_time(-(-_num_tiles(call) // plan.grid), plan.groups, plan.warps)
 
 
-def _room(call: NetworkCall) -> int:
+def _room(call: GcnCall) -> int:
     """Return the number of tiles that the batch has room for."""
     assert call.graph.tile_ptr is not None
     return call.graph.tile_ptr.shape[0] - 1
 
 
-def _is_padded(call: NetworkCall) -> bool:
+def _is_padded(call: GcnCall) -> bool:
     """Return whether the batch is likely padded, with room for about twice its tiles. Tiles of one molecule each are never padding."""
     return 1.5 * call.graph.num_nodes / call.graph.tile_nodes < _room(call) < call.graph.num_graphs
 
 
-def _num_tiles(call: NetworkCall) -> int:
+def _num_tiles(call: GcnCall) -> int:
     """Return the number of tiles to plan for: half the room of a padded batch, since it fills fewer, otherwise all."""
     return -(-_room(call) // 2) if _is_padded(call) else _room(call)
 
 
-def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
+def _forward_layout(call: GcnCall, gpu: Gpu) -> _Layout:
     """Return the layout of :func:`_layout`, but in some cases with two warps per tile in place of one.
 
     The contents of `saved` are the same. Two warps are faster for
@@ -231,7 +231,7 @@ def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
       would read V twice;
     - 64 features if not all tiles run at the same time.
     """
-    layout, width = _layout(call, gpu), width_of(call.spec.hidden_channels)
+    layout, width = _layout(call, gpu), width_of(call.network.hidden_channels)
     all_at_once = _num_tiles(call) <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
     if layout[:2] != (1, 4) or width < 32:
         return layout
@@ -240,24 +240,24 @@ def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     return layout if all_at_once else _Layout(2, 2, 384)
 
 
-def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
+def _backward_layout(call: GcnCall, gpu: Gpu) -> _Layout:
     """Return the layout of :func:`_layout`, but with two warps per tile in place of one for 64 features in float32.
 
     At most five groups then have 204 registers per thread. That is equally fast, or up to a sixth faster if one warp per tile would leave
     a round half empty (docs/decisions/cuda_tile_sizes.md).
     """
     layout = _layout(call, gpu)
-    alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"
+    alone = layout[:2] == (1, 4) and width_of(call.network.hidden_channels) == 64 and call.options.precision == "float32"
     return _Layout(2, 2, 320) if alone else layout
 
 
-def _layout(call: NetworkCall, gpu: Gpu) -> _Layout:
+def _layout(call: GcnCall, gpu: Gpu) -> _Layout:
     """Return the layout of a tile.
 
     More warps finish a tile sooner, but fewer warps read the weights less often. 64 rows of 64 columns fill a warp's registers.
     """
-    width, per_block = width_of(call.spec.hidden_channels), _num_tiles(call) / gpu.num_multiprocessors
-    more = width > 16 and (call.spec.norm is not None or call.spec.residual)  # needs more registers, so half as many rows per warp
+    width, per_block = width_of(call.network.hidden_channels), _num_tiles(call) / gpu.num_multiprocessors
+    more = width > 16 and (call.network.norm is not None or call.network.residual)  # needs more registers, so half as many rows per warp
     few = 2048 * width > shared_limit(gpu)  # fewer than eight tiles fit, so that one warp per tile would be too few
     if 64 < call.graph.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
         return _Layout(*_MIDDLE_LAYOUT, 384)

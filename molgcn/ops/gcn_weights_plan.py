@@ -7,8 +7,8 @@ from itertools import product
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, fit_together, padded_width
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import shared_limit
-from molgcn.ops.message_network import NetworkCall
 
 _ATOMS = 32  # the number of atoms that a weight gradient reads at a time
 _ROUND = 128  # the start and the end of a round of blocks take as long as this many atoms
@@ -57,14 +57,14 @@ def _shared_bytes(tile: int, stages: int) -> int:
     return 2 * 4 * _ATOMS * (2 * (tile + 8) + stages * tile) + 16
 
 
-def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
+def weight_blocks(call: GcnCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
     """Return the division for `num_layers` layers from `first_layer` on.
 
     There are as many blocks as multiprocessors have room for in one round, or in two where that is less work for each of them. As many
     stages are used as leave room for these blocks. Each block has at least 128 atoms, unless the batch has fewer.
     """
-    num_nodes, num_features = call.graph.x.shape
-    width = padded_width(call.spec.hidden_channels)
+    num_nodes, num_features = call.graph.num_nodes, call.network.in_channels
+    width = padded_width(call.network.hidden_channels)
     fitting = [tile for tile in (128, 96, 64) if _shared_bytes(tile, 1) <= shared_limit(gpu)]
     tile = 32 if width <= 32 else min(fitting or [32], key=lambda tile: -(-width // tile) * tile)  # large tiles read G and H less often
     min_blocks, stages = max(
@@ -85,14 +85,14 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     return WeightBlocks(tile, stages, min_blocks, num_tiles, splits, atoms_per_split)
 
 
-def layers_together(call: NetworkCall, gpu: Gpu) -> int:
+def layers_together(call: GcnCall, gpu: Gpu) -> int:
     """Return how many layers' weight gradients one launch computes: as many as there is memory for their G = Â dZ."""
-    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
-    return max(1, min(call.spec.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
+    plane = 4 * call.graph.num_nodes * padded_width(call.network.hidden_channels)
+    return max(1, min(call.network.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
 
 
-def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
+def weight_spans(call: GcnCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
     """Return the first layer, the end and the division of each launch that computes weight gradients, the last layers first."""
     together = layers_together(call, gpu)
-    spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
+    spans = [(max(0, end - together), end) for end in range(call.network.num_layers, 0, -together)]
     return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]

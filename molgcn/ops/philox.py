@@ -60,11 +60,11 @@ def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: 
     return torch.stack(words, dim=-1).reshape(num_nodes, 4 * blocks)[:, :channels] >= int(dropout * 2**32)
 
 
-def dropout_seed(device: torch.device, dropout: float) -> Tensor:
-    """Return the key of dropout's random numbers, int64 [1], drawn from PyTorch's generator.
+def dropout_seed(device: torch.device, drops: bool = True) -> Tensor:
+    """Return the key of dropout's random numbers, int64 [1], drawn from PyTorch's generator. Without `drops` it may be anything.
 
     It is drawn on the device, so that every replay of a captured CUDA graph draws a new one.
     """
-    if dropout == 0.0:
+    if not drops:
         return torch.empty(1, dtype=torch.int64, device=device)  # never read
     return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)

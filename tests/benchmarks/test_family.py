@@ -75,6 +75,6 @@ def test_a_fused_step_runs_again_and_again(molecules):
 
 @needs_extension
 def test_wrong_numbers_are_refused(molecules, tmp_path, monkeypatch):
-    monkeypatch.setattr("molgcn.nn.fused_layers.pooled", lambda _, batch, head: batch.x.new_zeros(batch.num_graphs, head[-1].out_features))
+    monkeypatch.setattr("molgcn.nn.fused.predictions", lambda model, batch: batch.x.new_zeros(batch.num_graphs, model.out_channels))
     with pytest.raises(UserError, match="fused: predictions are off by"):
         list(measure(molecules, [key()], ("fused",), 1, Table(tmp_path / "family.csv", KEY)))

@@ -3,7 +3,7 @@ import torch
 
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.ops.message_network_cuda import automatic
+from molgcn.ops.schedule import automatic
 from molgcn_benchmark.candidates import build, capture
 from molgcn_benchmark.strategies import Row, Work, strategies_for, table
 

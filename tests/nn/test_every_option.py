@@ -95,7 +95,7 @@ def test_fused_computes_it(conv, count, width):
     batch, seen = GraphBatch.from_pyg(joined()), 0
     batch.descriptors = torch.linspace(-1, 1, 6, dtype=torch.float64).view(3, 2)
     for model, recompute in networks(conv, count, width):
-        fused = model.on_backend("fused", recompute=recompute and not model.runs_message_network)
+        fused = model.on_backend("fused", recompute=recompute)
         torch.testing.assert_close(outcome(fused, batch.clone()), outcome(model, batch.clone()), **EXACT)
         seen += 1
     assert seen > 15 if count else seen

@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.nn import GCN
+from molgcn.nn import GCN, MoleculeNet
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -47,6 +47,12 @@ def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
 def test_torch_compile(batch):
     model = GCN(11, 16, 3, 1, backend="fused", norm="batch", residual=True).eval()
     compiled = torch.compile(model, backend="aot_eager")
+    assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
+
+
+def test_a_network_of_other_layers_compiles_in_one_graph(batch):
+    model = MoleculeNet(11, 8, 2, 1, conv="gin", backend="fused", norm="layer").eval()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
 
 

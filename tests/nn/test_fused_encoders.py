@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, forward, fused_encoders
 from molgcn.ops import encode
-from molgcn.ops.layer_network import operator, steps_cuda
+from molgcn.ops.layer_network import implementation_cuda, operator
 from molgcn.ops.layer_network.planned import plan_count
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,9 +66,20 @@ def model_on(case: str, device: str) -> MoleculeNet:
     return model
 
 
+def atom_states(model: MoleculeNet, x: torch.Tensor, rwse: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
+    """Return the first states of the atoms, computed as backend=fused does."""
+    inputs = fused_encoders.atom_encoder(model, x, rwse, count)
+    if inputs is None:
+        return forward.atom_states(model, x, rwse, count)
+    encoded = encode(inputs)
+    fused_encoders.take_atom_statistics(model, inputs, encoded)
+    return encoded.states
+
+
 def outcome(module, model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
     """Return the real rows of the states, all gradients and all buffers, after a step."""
-    atoms = module.atom_states(model, batch.x, batch.rwse, batch.counts[1])[: batch.counts[1]]
+    states = forward.atom_states if module is forward else atom_states
+    atoms = states(model, batch.x, batch.rwse, batch.counts[1])[: batch.counts[1]]
     inputs = fused_encoders.bond_encoder(model, batch.edge_attr, batch.bond_rw, batch.counts[2]) if module is fused_encoders else None
     bonds = forward.bond_states(model, batch.edge_attr, batch.bond_rw, batch.x) if inputs is None else encode(inputs).states
     bonds = bonds[: batch.counts[2]]
@@ -93,15 +104,15 @@ def test_pytorch_computes_what_the_operator_cannot(device):
     """Hooks are called, features that want a gradient get it, and a single atom is refused as PyTorch does."""
     model, batch, called = model_on("features and walks", device), batch_on(device), []
     with Encodings() as encodings:
-        states = fused_encoders.atom_states(model, batch.x.clone().requires_grad_(), batch.rwse, batch.counts[1])
+        states = atom_states(model, batch.x.clone().requires_grad_(), batch.rwse, batch.counts[1])
         assert states.grad_fn is not None
         model.embed.register_forward_hook(lambda *_: called.append("embed"))
         model.rwse_encoder.lin.register_forward_hook(lambda *_: called.append("lin"))
-        fused_encoders.atom_states(model, batch.x, batch.rwse, batch.counts[1])
-        fused_encoders.atom_states(model.double(), batch.x.double(), batch.rwse.double(), batch.counts[1])
+        atom_states(model, batch.x, batch.rwse, batch.counts[1])
+        atom_states(model.double(), batch.x.double(), batch.rwse.double(), batch.counts[1])
         assert called == ["embed", "lin"] * 2
         with pytest.raises(ValueError, match="more than 1 value per channel"):
-            fused_encoders.atom_states(model.float(), batch.x[:1], batch.rwse[:1], None)
+            atom_states(model.float(), batch.x[:1], batch.rwse[:1], None)
     assert encodings.count == 0
 
 
@@ -109,7 +120,7 @@ def test_other_modules_in_place_of_the_network_s_are_called(device):
     model, batch = model_on("features and walks", device), batch_on(device)
     model.rwse_encoder.norm = torch.nn.Identity()
     with Encodings() as encodings:
-        fused_encoders.atom_states(model, batch.x, batch.rwse, batch.counts[1])
+        atom_states(model, batch.x, batch.rwse, batch.counts[1])
     assert encodings.count == 0
 
 
@@ -128,7 +139,8 @@ def step(model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
 def test_plans_take_encoders_and_head(case, head_layers, training, frozen, device, monkeypatch):
     if device == "cpu":
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        monkeypatch.setitem(operator._DIRECT, "cpu", steps_cuda.implementation_of)
+        monkeypatch.setitem(operator._DIRECT, "cpu", implementation_cuda.implementation_of)
+        monkeypatch.setitem(operator._TAKES_END, "cpu", True)
     conv, options = CASES[case]
     model, batch = (
         network(conv, {**options, "norm": "batch", "head_layers": head_layers}, "fused").float().to(device).train(training),

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from emulated import Emulator, on_gpu_emulated
 from emulated import emulate as emulate
 
 from molgcn.ops import HAS_CPU_EXTENSION
@@ -20,6 +21,13 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
     _cpu.use_instruction_set(request.param)
     yield request.param
     _cpu.use_instruction_set(INSTRUCTION_SETS[0])
+
+
+@pytest.fixture
+def operator_emulated(emulate: Emulator) -> Iterator[None]:
+    """Run the operator of networks on the CPU by its kernels for GPUs."""
+    with on_gpu_emulated():
+        yield
 
 
 @pytest.fixture

@@ -176,8 +176,6 @@ def hook_operators(calls: Calls) -> None:
     from operator_calls import forward_calls, gradients
 
     for name, (operator, arguments) in forward_calls(calls.emulated).items():
-        if name == "message_network with a head":
-            continue
         call = partial(gradients, operator, arguments)
         right, saved = call(), list[Tensor]()
         with saved_tensors_hooks(saved.append, lambda _: torch.empty(0)), suppress(*REFUSALS):
@@ -239,14 +237,15 @@ def emulation() -> Iterator[None]:
     from molgcn.cuda_runtime.launch import launching_by
     from molgcn.ops.layer_network import operator
 
-    library, steps = torch.library.Library("molgcn", "IMPL"), ops.steps_cuda
+    library = torch.library.Library("molgcn", "IMPL")
     modules = {"gine_aggregate": ops.gine_cuda, "head_loss": ops.head_loss_cuda}
-    modules |= {name: getattr(ops, f"{name}_cuda") for name in ("aggregate", "attention", "encode", "gcn_conv", "message_network")}
+    modules |= {name: getattr(ops, f"{name}_cuda") for name in ("aggregate", "attention", "encode", "gcn_conv")}
+    modules["layer_network"] = ops.implementation_cuda
     passes = {name: (module.forward, module.backward) for name, module in modules.items()}
-    for name, (forward, backward) in (passes | {"layer_network": (steps._operator, steps._operator_backward)}).items():
+    for name, (forward, backward) in passes.items():
         library.impl(name, forward, "CPU", allow_override=True)
         library.impl(f"{name}_backward", backward, "CPU", allow_override=True)
-    operator.register_saved_numbers("cpu", steps.saved_numbers)
+    operator.register_saved_numbers("cpu", ops.implementation_cuda.saved_numbers)
     with launching_by(Emulator()), gpu_memory():
         yield
     library._destroy()

@@ -14,15 +14,18 @@ import torch
 from compiler import COMPILER
 from compiling import compiles
 from emulated_kernels import EmulatedKernel
-from stack_cases import H100, Result, changed, converted, leaves, run, worst, worst_molecule
+from gcn_reference import gcn_reference
+from stack_cases import H100, Result, changed, converted, layers_of, leaves, run, worst, worst_molecule
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
-from molgcn.ops import HAS_CPU_EXTENSION, NetworkCall, message_network_cuda, message_network_reference
-from molgcn.ops.message_network import register_saved_size
+from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.ops.gcn_network import GcnCall
+from molgcn.ops.layer_network import implementation_cuda, operator
+from molgcn.ops.layer_network.operator import Kept, Outputs, register_saved_numbers
 
 if HAS_CPU_EXTENSION:
-    from molgcn.ops import message_network_cpu
+    from molgcn.ops.layer_network import passes_cpu
 
 LINE = 128  # bytes of the cache's lines
 _GUARD = 2**20  # bytes
@@ -125,6 +128,19 @@ def emulate() -> Iterator[Emulator]:
 
 
 @contextmanager
+def on_gpu_emulated() -> Iterator[None]:
+    """Run the operator of networks on CPU tensors as on a GPU, planning each call by itself."""
+    library = torch.library.Library("molgcn", "IMPL")
+    library.impl("layer_network", implementation_cuda.forward, "CPU", allow_override=True)
+    library.impl("layer_network_backward", implementation_cuda.backward, "CPU", allow_override=True)
+    with pytest.MonkeyPatch.context() as patch, gpu_memory():
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        patch.setitem(operator._DIRECT, "cpu", implementation_cuda.implementation_of)
+        yield
+    library._destroy()
+
+
+@contextmanager
 def gpu_memory() -> Iterator[None]:
     """Save as much for backward with CPU tensors as on a GPU.
 
@@ -144,17 +160,22 @@ def gpu_memory() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "new_empty", poisoned)
-        register_saved_size("cpu", message_network_cuda.saved_bytes)
+        register_saved_numbers("cpu", implementation_cuda.saved_numbers)
         try:
             yield
         finally:
             if HAS_CPU_EXTENSION:
-                register_saved_size("cpu", message_network_cpu.saved_bytes)
+                register_saved_numbers("cpu", passes_cpu.saved_numbers)
     assert all((room == 0xA5).all() for room in rooms), "written beyond what was asked for"
 
 
+def forward(inputs: GcnCall) -> Outputs:
+    """Return the outputs of the emulated operator, for a call without head and loss."""
+    return implementation_cuda.EACH.forward(layers_of(inputs))[0]
+
+
 def run_emulated(
-    inputs: NetworkCall, grad_pooled: Tensor | None = None, dtype: torch.dtype = torch.float32, keep_graph: bool = False
+    inputs: GcnCall, grad_pooled: Tensor | None = None, dtype: torch.dtype = torch.float32, keep_graph: bool = False
 ) -> EmulatedResult:
     """Run the emulated operator like `stack_cases.run`, without torch's dispatch, which would take the CPU's operator.
 
@@ -164,14 +185,16 @@ def run_emulated(
     inputs = converted(inputs, dtype)
     with torch.no_grad(), gpu_memory(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: keep_graph)
-        pooled, statistics, saved, _ = message_network_cuda.forward(*inputs.arguments)
+        pooled, statistics, saved, _ = forward(inputs)
         if grad_pooled is None:
             grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
         if inputs.batch_statistics:
             inputs = changed(inputs, running_means=(), running_vars=())
-        grad_x, gradients, _ = message_network_cuda.backward(grad_pooled.to(dtype), saved, [], needs_grad_x, *inputs.arguments)
+        grad_x, _, gradients = implementation_cuda.EACH.backward(layers_of(inputs), Kept(saved), grad_pooled.to(dtype), needs_grad_x, False)
     by_name = {"pooled": pooled, "statistics": statistics}
-    return EmulatedResult(by_name, dict(zip(names, [*([grad_x] if needs_grad_x else []), *gradients], strict=True)), saved)
+    return EmulatedResult(
+        by_name, dict(zip(names, [*([grad_x] if needs_grad_x else []), *gradients], strict=True)), saved.view(torch.uint8)
+    )
 
 
 @dataclass
@@ -182,10 +205,10 @@ class EmulatedResult(Result):
 
 
 def check(
-    inputs: NetworkCall, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
+    inputs: GcnCall, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
 ) -> None:
     """Check the operator's outputs and gradients against float64."""
     actual = run_emulated(inputs, grad_pooled)
-    expected = run(message_network_reference, converted(inputs, torch.float64), grad_pooled)
+    expected = run(gcn_reference, converted(inputs, torch.float64), grad_pooled)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound
     assert worst(actual.gradients, expected.gradients, floor) < gradient_bound

@@ -2,8 +2,8 @@
 
 from stack_cases import changed, random_batch, random_inputs
 
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import next_fit
-from molgcn.ops.message_network import NetworkCall
 
 SIZES = [5, 9, 18, 30, 1, 40, 64, 3]  # the last tile is not full
 OPTIONS = [
@@ -15,9 +15,7 @@ OPTIONS = [
 ]
 
 
-def make(
-    hidden: int, num_layers: int, *, channels: int = 11, sizes: list[int] = SIZES, tile_nodes: int = 64, **options: object
-) -> NetworkCall:
+def make(hidden: int, num_layers: int, *, channels: int = 11, sizes: list[int] = SIZES, tile_nodes: int = 64, **options: object) -> GcnCall:
     """Return inputs with tiles, and the promise that no molecule is larger than a tile."""
     inputs = random_inputs(
         random_batch([min(size, tile_nodes) for size in sizes], channels, bonds_per_atom=1.2), hidden, num_layers, **options

@@ -8,10 +8,10 @@ from stack_cases import random_inputs
 from torch import Tensor
 
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.ops import NetworkCall
+from molgcn.ops.gcn_network import GcnCall
 
 
-def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[NetworkCall, NetworkCall, Tensor]:
+def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[GcnCall, GcnCall, Tensor]:
     """Return the operator's inputs for a batch with merged leaves and for all its atoms, and the row of each atom."""
     molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
     rows = merge_leaves(molecules)

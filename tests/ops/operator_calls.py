@@ -9,11 +9,10 @@ import torch
 from attention_cases import random_inputs as attention_inputs
 from layer_network_cases import options_of, random_call
 from plain_steps import PlainSteps
-from stack_cases import changed, random_batch, random_inputs
+from stack_cases import layers_of, random_batch, random_inputs
 from torch import Tensor
-from torch.nn import functional as F
 
-from molgcn.ops import AttentionInputs, ConvInputs, EncodeInputs, GineInputs, NetworkCall, Objective, message_network_reference
+from molgcn.ops import AttentionInputs, ConvInputs, EncodeInputs, GineInputs, Objective
 from molgcn.ops.aggregate import AggregateInputs
 from molgcn.ops.aggregate_reference import aggregate_reference
 from molgcn.ops.attention_reference import attention_reference
@@ -35,9 +34,8 @@ def forward_calls(emulated: bool) -> dict[str, Call]:
     """
     ops, found, dtype = torch.ops.molgcn, dict[str, Call](), torch.float32 if emulated else torch.float64
     for name, options in (("batch norm", {"norm": "batch", "training": True}), ("layer norm", {"norm": "layer", "residual": True})):
-        found[f"message_network {name}"] = ops.message_network, listed(random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, dtype, **options))
-    inference = {"save_for_backward": False, "head": (torch.ones(3, 8, dtype=dtype), torch.ones(3, dtype=dtype))}
-    found["message_network with a head"] = ops.message_network, listed(random_inputs(random_batch([5, 1], 6), 8, 3, dtype, **inference))
+        call = layers_of(random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, dtype, **options))
+        found[f"layer_network gcn, {name}"] = ops.layer_network, listed(call)
     for network, coded in (("gine", True), ("gcn_edge", False), ("sage, max", True)):
         call = random_call(options_of(network), sizes=[5, 9, 0], coded=coded, dtype=dtype)
         found[f"layer_network {network}"] = ops.layer_network, listed(call)
@@ -80,13 +78,7 @@ def backward_call(operator: Any, arguments: list[Any], right: Any) -> Call | Non
     short = operator.default._schema.name.split("::")[1]
     out, *kept = [right] if isinstance(right, Tensor) else right
     before: list[Any] = [torch.sin(torch.arange(out.numel())).view_as(out).to(out)]
-    if short == "message_network":
-        call = NetworkCall.of(*arguments)
-        if not call.options.save_for_backward:
-            return None
-        before += [kept[1], [], True]
-        arguments = listed(changed(call, running_means=(), running_vars=()) if call.batch_statistics else call)  # like autograd
-    elif short == "layer_network":
+    if short == "layer_network":
         layers = LayerNetworkCall.of(*arguments)
         before += [kept[1], True, layers.graph.bonds is not None]
         arguments = listed(layers._replace(statistics=()) if layers.batch_statistics else layers)
@@ -103,10 +95,6 @@ def backward_call(operator: Any, arguments: list[Any], right: Any) -> Call | Non
 def reference(operator: Any, arguments: list[Any]) -> Tensor:
     """Return the first output of an operator by plain PyTorch."""
     short = operator.default._schema.name.split("::")[1]
-    if short == "message_network":
-        call = NetworkCall.of(*arguments)
-        pooled = message_network_reference(call)[0]
-        return F.linear(pooled, *call.epilogue.head) if call.epilogue.head else pooled
     if short == "layer_network":
         layers = LayerNetworkCall.of(*arguments)
         graph = layers.graph._replace(col=layers.graph.col[: layers.graph.rowptr[-1]])  # plain PyTorch takes no padding

@@ -105,7 +105,7 @@ def results(call: LayerNetworkCall, *, plain: bool = False, grad_x: bool = True,
     for_backward = call._replace(statistics=[] if call.batch_statistics else call.statistics)
     with torch.no_grad():
         if plain:
-            pooled, statistics, saved = engine.forward(call, PlainSteps)
+            pooled, statistics, saved, _ = engine.forward(call, PlainSteps)
             found = engine.backward(for_backward, weights(call), saved, PlainSteps, grad_x=grad_x, grad_bonds=grad_bonds)
         else:
             pooled, statistics, saved = torch.ops.molgcn.layer_network(*call.arguments)

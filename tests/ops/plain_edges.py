@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
+from gcn_reference import normalised_edges
 from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.nn.layers.propagate import max_incoming, mean_incoming, reverse_bonds, sum_incoming
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import GATE_EPSILON, Attend, AverageDirections, EdgeStep, Expand, Gather, SumIncoming
-from molgcn.ops.message_network_reference import normalised_edges
 from molgcn.ops.philox import keep_mask
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import singledispatchmethod
 
 import torch
+from gcn_reference import pool
 from plain_edges import attended, expanded, gated, gathered, of_bonds, of_edges
 from torch import Tensor
 from torch.nn import functional as F
@@ -42,7 +43,6 @@ from molgcn.ops.layer_network.steps import (
     Spread,
     Step,
 )
-from molgcn.ops.message_network_reference import pool
 from molgcn.ops.philox import keep_mask
 
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 from compiler import needs_extension
-from stack_cases import changed, random_batch, random_inputs
-
-from molgcn.ops import message_network
+from stack_cases import changed, gcn, random_batch, random_inputs
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -20,7 +18,7 @@ def test_room_grows_from_the_batch_that_it_was_made_of(atoms):
     if atoms == 0:
         x, ptr, rowptr, col = first.graph.x.detach()[:0], torch.zeros_like(first.graph.ptr), first.graph.rowptr[:1], first.graph.col[:0]
         made_of = changed(made_of, x=x, ptr=ptr, rowptr=rowptr, col=col)
-    expected = message_network(inputs).result
+    expected = gcn(inputs).pooled
     gradients = torch.autograd.grad(expected.sum(), inputs.parameters.tensors)
     bound = BoundNetwork(made_of, [torch.zeros((), dtype=torch.int64) for _ in inputs.parameters.norm_weights])
     graph = inputs.graph

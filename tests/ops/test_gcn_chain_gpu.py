@@ -3,11 +3,10 @@
 import pytest
 import torch
 from gpu_cases import SIZES, gradient_of, on_gpu
-from stack_cases import changed, random_batch, random_inputs, run
+from stack_cases import changed, gcn, random_batch, random_inputs, run
 from test_gcn_layers_gpu import check, check_one_of_three
 
 from molgcn.cuda_runtime.launch import Launcher, launching_by
-from molgcn.ops import message_network
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison", "chained")]
 
@@ -60,8 +59,8 @@ def test_lower_precision_is_what_was_asked_for(precision):
 def test_the_same_bits_on_every_run(options):
     inputs = on_gpu(random_inputs(random_batch(SIZES * 6, 28), 172, 8, norm="batch", training=True, **options), torch.float32)
     inputs = changed(inputs, strategy="layer")
-    first = run(message_network, inputs, gradient_of(inputs))
+    first = run(gcn, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(message_network, inputs, gradient_of(inputs))
+        again = run(gcn, inputs, gradient_of(inputs))
         for name, tensor in (first.outputs | first.gradients).items():
             assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name

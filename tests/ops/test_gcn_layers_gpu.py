@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 import torch
+from gcn_reference import gcn_reference
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
-from stack_cases import changed, errors, random_batch, random_inputs, run, worst, worst_molecule
+from stack_cases import changed, errors, gcn, random_batch, random_inputs, run, worst, worst_molecule
 
 from molgcn.nn import GCN
-from molgcn.ops import message_network, message_network_reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
@@ -24,8 +24,8 @@ OPTIONS = [
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="layer"):
     """Check outputs, statistics and gradients against float64; a gradient that is 0 but for rounding is measured by the largest one."""
-    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy=strategy), gradient_of(inputs))
-    expected = run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
+    actual = run(gcn, changed(on_gpu(inputs, torch.float32), strategy=strategy), gradient_of(inputs))
+    expected = run(gcn_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
     floor = 1e-4 * max(gradient.norm().item() for gradient in expected.gradients.values())
     assert worst(actual.outputs, expected.outputs) < output_bound
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < output_bound
@@ -97,8 +97,8 @@ def test_widths(channels, hidden, norm):
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True, "pool": "max"}, {"norm": "layer", "dropout": 0.3}], ids=str)
 def test_float64(options):
     inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 4, **options), torch.float64)
-    actual = run(message_network, changed(inputs, strategy="layer"), gradient_of(inputs))
-    expected = run(message_network_reference, inputs, gradient_of(inputs))
+    actual = run(gcn, changed(inputs, strategy="layer"), gradient_of(inputs))
+    expected = run(gcn_reference, inputs, gradient_of(inputs))
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-10
 
@@ -111,7 +111,7 @@ def test_28_layers_of_every_width(hidden):
     """
     inputs = random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="layer")
     with torch.no_grad():
-        pooled, exact = message_network(on_gpu(inputs, torch.float32))[0], message_network_reference(on_gpu(inputs, torch.float64))[0]
+        pooled, exact = gcn(on_gpu(inputs, torch.float32))[0], gcn_reference(on_gpu(inputs, torch.float64))[0]
     assert worst_molecule(pooled, exact) < 1e-5
 
 
@@ -150,8 +150,8 @@ def test_float32_range():
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
     inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda")
-    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy="layer"), grad)
-    expected = run(message_network_reference, on_gpu(inputs, torch.float64), grad)
+    actual = run(gcn, changed(on_gpu(inputs, torch.float32), strategy="layer"), grad)
+    expected = run(gcn_reference, on_gpu(inputs, torch.float64), grad)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-5
     assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
 
@@ -159,9 +159,9 @@ def test_float32_range():
 @pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
 def test_layer_gives_the_same_bits_on_every_run(options):
     inputs = changed(on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32), strategy="layer")
-    first = run(message_network, inputs, gradient_of(inputs))
+    first = run(gcn, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(message_network, inputs, gradient_of(inputs))
+        again = run(gcn, inputs, gradient_of(inputs))
         for name, tensor in (first.outputs | first.gradients).items():
             assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name
 
@@ -178,7 +178,7 @@ def test_padding_weighs_nothing(norm, pool):
     """Padding filled with NaN and nonsense does not change outputs, statistics and gradients."""
     options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": "layer"}
     inputs = on_gpu(random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, **options), torch.float32)
-    expected = run(message_network, inputs, gradient_of(inputs))
+    expected = run(gcn, inputs, gradient_of(inputs))
     nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs
     padded = changed(
         inputs,
@@ -188,7 +188,7 @@ def test_padding_weighs_nothing(norm, pool):
         col=torch.cat([inputs.graph.col, torch.full((5,), 10**6, dtype=torch.int32, device="cuda")]),
     )
     grad = torch.cat([gradient_of(inputs), torch.full((3, 8), torch.nan, dtype=torch.float64, device="cuda")])
-    actual = run(message_network, padded, grad)
+    actual = run(gcn, padded, grad)
     assert not actual.outputs["pooled"][graphs:].any()
     assert not actual.gradients["x"][nodes:].any()
     actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:graphs], actual.gradients["x"][:nodes]
@@ -268,5 +268,5 @@ def test_batches_without_atoms_or_molecules():
 def test_inference_keeps_nothing():
     inputs = changed(on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32), strategy="layer")
     with torch.no_grad():
-        kept, not_kept = message_network(inputs).result, message_network(changed(inputs, save_for_backward=False)).result
+        kept, not_kept = gcn(inputs).pooled, gcn(changed(inputs, save_for_backward=False)).pooled
     assert torch.equal(kept, not_kept)

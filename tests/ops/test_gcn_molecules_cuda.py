@@ -4,13 +4,13 @@ import pytest
 import torch
 from architectures import by_turns
 from compiling import compiles
-from emulated import gpu_memory, run_emulated
+from emulated import forward, gpu_memory, run_emulated
 from gcn_molecules_cases import OPTIONS, SIZES, make
+from gcn_reference import gcn_reference
 from stack_cases import H100, RTX, changed, check_independence, converted, random_batch, random_inputs, run, worst
 from test_gcn_rows_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import message_network_cuda, message_network_reference
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import molecule_blocks
 from molgcn.ops.gcn_tile_plan import next_fit
@@ -62,7 +62,7 @@ def test_prediction(emulate, residual):
     inputs = make(HIDDEN, 3, residual=residual)
     expected = run_emulated(inputs).outputs["pooled"]
     with torch.no_grad(), gpu_memory():
-        actual, *_ = message_network_cuda.forward(*converted(changed(inputs, save_for_backward=False), torch.float32).arguments)
+        actual = forward(converted(changed(inputs, save_for_backward=False), torch.float32)).pooled
     assert torch.equal(actual, expected)
     assert emulate.sources >= KERNELS
 
@@ -106,7 +106,7 @@ def test_a_broken_promise(emulate):
     large = sizes > 64
     grad = torch.sin(torch.arange(len(sizes) * HIDDEN, dtype=torch.float64)).view(-1, HIDDEN) * ~large[:, None]
     together = run_emulated(changed(inputs, large_molecules=False, tile_ptr=next_fit(inputs.graph.ptr)), grad)
-    exact = run(message_network_reference, converted(inputs, torch.float64), grad)
+    exact = run(gcn_reference, converted(inputs, torch.float64), grad)
     assert emulate.sources >= KERNELS
     for results, name, rows in (("outputs", "pooled", large), ("gradients", "x", torch.repeat_interleave(large, sizes))):
         actual, right = (getattr(result, results).pop(name) for result in (together, exact))

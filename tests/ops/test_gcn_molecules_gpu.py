@@ -4,11 +4,10 @@ import pytest
 import torch
 from gcn_molecules_cases import OPTIONS, SIZES, make
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import run
+from stack_cases import gcn, run
 from test_gcn_layers_gpu import check_one_of_three
 
 from molgcn.cuda_runtime.launch import gpu
-from molgcn.ops import message_network
 from molgcn.ops.gcn_layers_plan import molecule_blocks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
@@ -30,6 +29,6 @@ def test_every_option(hidden, tile_nodes, options):
 
 def test_same_bits_on_every_run():
     inputs = on_gpu(by_molecules(128, norm="layer", residual=True), torch.float32)
-    first, second = (run(message_network, inputs, gradient_of(inputs)) for _ in range(2))
+    first, second = (run(gcn, inputs, gradient_of(inputs)) for _ in range(2))
     for left, right in ((first.outputs, second.outputs), (first.gradients, second.gradients)):
         assert all(torch.equal(tensor, right[name]) for name, tensor in left.items())

@@ -10,13 +10,15 @@ import pytest
 import torch
 from emulated import run_emulated
 from emulated_kernels import included
-from stack_cases import A100, H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
+from gcn_reference import gcn_reference
+from stack_cases import A100, H100, RTX, changed, converted, errors, layers_of, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_tile_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
-from molgcn.ops import message_network_cuda, message_network_reference
 from molgcn.ops.gcn_layers_plan import pool_blocks
 from molgcn.ops.gcn_weights_plan import weight_blocks
+from molgcn.ops.layer_network import implementation_cuda
+from molgcn.ops.layer_network.operator import Kept
 from molgcn.resources import resource
 
 OPTIONS = [
@@ -33,7 +35,7 @@ OPTIONS = [
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
     actual = run_emulated(changed(inputs, strategy=inputs.options.strategy.replace("auto", "layer")))
-    expected = run(message_network_reference, converted(inputs, torch.float64))
+    expected = run(gcn_reference, converted(inputs, torch.float64))
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     assert worst(actual.outputs, expected.outputs) < output_bound
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < output_bound
@@ -128,14 +130,14 @@ def test_an_eager_call_takes_a_plan_to_the_same_result(emulate, monkeypatch, opt
     call = converted(random_inputs(random_batch(SIZES, 12), 20, 3, strategy="layer", **options), torch.float32)
     expected = run_emulated(call)
     with torch.no_grad():
-        eager = message_network_cuda.implementation_of(call)
-        found = eager.forward(call)
-        assert found.saved.numel() != message_network_cuda.saved_bytes(call)  # a plan's
+        eager = implementation_cuda.implementation_of(layers_of(call))
+        found, _ = eager.forward(layers_of(call))
+        assert found.saved.numel() != implementation_cuda.saved_numbers(layers_of(call))  # a plan's
         if call.batch_statistics:
             call = changed(call, running_means=(), running_vars=())
-        grad = torch.sin(torch.arange(found.result.numel(), dtype=torch.float64)).view_as(found.result).float()
-        _, gradients, _ = eager.backward(call, grad, found.saved, [], True)
-    assert worst({"pooled": found.result}, {"pooled": expected.outputs["pooled"]}) < 1e-6
+        grad = torch.sin(torch.arange(found.pooled.numel(), dtype=torch.float64)).view_as(found.pooled).float()
+        *_, gradients = eager.backward(layers_of(call), Kept(found.saved, (None, None)), grad, True, False)
+    assert worst({"pooled": found.pooled}, {"pooled": expected.outputs["pooled"]}) < 1e-6
     expected.gradients.pop("x")
     assert worst(dict(zip(expected.gradients, gradients, strict=True)), expected.gradients) < 1e-5
 
@@ -144,7 +146,7 @@ def test_statistics_far_from_zero(emulate):
     """A mean of a thousand times the deviation costs no more than the rounding of the norm's inputs."""
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True)
     inputs = changed(inputs, biases=[(inputs.parameters.biases[0].detach() + 1e3).requires_grad_(), inputs.parameters.biases[1]])
-    actual, expected = run_emulated(inputs), run(message_network_reference, converted(inputs, torch.float64))
+    actual, expected = run_emulated(inputs), run(gcn_reference, converted(inputs, torch.float64))
     assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}) < 5e-4
     assert worst({"v": actual.outputs["statistics"][1]}, {"v": expected.outputs["statistics"][1]}) < 1e-4
 

@@ -11,6 +11,7 @@ import torch
 from architectures import ARCHITECTURES, by_turns
 from emulated import check
 from gcn_molecules_cases import make as molecules
+from gcn_reference import gcn_reference
 from stack_cases import (
     H100,
     changed,
@@ -18,6 +19,7 @@ from stack_cases import (
     check_independence,
     converted,
     kept_activations,
+    layers_of,
     not_finite,
     random_batch,
     random_inputs,
@@ -30,8 +32,8 @@ from stack_cases import (
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import message_network_cuda, message_network_reference
 from molgcn.ops.gcn_tile_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
+from molgcn.ops.schedule import engine_of
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
@@ -49,7 +51,7 @@ def check_with_masks(inputs, output_bound, gradient_bound):
     result = emulated.run_emulated(inputs)
     masks = kept_activations(inputs, result.saved, forward_plan(inputs, SMALL))
     exact = converted(inputs, torch.float64)
-    error = worst_molecule(result.outputs["pooled"], run(message_network_reference, exact).outputs["pooled"])
+    error = worst_molecule(result.outputs["pooled"], run(gcn_reference, exact).outputs["pooled"])
     assert error < output_bound
     assert worst(result.gradients, run(with_masks(masks), exact).gradients) < gradient_bound
     return error
@@ -208,7 +210,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
 def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
     emulate.hopper = hopper
     inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
-    expected = not_finite(run(message_network_reference, converted(inputs, torch.float64)))
+    expected = not_finite(run(gcn_reference, converted(inputs, torch.float64)))
     assert expected["pooled"]
     assert not_finite(emulated.run_emulated(inputs)) == expected
 
@@ -225,22 +227,31 @@ def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
 def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layers, options, message):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="tile", **options), dtype)
     with pytest.raises(UserError, match=message):
-        message_network_cuda.forward(*inputs.arguments)
+        emulated.forward(inputs)
 
 
 @pytest.mark.parametrize(
-    ("hidden", "options", "strategy"),
-    [(32, {}, "tile"), (96, {"norm": "layer"}, "tile"), (97, {}, "layer"), (32, {"norm": "batch", "training": True}, "layer")],
+    ("hidden", "options", "engine"),
+    [
+        (32, {}, "tile"),
+        (96, {"norm": "layer"}, "tile"),
+        (97, {}, "rows"),
+        (32, {"norm": "batch"}, "tile"),
+        (32, {"norm": "batch", "training": True}, "chain"),
+        (32, {"recompute": True}, "rows"),
+    ],
 )
-def test_auto_takes_the_faster_strategy(hidden, options, strategy):
+def test_auto_takes_the_fastest_kernels(emulate, hidden, options, engine):
+    emulate.properties = Gpu(132, H100, has_clusters=True)
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
-    assert message_network_cuda.strategy_of(inputs) == strategy
-    assert message_network_cuda.strategy_of(changed(inputs, strategy="layer")) == "layer"
+    assert engine_of(layers_of(inputs)) == engine
+    assert engine_of(layers_of(changed(inputs, strategy="layer"))) == (engine if engine == "chain" else "rows")
+    assert engine_of(layers_of(converted(inputs, torch.float64))) == "rows"
 
 
 def test_half_precision_is_an_error_in_words():
     with pytest.raises(UserError, match="float32 or float64"):
-        message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16).arguments)
+        emulated.forward(converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
 @pytest.mark.parametrize("needs_grad_x", [True, False])

@@ -9,32 +9,32 @@ import pytest
 import torch
 from emulated import LINE, run_emulated
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs
+from stack_cases import H100, changed, converted, gcn, leaves, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
-from molgcn.ops import NetworkCall, message_network
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_discard import capturing_both_ways, discard_from
 from molgcn.ops.gcn_tile_plan import Saved, features_bytes, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 
 
-def example(sizes: list[int] = SIZES, **options: object) -> NetworkCall:
+def example(sizes: list[int] = SIZES, **options: object) -> GcnCall:
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 4, **options)
     return changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes))
 
 
-def filled(plain: Gpu, inputs: NetworkCall) -> Gpu:
+def filled(plain: Gpu, inputs: GcnCall) -> Gpu:
     """Return a GPU whose cache holds almost all layers, so that all but the first are discarded."""
-    return plain._replace(cache_bytes=inputs.spec.num_layers * features_bytes(inputs) - 1)
+    return plain._replace(cache_bytes=inputs.network.num_layers * features_bytes(inputs) - 1)
 
 
 @pytest.fixture
-def fill_cache() -> Iterator[Callable[[NetworkCall], None]]:
+def fill_cache() -> Iterator[Callable[[GcnCall], None]]:
     """Return a function that gives the machine's GPU such a cache."""
 
     class SmallCache(Launcher):
-        inputs: NetworkCall
+        inputs: GcnCall
 
         def gpu(self, device: torch.device) -> Gpu:
             return filled(super().gpu(device), self.inputs)
@@ -87,7 +87,7 @@ def test_autograd(fill_cache, precision):
     """A retained graph gives the same gradients again, also at its last use."""
     inputs = on_gpu(example(precision=precision), torch.float32)
     fill_cache(inputs)
-    pooled, grad = message_network(inputs).result, gradient_of(inputs).float()
+    pooled, grad = gcn(inputs).pooled, gradient_of(inputs).float()
     gradients = [torch.autograd.grad(pooled, list(leaves(inputs).values()), grad, retain_graph=keep) for keep in (True, True, False)]
     for gradient in gradients[1:]:
         assert all(torch.equal(one, other) for one, other in zip(gradient, gradients[0], strict=True))
@@ -102,7 +102,7 @@ def test_captured_backward(fill_cache, precision):
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
 
     def step() -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(message_network(inputs).result, variables, grad)
+        return torch.autograd.grad(gcn(inputs).pooled, variables, grad)
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -111,7 +111,7 @@ def test_captured_backward(fill_cache, precision):
     torch.cuda.current_stream().wait_stream(stream)
     forward, backward, both = (torch.cuda.CUDAGraph() for _ in range(3))
     with torch.cuda.graph(forward):
-        pooled = message_network(inputs).result
+        pooled = gcn(inputs).pooled
     with torch.cuda.graph(backward, pool=forward.pool()):
         alone = torch.autograd.grad(pooled, variables, grad)
     with torch.cuda.graph(both), capturing_both_ways():

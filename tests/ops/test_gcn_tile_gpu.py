@@ -4,12 +4,15 @@ import itertools
 
 import pytest
 import torch
+from gcn_reference import gcn_reference
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
 from stack_cases import (
     changed,
     check_broken_promise,
     check_independence,
+    gcn,
     kept_activations,
+    layers_of,
     not_finite,
     random_batch,
     random_inputs,
@@ -23,7 +26,6 @@ from test_gcn_tile_cuda import NEIGHBOURLY
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn import GCN
-from molgcn.ops import message_network, message_network_reference
 from molgcn.ops.gcn_tile_plan import forward_plan, limit_shared_memory, next_fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
@@ -45,8 +47,8 @@ LOWER_PRECISIONS = pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
-    actual = run(message_network, on_gpu(inputs, torch.float32), grad_pooled)
-    expected = run(message_network_reference, on_gpu(inputs, torch.float64), grad_pooled)
+    actual = run(gcn, on_gpu(inputs, torch.float32), grad_pooled)
+    expected = run(gcn_reference, on_gpu(inputs, torch.float64), grad_pooled)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound
     assert worst(actual.gradients, expected.gradients, floor) < gradient_bound
 
@@ -57,11 +59,11 @@ def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled
         grad_pooled = gradient_of(inputs)
     on_device = on_gpu(inputs, torch.float32)
     on_device = changed(on_device, tile_ptr=next_fit(on_device.graph.ptr, on_device.graph.tile_nodes))
-    actual = run(message_network, on_device, grad_pooled)
-    masks = kept_activations(on_device, message_network(on_device).saved, forward_plan(on_device, gpu(on_device.graph.x.device)))
+    actual = run(gcn, on_device, grad_pooled)
+    masks = kept_activations(on_device, gcn(on_device).saved, forward_plan(on_device, gpu(on_device.graph.x.device)))
     exact = on_gpu(inputs, torch.float64)
     expected = run(with_masks(masks), exact, grad_pooled)
-    assert worst_molecule(actual.outputs["pooled"], message_network_reference(exact)[0]) < output_bound
+    assert worst_molecule(actual.outputs["pooled"], gcn_reference(exact)[0]) < output_bound
     assert worst(actual.gradients, expected.gradients) < gradient_bound
 
 
@@ -90,7 +92,7 @@ def test_28_layers_in_every_plan(limit, seed):
 
 @pytest.mark.parametrize("hidden", [32, 64])
 def test_a_large_molecule_where_none_was_promised(hidden):
-    check_broken_promise(lambda inputs, grad_pooled: run(message_network, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
+    check_broken_promise(lambda inputs, grad_pooled: run(gcn, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
 
 
 @pytest.mark.parametrize(("hidden", "channels"), [(32, 43), (16, 70)])
@@ -181,8 +183,8 @@ def test_float32_range():
 @pytest.mark.parametrize(("strategy", "count"), [("tile", 1), ("tile", 100), ("layer", 1)])
 def test_nan_stays(strategy, count, precision, place):
     inputs = with_nan(random_inputs(random_batch(SIZES * count, 11), 32, 3, precision=precision, strategy=strategy), place)
-    expected = not_finite(run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
-    actual = not_finite(run(message_network, on_gpu(inputs, torch.float32), gradient_of(inputs)))
+    expected = not_finite(run(gcn_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
+    actual = not_finite(run(gcn, on_gpu(inputs, torch.float32), gradient_of(inputs)))
     if place != "x":  # which atoms it reaches goes by relu's choices, and they by rounding
         assert expected.pop("x") and actual.pop("x")
     assert expected["pooled"]
@@ -194,14 +196,14 @@ def test_nan_stays(strategy, count, precision, place):
 def test_a_molecule_does_not_depend_on_its_neighbours(options, hidden):
     """A molecule's results have the same bits beside atoms and gradients that are 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), hidden, 12, **options)
-    check_independence(lambda inputs, grad: run(message_network, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
+    check_independence(lambda inputs, grad: run(gcn, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
 
 
 def test_same_bits_on_every_run():
     inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6), torch.float32)
-    first = run(message_network, inputs, gradient_of(inputs))
+    first = run(gcn, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(message_network, inputs, gradient_of(inputs))
+        again = run(gcn, inputs, gradient_of(inputs))
         assert all(torch.equal(first.gradients[name], again.gradients[name]) for name in first.gradients)
 
 
@@ -255,9 +257,8 @@ def test_captured_step_sees_new_inputs_and_draws_new_dropout():
 
 def test_opcheck():
     inputs = on_gpu(random_inputs(random_batch([5, 9], 11), 32, 2, norm="layer"), torch.float32)
-    torch.library.opcheck(
-        torch.ops.molgcn.message_network, inputs.arguments, test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
-    )
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(torch.ops.molgcn.layer_network, layers_of(inputs).arguments, test_utils=checks)
 
 
 def test_batches_without_atoms_or_molecules():

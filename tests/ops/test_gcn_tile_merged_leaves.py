@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, architectures
+from gcn_reference import gcn_reference
 from gpu_cases import gradient_of, on_gpu
 from leaf_cases import random_trees
 from merged_leaves_cases import inputs_of, summed
@@ -13,6 +14,7 @@ from stack_cases import (
     changed,
     check_independence,
     converted,
+    gcn,
     kept_activations,
     random_inputs,
     run,
@@ -24,7 +26,8 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import NetworkCall, gcn_tile_plan, message_network, message_network_cuda, message_network_reference
+from molgcn.ops import gcn_tile_plan
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
@@ -47,16 +50,16 @@ def operator(request):
     on_device = request.param == "cuda"
     request.getfixturevalue("poison" if on_device else "emulate")
 
-    def operate(inputs: NetworkCall, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
+    def operate(inputs: GcnCall, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
         inputs = on_gpu(inputs, torch.float32) if on_device else converted(inputs, torch.float32)
         inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes))
         if on_device:
-            result = run(message_network, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
+            result = run(gcn, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
         else:
             result = emulated.run_emulated(inputs, grad_pooled)
         if not masks:
             return result, None
-        saved = message_network(inputs).saved if on_device else result.saved
+        saved = gcn(inputs).saved if on_device else result.saved
         return result, kept_activations(inputs, saved, gcn_tile_plan.forward_plan(inputs, gpu(inputs.graph.x.device))).cpu()
 
     return operate
@@ -66,11 +69,11 @@ def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) 
     merged, whole, rows = given
     actual, kept = operator(merged, masks)
     exact = converted(whole, torch.float64)
-    expected = run(message_network_reference, exact)
+    expected = run(gcn_reference, exact)
     if kept is not None:
         expected.gradients = run(with_masks(kept[:, rows]), exact).gradients
     gradients, right = {name: gradient.cpu() for name, gradient in actual.gradients.items()}, summed(expected.gradients, rows)
-    if whole.spec.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
+    if whole.network.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
         of_molecules = torch.repeat_interleave(torch.arange(merged.graph.num_graphs), merged.graph.ptr.diff())
         gradients, right = summed(gradients, of_molecules), summed(right, of_molecules)
     assert worst_molecule(actual.outputs["pooled"].cpu(), expected.outputs["pooled"]) < output_bound
@@ -144,21 +147,21 @@ def test_compiles_for_every_architecture(arch):
     assert compiler.sources == {"gcn_tile_forward.cu", "gcn_tile_backward.cu"}
 
 
-def test_what_cannot_take_it_says_so():
+def test_what_cannot_take_it_says_so(emulate):
     merged = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
     with pytest.raises(ValueError, match="CPU does not take merged leaves"):
-        message_network(merged)
+        gcn(merged)
     for options in ({"strategy": "layer"}, {"norm": "batch", "training": True}):
-        with pytest.raises(UserError, match="layer does not take merged leaves"):
-            message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32).arguments)
+        with pytest.raises(UserError, match="do not take merged leaves"):
+            emulated.forward(converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32))
 
 
 @pytest.mark.gpu
 def test_dropout_tells_atoms_apart():
     merged = on_gpu(inputs_of(SIZES, 11, 32, 3, dropout=0.5)[0], torch.float32)
-    message_network(merged)  # in evaluation there is none
+    gcn(merged)  # in evaluation there is none
     with pytest.raises(ValueError, match=r"dropout=0\.5"):
-        message_network(changed(merged, training=True))
+        gcn(changed(merged, training=True))
 
 
 @pytest.mark.gpu
@@ -166,11 +169,11 @@ def test_dropout_tells_atoms_apart():
 def test_many_tiles(poison, tiles):
     """Groups have every size; the same kernels compute the expected results on all atoms, with the same rounding."""
     merged, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
-    actual, expected = (run(message_network, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (merged, whole))
+    actual, expected = (run(gcn, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (merged, whole))
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-6
     assert worst(actual.gradients, summed(expected.gradients, rows.cuda())) < 5e-5
 
 
-def uniform_gradient(inputs: NetworkCall) -> Tensor:
+def uniform_gradient(inputs: GcnCall) -> Tensor:
     """Return a gradient of the pooled rows whose sums do not cancel."""
-    return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.graph.num_graphs, inputs.spec.hidden_channels))).cuda()
+    return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.graph.num_graphs, inputs.network.hidden_channels))).cuda()

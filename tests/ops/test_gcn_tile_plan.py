@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from stack_cases import A100, H100, RTX, changed, random_batch, random_inputs, warps_of
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import CallOptions, Graph, NetworkCall, NetworkSpec, Parameters
+from molgcn.ops import Graph
+from molgcn.ops.gcn_network import GcnCall, GcnNetwork, Parameters
 from molgcn.ops.gcn_tile_plan import Saved, backward_plan, forward_plan, next_fit, width_of
-from molgcn.ops.message_network import PRECISIONS
+from molgcn.ops.layer_network.call import PRECISIONS, Options
 
 
 def test_next_fit_keeps_molecules_whole():
@@ -57,8 +58,8 @@ def test_what_forward_keeps_has_room_for_its_masks(
     arrays, seed = [torch.empty(shape, device="meta") for shape in shapes], torch.empty(1, device="meta")
     x, ptr, rowptr, col, tile_ptr = arrays
     graph = Graph(x, None, ptr, rowptr, col, tile_ptr=tile_ptr, tile_nodes=tile_nodes, large_molecules=large_molecules)
-    spec = NetworkSpec(11, hidden, num_layers, residual=more, last_activation=last_activation)
-    inputs = NetworkCall(graph, spec, Parameters([], []), seed, CallOptions(precision=precision))
+    network = GcnNetwork(11, hidden, num_layers, residual=more, last_activation=last_activation)
+    inputs = GcnCall(graph, network, Parameters([], []), seed, Options(precision=precision))
     room = Saved(inputs).num_bytes - Saved(inputs).offsets["masks"]
     for plan in (forward_plan(inputs, Gpu(132, limit)), backward_plan(inputs, Gpu(132, limit))):
         words = (plan.row_tiles * 2 * width_of(hidden) // 4 + 31) // 32

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
+from gcn_reference import gcn_reference
 from gpu_cases import gradient_of, on_gpu
 from merged_leaves_cases import inputs_of
-from stack_cases import H100, converted, errors, random_batch, random_inputs, run, worst
-from test_message_network_loss import check as check_loss
-from test_message_network_loss import device as device
-from test_message_network_loss import emulate_loss as emulate_loss
+from stack_cases import H100, converted, errors, gcn, random_batch, random_inputs, run, worst
+from test_gcn_loss import check as check_loss
+from test_gcn_loss import device as device
+from test_gcn_loss import emulate_loss as emulate_loss
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
-from molgcn.ops import message_network, message_network_reference
 
 SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3] * 2
 LARGE = [5, 70, 3, 200, 1, 8, 30, 40]
@@ -78,8 +78,8 @@ def test_merged_leaves_with_their_loss(device, two_multiprocessors, options):
 )
 def test_layers(hidden, options):
     inputs = random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), hidden, 3, **{"strategy": "layer", **options})
-    actual = run(message_network, on_gpu(inputs, torch.float32), gradient_of(inputs))
-    expected = run(message_network_reference, on_gpu(converted(inputs, torch.float64), torch.float64), gradient_of(inputs))
+    actual = run(gcn, on_gpu(inputs, torch.float32), gradient_of(inputs))
+    expected = run(gcn_reference, on_gpu(converted(inputs, torch.float64), torch.float64), gradient_of(inputs))
     assert worst(actual.outputs, expected.outputs) < 1e-5
     floor = 1e-4 * max(gradient.norm().item() for gradient in expected.gradients.values())
     assert max(errors(actual.gradients, expected.gradients, floor).values()) < 1e-3

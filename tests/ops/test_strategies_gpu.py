@@ -7,11 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 from gpu_cases import SIZES, gradient_of, on_gpu
-from stack_cases import changed, mapped, random_batch, random_inputs, run
+from stack_cases import changed, gcn, layers_of, mapped, random_batch, random_inputs, run
 from test_head_loss import example
 
 from molgcn.nn import GCN
-from molgcn.ops import message_network
 from molgcn.ops.head_loss import Objective, head_loss
 
 pytestmark = pytest.mark.gpu
@@ -44,17 +43,18 @@ def in_a_new_thread(call):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_new_thread_runs_both_ways(strategy):
     inputs = small(strategy)
-    grad, leaves = gradient_of(inputs).float(), (inputs.graph.x, *inputs.parameters.weights, *inputs.parameters.biases)
-    pooled, _, saved, _ = torch.ops.molgcn.message_network(*inputs.arguments)
+    grad, leaves = gradient_of(inputs).float(), (inputs.graph.x, *inputs.parameters.tensors)
+    call = layers_of(inputs)
+    pooled, _, saved = torch.ops.molgcn.layer_network(*call.arguments)
     expected = torch.autograd.grad(pooled, leaves, grad, retain_graph=True)  # otherwise `saved` would be freed
 
     def backward():
         with torch.no_grad():
-            return torch.ops.molgcn.message_network_backward(grad, saved, [], True, *inputs.arguments)
+            return torch.ops.molgcn.layer_network_backward(grad, saved, True, False, *call.arguments)
 
-    grad_x, gradients, _ = in_a_new_thread(backward)
+    grad_x, _, gradients = in_a_new_thread(backward)
     assert all(torch.equal(actual, right) for actual, right in zip((grad_x, *gradients), expected, strict=True))
-    forward = in_a_new_thread(lambda: torch.ops.molgcn.message_network(*inputs.arguments)[0])
+    forward = in_a_new_thread(lambda: torch.ops.molgcn.layer_network(*call.arguments)[0])
     assert torch.equal(forward, pooled)
 
 
@@ -62,10 +62,10 @@ def test_a_new_thread_runs_both_ways(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_device_that_is_not_the_current_one(strategy):
     inputs = small(strategy, norm="layer", dropout=0.3, training=True)
-    expected = run(message_network, inputs, gradient_of(inputs))
+    expected = run(gcn, inputs, gradient_of(inputs))
     there = moved(inputs, "cuda:1")
     for thread in (lambda call: call(), in_a_new_thread):
-        actual = thread(lambda: run(message_network, there, gradient_of(inputs).to("cuda:1")))
+        actual = thread(lambda: run(gcn, there, gradient_of(inputs).to("cuda:1")))
         assert all(tensor.device.index == 1 for tensor in actual.gradients.values())
         assert torch.cuda.current_device() == 0
         assert_same(actual, expected)
@@ -75,11 +75,11 @@ def test_a_device_that_is_not_the_current_one(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_devices_at_once(strategy):
     inputs = small(strategy)
-    expected = run(message_network, inputs, gradient_of(inputs))
+    expected = run(gcn, inputs, gradient_of(inputs))
 
     def steps(device):
         there, grad = moved(inputs, device), gradient_of(inputs).to(device)
-        return [run(message_network, there, grad) for _ in range(50)]
+        return [run(gcn, there, grad) for _ in range(50)]
 
     with ThreadPoolExecutor(2) as pool:
         for results in pool.map(steps, ("cuda:0", "cuda:1")):
@@ -121,12 +121,12 @@ def shifted(tensor):
 @pytest.mark.parametrize("laid_out", [strided, shifted])
 def test_any_layout_of_the_inputs(laid_out, strategy):
     inputs = small(strategy, norm="layer")
-    expected = run(message_network, inputs, gradient_of(inputs))
+    expected = run(gcn, inputs, gradient_of(inputs))
 
     others = mapped(inputs, laid_out)
     grad = gradient_of(inputs).T.contiguous().T
     assert others.graph.x.data_ptr() % 16 != 0
-    assert_same(run(message_network, others, grad), expected)
+    assert_same(run(gcn, others, grad), expected)
 
 
 def test_another_device_is_refused_in_words():
@@ -139,7 +139,7 @@ def test_another_device_is_refused_in_words():
         ({"seed": inputs.seed.cpu()}, r"seed of shape .* on cuda:0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            message_network(changed(inputs, **wrong))
+            gcn(changed(inputs, **wrong))
     with pytest.raises(ValueError, match=r"float32 on cpu, but convs.0.lin.weight is torch.float32 on cuda:0"):
         GCN(11, 8, 2, 1, backend="fused").cuda()(random_batch(SIZES, 11))
 
@@ -148,7 +148,7 @@ def test_another_device_is_refused_in_words():
 def test_the_other_gpu_is_refused_in_words():
     inputs = small("auto")
     with pytest.raises(ValueError, match=r"bias is torch.float32 on cuda:1"):
-        message_network(changed(inputs, biases=[bias.to("cuda:1") for bias in inputs.parameters.biases]))
+        gcn(changed(inputs, biases=[bias.to("cuda:1") for bias in inputs.parameters.biases]))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -162,6 +162,6 @@ def test_1000_steps_without_drift_in_memory(strategy):
     seen = []
     for steps in (10, 1000, 1000):
         for _ in range(steps):
-            run(message_network, inputs, gradient_of(inputs))
+            run(gcn, inputs, gradient_of(inputs))
         seen.append(allocated())
     assert any(after <= before for before, after in pairwise(seen)), seen  # a leak would grow every time

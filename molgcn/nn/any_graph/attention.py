@@ -72,7 +72,7 @@ class AttentionConv(AnyGraphConv):
         `rows` are those of sources, targets and edges, and the attention vectors, as :class:`AttentionInputs` takes them.
         """
         dropout = float(self.dropout) if self.training else 0.0
-        seed = dropout_seed(edge_index.device, dropout) if dropout > 0 else None
+        seed = dropout_seed(edge_index.device) if dropout > 0 else None
         sizes = (num_targets, self.heads, self.out_channels, num_loops)
         options = self.flow == "target_to_source", self.negative_slope, dropout
         out = attention(AttentionInputs(*rows, edge_index, seed, *sizes, *options))

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from molgcn.ops.encode import Encoded, EncodeInputs
 from molgcn.ops.graph import Graph
+from molgcn.ops.head_loss import Objective
 from molgcn.ops.layer_network.program import Program
+
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 class Options(NamedTuple):
@@ -22,12 +25,14 @@ class Options(NamedTuple):
         save_for_backward: Whether forward keeps what backward needs. False if no gradient is wanted.
         recompute: Whether forward keeps only the layers' inputs on CUDA, and backward computes a layer's other values again. The CPU keeps
             and computes the same either way.
+        strategy: One of :data:`molgcn.config.strategies.STRATEGIES`, which says by which kernels graph convolutions are computed.
     """
 
     training: bool = False
     precision: str = "float32"
     save_for_backward: bool = True
     recompute: bool = False
+    strategy: str = "auto"
 
 
 class LayerNetworkCall(NamedTuple):
@@ -42,6 +47,7 @@ class LayerNetworkCall(NamedTuple):
         options: The options of this call.
         encoders: What maps x and what maps the bonds' rows before the first step, or None for rows that are taken as they are.
         head: The weight and the bias of each linear map that follows the pooling, with a relu between each two; empty without a head.
+        objective: The targets and the loss of the head's result, which is returned in its place; None without a loss.
     """
 
     graph: Graph
@@ -52,6 +58,7 @@ class LayerNetworkCall(NamedTuple):
     options: Options = Options()
     encoders: tuple[EncodeInputs | None, EncodeInputs | None] = (None, None)
     head: Sequence[Tensor] = ()
+    objective: Objective | None = None
 
     def encoded(self, states: Sequence[Encoded | None]) -> LayerNetworkCall:
         """Return the call with what its encoders have computed of its rows."""
@@ -69,7 +76,8 @@ class LayerNetworkCall(NamedTuple):
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors but the seed."""
         of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
-        return *self.graph.tensors, *of_encoders, *self.parameters, *self.statistics, *self.head
+        targets = () if self.objective is None else self.objective[:3]
+        return *self.graph.tensors, *of_encoders, *self.parameters, *self.statistics, *self.head, *targets
 
     @property
     def widths(self) -> list[int]:

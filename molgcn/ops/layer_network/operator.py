@@ -20,15 +20,16 @@ from molgcn.ops.expect import expect_shapes, shapes_of
 from molgcn.ops.fake import register_fake
 from molgcn.ops.graph import GRAPH_SCHEMA, Graph
 from molgcn.ops.graph import NUM_TENSORS as TENSORS_OF_GRAPH
+from molgcn.ops.head_loss import head_loss
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.check import check
+from molgcn.ops.layer_network.check import check, check_end
 from molgcn.ops.layer_network.passes import gradients_of_parameters, saved_numbers
 from molgcn.ops.operator import is_eager
 from molgcn.ops.transforms import refuse_transforms
 
 _ARGUMENTS = (
     f"{GRAPH_SCHEMA}, Tensor[] parameters, Tensor[] statistics, Tensor seed, str program, bool training, str precision, "
-    "bool save_for_backward, bool recompute"
+    "bool save_for_backward, bool recompute, str strategy"
 )
 torch.library.define(
     "molgcn::layer_network",
@@ -51,11 +52,14 @@ class Outputs(NamedTuple):
         new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
             [2, 0, H].
         saved: What backward needs, in x's dtype.
+        of_loss: With an objective `pooled` is the scalar loss, 0 if no target is known. Then this has the sum and the number of its terms,
+            float64 [2], and what else backward needs of it. Empty without an objective.
     """
 
     pooled: Tensor
     new_statistics: Tensor
     saved: Tensor
+    of_loss: Sequence[Tensor] = ()
 
 
 Gradients = tuple[Tensor, Tensor, list[Tensor]]  # of x and of the bonds' rows, [0, 0] where not wanted, and of the parameters
@@ -66,30 +70,53 @@ States = Sequence[Encoded | None]
 _LEADING = 3  # the number of arguments of _Network before the tensors
 
 
+class Kept(NamedTuple):
+    """What forward keeps for backward.
+
+    Attributes:
+        saved: The tensor of :class:`Outputs`.
+        moments: What the norm of each encoder has normalised by; None for rows without an encoder.
+        of_loss: The tensors of :class:`Outputs`.
+    """
+
+    saved: Tensor
+    moments: Sequence[Tensor | None] = ()
+    of_loss: Sequence[Tensor] = ()
+
+
 class Implementation(NamedTuple):
     """The passes of a call as functions.
 
     Attributes:
         forward: Returns the outputs of a call, and what its encoders have computed.
-        backward: Returns the gradients, given a call on encoded rows, the moments of its encoders, the gradient of the result, what
-            forward has saved, and whether the gradients of x and of the bonds' rows, or of their encoders, are wanted.
+        backward: Returns the gradients, given a call on encoded rows without its objective, what forward has kept, the gradient of the
+            result, and whether the gradients of x and of the bonds' rows, or of their encoders, are wanted.
     """
 
     forward: Callable[[LayerNetworkCall], tuple[Outputs, States]]
-    backward: Callable[[LayerNetworkCall, Sequence[Tensor | None], Tensor, Tensor, bool, bool], AllGradients]
+    backward: Callable[[LayerNetworkCall, Kept, Tensor, bool, bool], AllGradients]
 
 
 _DIRECT: dict[str, Callable[[LayerNetworkCall], Implementation | None]] = {}
+_TAKES_END: dict[str, bool] = {}
 
 
-def register_direct(device_type: str, implementation_of: Callable[[LayerNetworkCall], Implementation | None]) -> None:
+def register_direct(
+    device_type: str, implementation_of: Callable[[LayerNetworkCall], Implementation | None], *, takes_end: bool = False
+) -> None:
     """Register the implementation that eager calls on plain tensors take, past PyTorch's dispatcher.
 
     Args:
         device_type: The type of device, such as "cuda".
         implementation_of: Returns the implementation of a call, or None if it is the operator's.
+        takes_end: Whether implementations may compute a head, and its loss, in launches of their own.
     """
-    _DIRECT[device_type] = implementation_of
+    _DIRECT[device_type], _TAKES_END[device_type] = implementation_of, takes_end
+
+
+def takes_end(device_type: str) -> bool:
+    """Return whether a call on a type of device gains from having the head, and its loss, among its arguments."""
+    return _TAKES_END.get(device_type, False)
 
 
 def layer_network(call: LayerNetworkCall) -> Outputs:
@@ -98,9 +125,10 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
 
 
 def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
-    r"""Compute encoders, all layers, the pooling and a head; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
+    r"""Compute encoders, all layers, the pooling, a head and its loss; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
 
-    Plans take all of these into their launches. Otherwise encoders are operators of their own, `molgcn::encode`, and the head is PyTorch's.
+    A device's implementation takes what it can of these into its launches. Otherwise encoders are operators of their own,
+    `molgcn::encode`, the head is PyTorch's, and head and loss are `molgcn::head_loss`.
 
     Args:
         call: The network and the batch; see :class:`LayerNetworkCall`. The result is differentiable once in x, in the bonds' rows, unless
@@ -118,6 +146,12 @@ def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
     implementation = _direct(call)
     if implementation is not None:
         return _run(call, implementation)
+    if call.head and not torch.compiler.is_compiling():
+        check_end(call)
+    if call.objective is not None:
+        outputs, states = encoded_network(call._replace(head=(), objective=None))
+        loss, sums = head_loss(outputs.pooled, call.head[::2], call.head[1::2], call.objective)
+        return outputs._replace(pooled=loss, of_loss=[sums]), states
     if call.head:
         outputs, states = encoded_network(call._replace(head=()))
         predictions = outputs.pooled
@@ -158,13 +192,13 @@ def empty_saved(call: LayerNetworkCall) -> Tensor:
 
 
 @register_fake("molgcn::layer_network")
-def _fake(*args: Any) -> Outputs:
+def _fake(*args: Any) -> tuple[Tensor, ...]:
     call = LayerNetworkCall.of(*args)
     check(call)
     x, hidden = call.graph.x, call.program.hidden_channels
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
-    return Outputs(x.new_empty(call.num_pooled, call.program.pooled_channels), statistics, saved)
+    return x.new_empty(call.num_pooled, call.program.pooled_channels), statistics, saved
 
 
 @register_fake("molgcn::layer_network_backward")
@@ -190,10 +224,8 @@ def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
         return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), (None, None)
 
 
-def _backward(
-    call: LayerNetworkCall, moments: Sequence[Tensor | None], grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
-) -> Gradients:
-    found: Gradients = torch.ops.molgcn.layer_network_backward.default(grad_pooled, saved, grad_x, grad_bonds, *call.arguments)
+def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
+    found: Gradients = torch.ops.molgcn.layer_network_backward.default(grad_pooled, kept.saved, grad_x, grad_bonds, *call.arguments)
     return found
 
 
@@ -210,19 +242,22 @@ class _Network(torch.autograd.Function):
         outputs, found = implementation.forward(call)
         states += found
         call = call.encoded(found)
-        ctx.mark_non_differentiable(*outputs[1:])
+        pooled, *others = *outputs[:3], *outputs.of_loss
+        ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
         ctx.implementation, ctx.program, ctx.options = implementation, call.program, call.options
         statistics = () if call.batch_statistics else call.statistics
-        ctx.num_head = len(call.head)
+        ctx.num_head, ctx.num_of_loss = len(call.head), len(outputs.of_loss)
         ctx.num_statistics, ctx.encoders = len(statistics), [None if inputs is None else inputs.options for inputs in call.encoders]
         of_encoders: list[Tensor | None] = []
         for inputs, made in zip(call.encoders, found, strict=True):
             if inputs is not None and made is not None:
                 of_encoders += made.moments, *inputs.for_backward.tensors
         ctx.hints, ctx.shapes = call.graph.hints, shapes_of((*call.graph.tensors, *of_encoders))
-        ctx.save_for_backward(outputs.saved, call.seed, *call.graph.tensors, *of_encoders, *statistics, *call.head, *call.parameters)
-        return tuple(outputs)
+        ctx.save_for_backward(
+            outputs.saved, *outputs.of_loss, call.seed, *call.graph.tensors, *of_encoders, *statistics, *call.head, *call.parameters
+        )
+        return pooled, *others
 
     @staticmethod
     def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
@@ -230,7 +265,8 @@ class _Network(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         if not ctx.options.save_for_backward:
             raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
-        saved, seed, *rest = ctx.saved_tensors
+        saved, *rest = ctx.saved_tensors
+        of_loss, seed, rest = rest[: ctx.num_of_loss], rest[ctx.num_of_loss], rest[ctx.num_of_loss + 1 :]
         expect_shapes("layer_network", rest[: len(ctx.shapes)], ctx.shapes)
         tensors, needed = iter(rest), iter(ctx.needs_input_grad[_LEADING:])
         graph = Graph(*islice(tensors, TENSORS_OF_GRAPH), *ctx.hints)
@@ -241,7 +277,7 @@ class _Network(torch.autograd.Function):
             wanted.append(of_these_rows if options is None else any([*islice(needed, len(PARAMETERS))]))
         statistics, head = [*islice(tensors, ctx.num_statistics)], [*islice(tensors, ctx.num_head)]
         call = LayerNetworkCall(graph, ctx.program, [*tensors], statistics, seed, ctx.options, (encoders[0], encoders[1]), head)
-        found_x, found_bonds, found = ctx.implementation.backward(call, moments, grad_pooled, saved, *wanted)
+        found_x, found_bonds, found = ctx.implementation.backward(call, Kept(saved, moments, of_loss), grad_pooled, *wanted)
         if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
             found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph.x, graph.bonds, *call.learnt)
         of_x, of_bonds = (rows if want else None for rows, want in zip((found_x, found_bonds), of_rows, strict=True))
@@ -265,12 +301,13 @@ def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> 
     variables = [call.graph.x, call.graph.bonds, *call.learnt]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
         states: list[Encoded | None] = []
-        return Outputs(*_Network.apply(implementation, call, states, *variables)), states
+        pooled, statistics, saved, *of_loss = _Network.apply(implementation, call, states, *variables)
+        return Outputs(pooled, statistics, saved, of_loss), states
     return implementation.forward(call)
 
 
-def _autograd(*args: Any) -> Outputs:
-    return _run(LayerNetworkCall.of(*args))[0]
+def _autograd(*args: Any) -> tuple[Tensor, ...]:
+    return _run(LayerNetworkCall.of(*args))[0][:3]
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

@@ -15,13 +15,25 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.errors import UserError
+from molgcn.ops import gcn_cpu
 from molgcn.ops.expect import aligned
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.instruction_builder import Builder
 from molgcn.ops.layer_network.instructions import Keys
-from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
+from molgcn.ops.layer_network.operator import (
+    Gradients,
+    Implementation,
+    Kept,
+    Outputs,
+    States,
+    empty_gradients,
+    empty_saved,
+    register_direct,
+    register_saved_numbers,
+)
 from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
@@ -68,6 +80,8 @@ class CpuPass(NamedTuple):
 
 def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers forward keeps: the mean and 1 / standard deviation of batch norms, and the values that backward loads."""
+    if (gcn := GcnCall.of(call)) is not None:
+        return gcn_cpu.saved_numbers(gcn)
     if not call.options.save_for_backward:
         return _moments(call)
     return _moments(call) + _forward_pass(Kind.of(call)).columns[Home.SAVED].numbers(_rows(call))
@@ -169,9 +183,12 @@ def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
     return [int(number) for row in rows for number in row]
 
 
-def _forward(*args: Any) -> Outputs:
-    call = _contiguous(LayerNetworkCall.of(*args))
+def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
+    _refuse_what_is_for_cuda(call)
     check(call)
+    if (gcn := GcnCall.of(call)) is not None:
+        return gcn_cpu.forward(gcn), _NO_STATES
+    call = _contiguous(call)
     x, hidden = call.graph.x, call.program.hidden_channels
     saved, pooled = empty_saved(call), x.new_empty(call.num_pooled, call.program.pooled_channels)
     if call.program.pool == "none":  # rows of padding
@@ -179,28 +196,60 @@ def _forward(*args: Any) -> Outputs:
     saved[_num_moments(call) : _moments(call)] = 0
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)
-    return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0))
+    return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0)), _NO_STATES
 
 
-def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-    call = _contiguous(LayerNetworkCall.of(*args))
-    check_backward(grad_pooled, saved, saved_numbers(call), call)
+def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> Gradients:
+    _refuse_what_is_for_cuda(call)
+    if (gcn := GcnCall.of(call)) is not None:
+        check_backward(grad_pooled, kept.saved, gcn_cpu.saved_numbers(gcn), call)
+        of_x, found = gcn_cpu.backward(gcn, grad_pooled, kept.saved, grad_x)
+        return of_x, of_x.new_empty(0, 0), found.tensors
+    call = _contiguous(call)
+    check_backward(grad_pooled, kept.saved, saved_numbers(call), call)
     grad_bonds = grad_bonds and call.program.edge_channels is not None
     gradients = empty_gradients(call, grad_x, grad_bonds)
-    saved, grad_pooled = aligned(saved, _ALIGNMENT), grad_pooled.contiguous()
+    saved, grad_pooled = aligned(kept.saved, _ALIGNMENT), grad_pooled.contiguous()
     _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled, saved, gradients=gradients)
     return gradients
 
 
-def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
-    """Return the call with contiguous tensors. They must outlive the pass.
+_EAGER = Implementation(_forward, _backward)
+_NO_STATES = (None, None)
+
+
+def implementation_of(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation of an eager call; None where encoders, a head or a loss are operators of their own."""
+    alone = call.encoders == _NO_STATES and not call.head and call.objective is None
+    return _EAGER if alone else None
+
+
+def _operator(*args: Any) -> tuple[Tensor, ...]:
+    return _forward(LayerNetworkCall.of(*args))[0][:3]
+
+
+def _operator_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> Gradients:
+    return _backward(LayerNetworkCall.of(*args), Kept(saved), grad_pooled, grad_x, grad_bonds)
+
+
+def _refuse_what_is_for_cuda(call: LayerNetworkCall) -> None:
+    """Check that the CPU computes a call.
 
     Raises:
         UserError: If the CPU does not compute in the dtype of x.
+        ValueError: If the CPU does not have the strategy, or does not take merged leaves.
     """
     dtype = call.graph.x.dtype
     if dtype not in _PASS:
         raise UserError(f"backend=fused on a CPU computes in float32 or float64, not {dtype}. Convert model and batch or use backend=pyg.")
+    if call.graph.leaves_merged:
+        raise ValueError("layer_network: the CPU does not take merged leaves; give a batch whose leaves are not merged")
+    if call.options.strategy == "layer":
+        raise ValueError("layer_network: strategy=layer is for CUDA; on the CPU use auto or tile")
+
+
+def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
+    """Return the call with contiguous tensors. They must outlive the pass."""
     parameters, statistics = ([tensor.contiguous() for tensor in tensors] for tensors in (call.parameters, call.statistics))
     return call._replace(graph=call.graph.mapped(Tensor.contiguous), parameters=parameters, statistics=statistics)
 
@@ -245,5 +294,6 @@ def _address(tensor: Tensor | None) -> int:
 
 
 register_saved_numbers("cpu", saved_numbers)
-torch.library.impl("molgcn::layer_network", "CPU", _forward)
-torch.library.impl("molgcn::layer_network_backward", "CPU", _backward)
+register_direct("cpu", implementation_of)
+torch.library.impl("molgcn::layer_network", "CPU", _operator)
+torch.library.impl("molgcn::layer_network_backward", "CPU", _operator_backward)

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
-from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import engine
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -84,7 +83,7 @@ def _forward_plan(key: Key) -> _Planned:
     with torch.no_grad(), recording() as made:
         states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
         call = call.encoded(states)
-        pooled, statistics, saved = engine.forward(call, key.steps_of)
+        pooled, statistics, saved, _ = engine.forward(call, key.steps_of)
         planes = [pooled, *(pooled.new_empty(key.graphs, width) for width in key.widths[1:])]
         if call.head:
             assert key.head is not None
@@ -133,16 +132,6 @@ class _Backward(NamedTuple):
     number: tuple[int | None, ...]
 
 
-def _of_encoder(grad_states: Tensor, moments: Tensor | None, inputs: EncodeInputs | None) -> list[Tensor | None]:
-    """Return the gradients of an encoder's parameters, None for those that it does not have or if they are not wanted."""
-    if inputs is None or moments is None:
-        return []
-    if grad_states.numel() == 0:
-        return [None] * len(inputs.parameters)
-    found = encode_cuda.backward(grad_states, moments, *inputs)
-    return [None if parameter is None else gradient for gradient, parameter in zip(found, inputs.parameters, strict=True)]
-
-
 def _of_head(key: Key, call: LayerNetworkCall, planes: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Return the gradients of the pooled rows and of the head, given the rows that its maps have read and the gradient of its result."""
     rows = [plane.view(key.graphs, width) for plane, width in zip(planes, key.widths, strict=True)]
@@ -163,7 +152,7 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool)
     with torch.no_grad(), recording() as made:
         grad_pooled, of_head = (grad, []) if not call.head else _of_head(key, call, [*planes, grad])
         *of_inputs, parameters = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
-        learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in _of_encoder(*each)]
+        learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in encode_cuda.gradients_of(*each)]
         learnt += [*parameters, *of_head]
     found = [gradient for gradient in learnt if gradient is not None]
     holders = Regions([(tensor, Place(index)) for index, tensor in enumerate(made.allocated)])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
+from molgcn.ops.layer_network.call import PRECISIONS
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
@@ -16,7 +17,6 @@ from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_
 from molgcn.ops.layer_network.program import signed_values
 from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.weights_plan import Shape, WarpgroupWeightTile, WeightTile, weight_blocks
-from molgcn.ops.message_network import PRECISIONS
 
 Macros = dict[str, int]
 

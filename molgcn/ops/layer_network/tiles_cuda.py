@@ -11,6 +11,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import Backward
+from molgcn.ops.layer_network.call import PRECISIONS
 from molgcn.ops.layer_network.gradient_steps import GradStep, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
@@ -27,7 +28,6 @@ from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backw
 from molgcn.ops.layer_network.tiles_resolve import NORM_KINDS, Resolver, TileProducts
 from molgcn.ops.layer_network.tiles_sums import TileSums
 from molgcn.ops.layer_network.workspace import Workspace
-from molgcn.ops.message_network import PRECISIONS
 
 
 class TileSteps:

@@ -16,6 +16,7 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.slot_batch import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_network import BoundNetwork
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.philox import dropout_seed
 from molgcn.training.steps.heads import head_of
 from molgcn.training.steps.watch import Watch
@@ -47,7 +48,7 @@ class DirectStep:
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
             return "it needs backend=fused and a GraphBatch on a CPU"
-        if not model.runs_message_network:
+        if not model.is_plain_gcn:
             return "it needs graph convolutions without feed-forward blocks and encodings, model=gcn"
         if model.num_components > 1:
             return "a row is several molecules"
@@ -107,7 +108,8 @@ class DirectStep:
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
         with torch.random.fork_rng(devices=[]):  # preparing the call draws a seed, which no plain step does
-            call = fused.network_call(model, batch)
+            call = GcnCall.of(fused.layer_call(model, batch))
+        assert call is not None
         statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
         self._network = BoundNetwork(call, [norm.num_batches_tracked for norm in statistics])
         gradients = dict(zip(call.parameters.tensors, self._network.gradients, strict=True))
@@ -122,7 +124,7 @@ class DirectStep:
         arrays = batch.slot if isinstance(batch, SlotBatch) and not batch.is_changed else batch  # views of a slot take as long as the loss
         x = arrays.x if self._embed is None else batch.x.mm(self._embed[0].t())
         dropout = module.model.dropout
-        seed = int(dropout_seed(x.device, dropout)) if dropout > 0 else 0
+        seed = int(dropout_seed(x.device)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
         pooled = self._network.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
         states = module.model.with_descriptors(pooled, batch.descriptors)

@@ -1,4 +1,4 @@
-"""The reference implementation of `molgcn::message_network`: plain PyTorch, any dtype, differentiable any number of times, slow."""
+"""Graph convolutions in plain PyTorch, any dtype, differentiable any number of times."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.ops.message_network import NetworkCall
+from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.philox import keep_mask
 
 
-def message_network_reference(call: NetworkCall) -> tuple[Tensor, Tensor]:
-    """Return the pooled features and statistics of :func:`molgcn.ops.message_network.message_network` without an epilogue."""
-    x, spec, parameters = call.graph.x, call.spec, call.parameters
-    source, target, weight = normalised_edges(call.graph.rowptr, call.graph.col, spec.add_self_loops, x.dtype)
+def gcn_reference(call: GcnCall) -> tuple[Tensor, Tensor]:
+    """Return the pooled features and statistics of a call without head and objective."""
+    x, network, parameters = call.graph.x, call.network, call.parameters
+    source, target, weight = normalised_edges(call.graph.rowptr, call.graph.col, network.add_self_loops, x.dtype)
     means, variances = [], []
     h = x
-    for layer in range(spec.num_layers):
+    for layer in range(network.num_layers):
         pulled = torch.zeros_like(h).index_add(0, target, weight[:, None] * h[source])
         out = pulled @ parameters.weights[layer].T + parameters.biases[layer]
-        if layer < spec.num_layers - 1 or spec.last_activation:
-            if spec.norm == "layer":
-                out = F.layer_norm(out, out.shape[1:], parameters.norm_weights[layer], parameters.norm_biases[layer], spec.eps)
-            elif spec.norm == "batch":
+        if layer < network.num_layers - 1 or network.last_activation:
+            if network.norm == "layer":
+                out = F.layer_norm(out, out.shape[1:], parameters.norm_weights[layer], parameters.norm_biases[layer], network.eps)
+            elif network.norm == "batch":
                 mean, variance = parameters.running_means[layer].clone(), parameters.running_vars[layer].clone()
                 affine = parameters.norm_weights[layer], parameters.norm_biases[layer]
-                out = F.batch_norm(out, mean, variance, *affine, call.options.training, spec.momentum, spec.eps)
+                out = F.batch_norm(out, mean, variance, *affine, call.options.training, network.momentum, network.eps)
                 means.append(mean)
                 variances.append(variance)
             out = out.relu()
             if call.dropout_rate > 0:
-                out = out * keep_mask(call.seed, layer, out.shape[0], out.shape[1], spec.dropout) / (1 - spec.dropout)
-        h = out + h if spec.residual and out.shape == h.shape else out
-    statistics = torch.stack([*means, *variances]) if call.batch_statistics and means else x.new_empty(0, spec.hidden_channels)
-    return pool(h, call.graph.ptr, spec.pool), statistics.view(2, -1, spec.hidden_channels)
+                out = out * keep_mask(call.seed, layer, out.shape[0], out.shape[1], network.dropout) / (1 - network.dropout)
+        h = out + h if network.residual and out.shape == h.shape else out
+    statistics = torch.stack([*means, *variances]) if call.batch_statistics and means else x.new_empty(0, network.hidden_channels)
+    return pool(h, call.graph.ptr, network.pool), statistics.view(2, -1, network.hidden_channels)
 
 
 def normalised_edges(rowptr: Tensor, col: Tensor, add_self_loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

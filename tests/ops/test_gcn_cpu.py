@@ -5,13 +5,14 @@ import itertools
 import pytest
 import torch
 from compiler import needs_extension
+from gcn_reference import gcn_reference
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from stack_cases import changed, converted, errors, random_batch, random_inputs, run, worst
+from stack_cases import changed, converted, errors, gcn, random_batch, random_inputs, run, worst
 from torch_geometric.data import Data
 
 from molgcn.data import GraphBatch
-from molgcn.ops import NetworkCall, message_network, message_network_reference
+from molgcn.ops.gcn_network import GcnCall
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -35,7 +36,7 @@ def test_every_option_in_float64(in_channels, hidden, instruction_set):
         dropout = 0.3 * (number % 2)
         batch = batches[None if options["pool"] == "max" else 2]  # rounding chooses the oracle's largest among equal atoms
         inputs = random_inputs(batch, hidden, 1 + number % 4, seed=number, dropout=dropout, **options)
-        actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
+        actual, expected = run(gcn, inputs), run(gcn_reference, inputs)
         assert worst(actual.outputs, expected.outputs) < TOLERANCE, (options, dropout)
         assert worst(actual.gradients, expected.gradients) < TOLERANCE, (options, dropout)
 
@@ -51,9 +52,9 @@ def test_28_layers_in_float32(options, instruction_set):
     gain = 0.3 if options == {"residual": True} else 1.0  # the sum of 28 layers must not explode
     inputs = random_inputs(batch, 32, 28, torch.float32, gain=gain, **options)
     actual, torchs, expected = (
-        run(message_network, inputs),
-        run(message_network_reference, inputs),
-        run(message_network_reference, converted(inputs, torch.float64)),
+        run(gcn, inputs),
+        run(gcn_reference, inputs),
+        run(gcn_reference, converted(inputs, torch.float64)),
     )
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     amplified = options.get("norm") == "batch"
@@ -86,10 +87,10 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
     kinds = None if options["pool"] == "max" else kinds
     batch = random_batch(sizes or [1], channels[0], seed, bonds, kinds)
     inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
-    actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
+    actual, expected = run(gcn, inputs), run(gcn_reference, inputs)
     if options["norm"] == "batch" and options["training"]:  # over atoms that are alike it amplifies rounding, by 1 / sqrt(eps) a layer
         rounding = 2.0**-50 * torch.sin(torch.arange(inputs.graph.x.numel(), dtype=torch.double)).view_as(inputs.graph.x)
-        moved = run(message_network_reference, changed(inputs, x=(inputs.graph.x.detach() * (1 + rounding)).requires_grad_()))
+        moved = run(gcn_reference, changed(inputs, x=(inputs.graph.x.detach() * (1 + rounding)).requires_grad_()))
         assume(worst(moved.outputs, expected.outputs) < 1e-9 and worst(moved.gradients, expected.gradients, 1e-6) < 1e-7)
     assert worst(actual.outputs, expected.outputs) < 1e-9
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
@@ -106,7 +107,7 @@ def test_equal_leaves(options, pool):
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))[torch.cat([torch.tensor([3, 4]), leaf_kinds])]
     batch = GraphBatch.from_pyg(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1)))
     inputs = random_inputs(batch, 8, 4, pool=pool, residual=True, **options)
-    actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
+    actual, expected = run(gcn, inputs), run(gcn_reference, inputs)
     assert worst(actual.outputs, expected.outputs) < TOLERANCE
     mine, right = actual.gradients.pop("x"), expected.gradients.pop("x")
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
@@ -117,32 +118,32 @@ def test_equal_leaves(options, pool):
         torch.testing.assert_close(mine[equal].sum(0), right[equal].sum(0), rtol=1e-10, atol=1e-12)
 
 
-def _mutants(inputs: NetworkCall):
+def _mutants(inputs: GcnCall):
     """Yield mistakes that the comparison must notice: the oracle on altered inputs, or with altered results."""
 
-    def transposed(i: NetworkCall):
-        return message_network_reference(changed(i, weights=[i.parameters.weights[0], *(w.T for w in i.parameters.weights[1:])]))
+    def transposed(i: GcnCall):
+        return gcn_reference(changed(i, weights=[i.parameters.weights[0], *(w.T for w in i.parameters.weights[1:])]))
 
-    def no_bias_gradient(i: NetworkCall):
-        return message_network_reference(changed(i, biases=[b.detach() + 0 * b for b in i.parameters.biases]))
+    def no_bias_gradient(i: GcnCall):
+        return gcn_reference(changed(i, biases=[b.detach() + 0 * b for b in i.parameters.biases]))
 
-    def no_normalisation(i: NetworkCall):
+    def no_normalisation(i: GcnCall):
         degree = torch.diff(i.graph.rowptr).to(i.graph.x.dtype) + 1
-        return message_network_reference(changed(i, x=i.graph.x * degree[:, None]))
+        return gcn_reference(changed(i, x=i.graph.x * degree[:, None]))
 
     return {
-        "missing self-loop": lambda i: message_network_reference(changed(i, add_self_loops=False)),
+        "missing self-loop": lambda i: gcn_reference(changed(i, add_self_loops=False)),
         "transposed weight": transposed,
         "dropped bias gradient": no_bias_gradient,
         "no normalisation": no_normalisation,
-        "sum for mean": lambda i: message_network_reference(changed(i, pool="sum")),
+        "sum for mean": lambda i: gcn_reference(changed(i, pool="sum")),
     }
 
 
 @pytest.mark.parametrize("mutant", list(_mutants(None)))
 def test_mutants_are_caught(mutant):
     inputs = random_inputs(random_batch(SIZES, 32, kinds=4), 32, 3)
-    actual = run(message_network, inputs)
+    actual = run(gcn, inputs)
     wrong = run(_mutants(inputs)[mutant], inputs)
     found = errors(actual.outputs, wrong.outputs) | errors(actual.gradients, wrong.gradients)
     assert max(found.values()) > 1e-3
@@ -154,7 +155,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours():
     inputs = random_inputs(batch, 32, 12, torch.float32)
     large = inputs.graph.x.detach().clone()
     large[9:] *= 1e6
-    alone, beside = message_network(inputs).result, message_network(changed(inputs, x=large)).result
+    alone, beside = gcn(inputs).pooled, gcn(changed(inputs, x=large)).pooled
     assert torch.equal(alone[0], beside[0])
 
 
@@ -164,7 +165,7 @@ def test_float32_range():
     inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     double = converted(inputs, torch.float64)
     grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64)
-    actual, expected = run(message_network, inputs, grad), run(message_network_reference, double, grad)
+    actual, expected = run(gcn, inputs, grad), run(gcn_reference, double, grad)
     assert worst(actual.outputs, expected.outputs) < 1e-5
     assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
 
@@ -177,7 +178,7 @@ def test_same_bits_for_any_number_of_threads(options):
     try:
         for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
-            results.append(run(message_network, inputs))
+            results.append(run(gcn, inputs))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
@@ -189,7 +190,7 @@ def test_empty_batch():
     inputs = random_inputs(random_batch([3], 5), 8, 3)
     none = torch.zeros(1, dtype=torch.int32)
     inputs = changed(inputs, x=torch.zeros(0, 5, dtype=torch.float64, requires_grad=True), ptr=none, rowptr=none, col=none[:0])
-    result = run(message_network, inputs)
+    result = run(gcn, inputs)
     assert result.outputs["pooled"].shape == (0, 8)
     assert all(not gradient.any() for gradient in result.gradients.values())
 
@@ -198,7 +199,7 @@ def test_empty_batch():
 def test_molecule_without_atoms_pools_to_zero(pool):
     inputs = random_inputs(random_batch([3, 4], 5), 8, 2, pool=pool)
     ptr = torch.tensor([0, 3, 3, 7], dtype=torch.int32)
-    actual, expected = run(message_network, changed(inputs, ptr=ptr)), run(message_network_reference, changed(inputs, ptr=ptr))
+    actual, expected = run(gcn, changed(inputs, ptr=ptr)), run(gcn_reference, changed(inputs, ptr=ptr))
     assert not actual.outputs["pooled"][1].any()
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
 
@@ -208,7 +209,7 @@ def test_molecule_without_atoms_pools_to_zero(pool):
 def test_padding_weighs_nothing(norm, pool):
     """Padding filled with NaN and nonsense does not change outputs, statistics and gradients."""
     inputs = random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, norm=norm, pool=pool, training=True, residual=True, last_activation=True)
-    expected = run(message_network, inputs)
+    expected = run(gcn, inputs)
     nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs
     x = torch.cat(
         [inputs.graph.x.detach(), torch.full((7, inputs.graph.x.shape[1]), torch.nan, dtype=inputs.graph.x.dtype)]
@@ -219,8 +220,8 @@ def test_padding_weighs_nothing(norm, pool):
     padded = changed(inputs, x=x, ptr=ptr, rowptr=rowptr, col=col)
     for wrong in (None, torch.tensor([graphs, nodes + 8, edges], dtype=torch.int32), torch.tensor([graphs, nodes, edges - 1]).int()):
         with pytest.raises(ValueError, match=r"must run|room for"):
-            message_network(changed(padded, counts=wrong))
-    actual = run(message_network, changed(padded, counts=torch.tensor([graphs, nodes, edges, 1], dtype=torch.int32)))
+            gcn(changed(padded, counts=wrong))
+    actual = run(gcn, changed(padded, counts=torch.tensor([graphs, nodes, edges, 1], dtype=torch.int32)))
     assert not actual.outputs["pooled"][graphs:].any()
     assert torch.equal(actual.outputs.pop("pooled")[:graphs], expected.outputs.pop("pooled"))
     assert not actual.gradients["x"][nodes:].any()
@@ -233,8 +234,8 @@ def test_dropout_is_reproducible_and_has_the_right_rate():
     batch = random_batch([2000], 4)
     inputs = random_inputs(batch, 16, 1, last_activation=True, dropout=0.25, training=True)
     inputs = changed(inputs, weights=[torch.zeros(16, 4).double()], biases=[torch.ones(16).double()])
-    first, again = message_network(inputs).result, message_network(inputs).result
-    other = message_network(changed(inputs, seed=inputs.seed + 1)).result
+    first, again = gcn(inputs).pooled, gcn(inputs).pooled
+    other = gcn(changed(inputs, seed=inputs.seed + 1)).pooled
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert abs(first.mean().item() - 1) < 5 * (0.25 / 0.75 / 32000) ** 0.5

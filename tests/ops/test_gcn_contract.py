@@ -3,9 +3,11 @@
 import pytest
 import torch
 from compiler import needs_extension
-from stack_cases import changed, converted, leaves, random_batch, random_inputs, run, worst
+from gcn_reference import gcn_reference
+from stack_cases import changed, converted, gcn, layers_of, leaves, random_batch, random_inputs, run, worst
 
-from molgcn.ops import message_network, message_network_reference
+from molgcn.errors import UserError
+from molgcn.ops.layer_network.operator import layer_network
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -18,8 +20,8 @@ def test_not_contiguous_inputs():
         weights=[weight.detach().T.contiguous().T.requires_grad_() for weight in inputs.parameters.weights],
     )
     assert not strided.graph.x.is_contiguous()
-    expected = run(message_network_reference, inputs)
-    actual = run(message_network, strided)
+    expected = run(gcn_reference, inputs)
+    actual = run(gcn, strided)
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients) < 1e-11
 
@@ -30,7 +32,7 @@ CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "
 @pytest.mark.parametrize("options", CHECKED)
 def test_opcheck(options):
     inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
-    torch.library.opcheck(torch.ops.molgcn.message_network, inputs.arguments)
+    torch.library.opcheck(torch.ops.molgcn.layer_network, layers_of(inputs).arguments)
 
 
 @pytest.mark.parametrize("options", CHECKED)
@@ -39,7 +41,7 @@ def test_gradcheck(options):
     variables = leaves(inputs)
 
     def pooled(*_):
-        return message_network(inputs).result
+        return gcn(inputs).pooled
 
     assert torch.autograd.gradcheck(pooled, tuple(variables.values()), eps=1e-6, atol=1e-6)
 
@@ -47,9 +49,10 @@ def test_gradcheck(options):
 def test_torch_compile():
     batch = random_batch([5, 9, 2], 6)
     inputs = random_inputs(batch, 8, 3, residual=True)
+    call = layers_of(inputs)
 
     def loss(x):
-        return message_network(changed(inputs, x=x)).result.square().sum()
+        return layer_network(call._replace(graph=call.graph._replace(x=x))).pooled.square().sum()
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     (expected,) = torch.autograd.grad(loss(inputs.graph.x), inputs.graph.x)
@@ -59,15 +62,15 @@ def test_torch_compile():
 
 def test_second_derivative_is_refused():
     inputs = random_inputs(random_batch([4], 3), 4, 2)
-    (grad,) = torch.autograd.grad(message_network(inputs).result.sum(), inputs.graph.x, create_graph=True)
-    with pytest.raises(RuntimeError, match="backend=pyg"):
+    (grad,) = torch.autograd.grad(gcn(inputs).pooled.sum(), inputs.graph.x, create_graph=True)
+    with pytest.raises(RuntimeError, match="backend=reference"):
         grad.sum().backward()
 
 
 def test_backward_needs_what_forward_kept():
     inputs = random_inputs(random_batch([4], 3), 4, 2)
     with pytest.raises(RuntimeError, match="save_for_backward"):
-        message_network(changed(inputs, save_for_backward=False)).result.sum().backward()
+        gcn(changed(inputs, save_for_backward=False)).pooled.sum().backward()
 
 
 def test_what_forward_kept_may_come_back_from_anywhere():
@@ -79,9 +82,9 @@ def test_what_forward_kept_may_come_back_from_anywhere():
         return room[begin : begin + tensor.numel() * tensor.element_size()].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
     inputs = random_inputs(random_batch([5, 9, 2], 6), 8, 3, norm="batch", training=True)
-    expected = run(message_network, inputs)
+    expected = run(gcn, inputs)
     with torch.autograd.graph.saved_tensors_hooks(elsewhere, lambda tensor: tensor):
-        actual = run(message_network, inputs)
+        actual = run(gcn, inputs)
     assert all(torch.equal(gradient, actual.gradients[name]) for name, gradient in expected.gradients.items())
 
 
@@ -90,7 +93,6 @@ def test_wrong_inputs_are_refused_in_words():
     none = inputs.graph.col[:0]
     for wrong, message in [
         ({"x": inputs.graph.x[0]}, "x of shape"),
-        ({"biases": inputs.parameters.biases[:1]}, r"4 parameters \(convs.0.lin.weight, .*\), got 3"),
         ({"weights": [inputs.parameters.weights[1], inputs.parameters.weights[0]]}, r"convs.0.lin.weight of shape"),
         ({"rowptr": inputs.graph.rowptr[:-1]}, "rowptr"),
         ({"col": inputs.graph.col.long()}, "int32"),
@@ -113,6 +115,9 @@ def test_wrong_inputs_are_refused_in_words():
         ({"col": inputs.graph.col + 100}, "stay inside their molecule"),
     ]:
         with pytest.raises(ValueError, match=message):
-            message_network(changed(inputs, **wrong))
-    with pytest.raises(TypeError, match="float32 or float64"):
-        message_network(converted(inputs, torch.bfloat16))
+            gcn(changed(inputs, **wrong))
+    call = layers_of(inputs)
+    with pytest.raises(ValueError, match=r"4 parameters \(convs.0.lin.weight, .*\), got 3"):
+        layer_network(call._replace(parameters=call.parameters[:3]))
+    with pytest.raises(UserError, match="float32 or float64"):
+        gcn(converted(inputs, torch.bfloat16))

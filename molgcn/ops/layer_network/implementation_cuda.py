@@ -1,0 +1,177 @@
+"""`molgcn::layer_network` on CUDA: its passes by the kernels that the schedule names. Import this module to register it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.errors import UserError
+from molgcn.ops import encode_cuda, gcn_cuda
+from molgcn.ops.encode import EncodeInputs, check_moments
+from molgcn.ops.encode import check as check_encoder
+from molgcn.ops.expect import aligned, are_aligned
+from molgcn.ops.gcn_network import GcnCall
+from molgcn.ops.layer_network import engine, passes, planned
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.check import check, check_backward, check_end
+from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.operator import (
+    AllGradients,
+    Implementation,
+    Kept,
+    Outputs,
+    States,
+    register_direct,
+    register_saved_numbers,
+)
+from molgcn.ops.layer_network.plan_key import Key
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
+from molgcn.ops.layer_network.tiles_cuda import TileSteps
+from molgcn.ops.schedule import engine_of
+
+
+def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
+    call = _prepared(call)
+    check(call)
+    engine_name = engine_of(call)
+    if engine_name in gcn_cuda.ENGINES:
+        return _gcn_forward(engine_name, call)
+    return engine.forward(call, _STEPS[engine_name]), (None, None)
+
+
+def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> AllGradients:
+    call = _prepared(call)
+    engine_name = engine_of(call)
+    if engine_name in gcn_cuda.ENGINES:
+        return _gcn_backward(engine_name, call, kept, grad_pooled, grad_x, grad_bonds)
+    check_backward(grad_pooled, kept.saved, saved_numbers(call), call)
+    of_x, of_bonds, found = engine.backward(
+        call, aligned(grad_pooled), aligned(kept.saved), _STEPS[engine_name], grad_x=grad_x, grad_bonds=grad_bonds
+    )
+    return of_x.contiguous(), of_bonds.contiguous(), found
+
+
+EACH = Implementation(_forward, _backward)
+"""The implementation that plans each call by itself. It takes encoded rows."""
+_STEPS: Mapping[str, StepsOf] = {"tiles": TileSteps, "rows": CudaSteps}
+
+
+def implementation_of(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation of an eager call, by kernels for graph convolutions or by plans; None where the operator has to plan it.
+
+    A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
+    """
+    engine_name = engine_of(call)
+    if engine_name in gcn_cuda.ENGINES:
+        takes_end = gcn_cuda.takes_end(_gcn(call), engine_name)
+        return Implementation(partial(_gcn_forward, engine_name), partial(_gcn_backward, engine_name)) if takes_end else None
+    if call.objective is not None or torch.cuda.is_current_stream_capturing():
+        return None
+    key = Key.of(call, _STEPS[engine_name])
+    return None if key is None else Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
+
+
+def _gcn(call: LayerNetworkCall) -> GcnCall:
+    gcn = GcnCall.of(call)
+    assert gcn is not None
+    return gcn
+
+
+def _gcn_forward(engine_name: str, call: LayerNetworkCall) -> tuple[Outputs, States]:
+    check_end(call)  # what does not fit may be too large to copy
+    call = _prepared(call)
+    states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
+    call = call.encoded(states)
+    check(call)
+    return gcn_cuda.forward(_gcn(call), engine_name), states
+
+
+def _gcn_backward(
+    engine_name: str, call: LayerNetworkCall, kept: Kept, grad_result: Tensor, grad_x: bool, grad_bonds: bool
+) -> AllGradients:
+    gcn = _gcn(_prepared(call))
+    check_backward(None if kept.of_loss else grad_result, kept.saved, gcn_cuda.saved_numbers(gcn, engine_name), call)
+    if kept.of_loss:
+        gcn_cuda.check_loss(gcn, grad_result, kept.of_loss)
+    of_x, found, of_head = gcn_cuda.backward(gcn, engine_name, grad_result, kept.saved, kept.of_loss, grad_x)
+    none = of_x.new_empty(0, 0)
+    of_encoder = encode_cuda.gradients_of(of_x, kept.moments[0], call.encoders[0]) if kept.moments else []
+    return of_x if call.encoders[0] is None else none, none, [*of_encoder, *found.tensors, *of_head]
+
+
+def _planned_forward(key: Key, call: LayerNetworkCall) -> tuple[Outputs, States]:
+    call = _prepared(call)
+    states = [None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]
+    call = call.encoded(states)
+    check(call)
+    return planned.forward(key, call, states), states
+
+
+def _planned_backward(key: Key, call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> AllGradients:
+    check_backward(grad_pooled, kept.saved, planned.saved_numbers(key), call)
+    for inputs, made in zip(call.encoders, kept.moments, strict=True):
+        if inputs is not None and made is not None:
+            check_encoder(inputs)
+            check_moments(made, inputs)
+    call, saved = _prepared(call), aligned(kept.saved)
+    return planned.backward(key, call, kept.moments, aligned(grad_pooled), saved, grad_x, grad_bonds)
+
+
+def saved_numbers(call: LayerNetworkCall) -> int:
+    """Return how many numbers :data:`EACH` keeps for backward."""
+    engine_name = engine_of(call)
+    if engine_name in gcn_cuda.ENGINES:
+        return gcn_cuda.saved_numbers(_gcn(call), engine_name)
+    return passes.saved_numbers(call, signs_alone=_STEPS[engine_name].signs_alone)
+
+
+def forward(*args: Any) -> tuple[Tensor, ...]:
+    """Compute the operator's outputs; see :mod:`molgcn.ops.layer_network.operator`."""
+    return _forward(LayerNetworkCall.of(*args))[0][:3]
+
+
+def backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> AllGradients:
+    """Compute the gradients; see :mod:`molgcn.ops.layer_network.operator`."""
+    return _backward(LayerNetworkCall.of(*args), Kept(saved), grad_pooled, grad_x, grad_bonds)
+
+
+def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
+    """Return the call with its tensors in the form that kernels read: contiguous, and values aligned to 16 bytes.
+
+    Raises:
+        UserError: If the kernels do not compute in the dtype of x.
+    """
+    dtype = call.graph.x.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
+    if are_aligned([tensor for tensor in call.tensors if tensor is not None]):
+        return call
+    head = [aligned(tensor) for tensor in call.head]
+    objective = call.objective
+    if objective is not None:
+        target, mean, std = map(aligned, objective[:3])
+        objective = objective._replace(target=target, mean=mean, std=std)
+    first, second = (None if inputs is None else _aligned(inputs) for inputs in call.encoders)
+    parameters, statistics = ([aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
+    return call._replace(
+        graph=call.graph.mapped(aligned),
+        parameters=parameters,
+        statistics=statistics,
+        encoders=(first, second),
+        head=head,
+        objective=objective,
+    )
+
+
+def _aligned(inputs: EncodeInputs) -> EncodeInputs:
+    return EncodeInputs.of((None if tensor is None else aligned(tensor) for tensor in inputs.tensors), inputs.options)
+
+
+register_saved_numbers("cuda", saved_numbers)
+register_direct("cuda", implementation_of, takes_end=True)
+torch.library.impl("molgcn::layer_network", "CUDA", forward)
+torch.library.impl("molgcn::layer_network_backward", "CUDA", backward)
