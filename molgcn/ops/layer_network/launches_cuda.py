@@ -20,7 +20,7 @@ from molgcn.ops.layer_network.gradient_steps import (
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
-from molgcn.ops.layer_network.program import ends_product, masked_values, signed_values
+from molgcn.ops.layer_network.program import ends_product, first_products, masked_values, signed_values
 from molgcn.ops.layer_network.steps import Expand, Finish, Gate, Gather, Linear, Step, values_read
 
 
@@ -102,7 +102,7 @@ def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
     """
     launches: dict[Step, Launch] = {}
     together: list[Step] = []
-    steps = run.program.steps
+    steps = _in_order(run)
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         together.append(step)
         if following is not None and _joins(run, together, following, gpu):
@@ -110,6 +110,16 @@ def forward_launches(run: Pass, gpu: Gpu | None) -> dict[Step, Launch]:
         launches[step] = _launch(run, together, gpu is not None)
         together = []
     return launches
+
+
+def _in_order(run: Pass) -> list[Step]:
+    """Return the steps of a forward pass with the end of a layer right before the product that reads it first, if one does."""
+    order = list(run.program.steps)
+    for step, reader in first_products(run.program).items():
+        if reader.add not in run.summed:  # that stays beside the product that it adds
+            order.remove(step)
+            order.insert(order.index(reader), step)
+    return order
 
 
 def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None) -> bool:

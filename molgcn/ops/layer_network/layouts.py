@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.gradient_steps import (
     WeightGrads,
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
-from molgcn.ops.layer_network.program import Program, signed_values
+from molgcn.ops.layer_network.program import Program, first_products, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gate, Gather, Linear, Step, X, values_made, values_read
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
@@ -88,7 +88,10 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
     """Return the layout of the values of a forward pass that are not saved."""
     made = sizes.of_values(program, (value for value in range(len(program.values)) if value not in kept))
     waits = [step.out in sizes.summed or _follows(step, following, sizes) for step, following in pairwise(program.steps)]
-    touched = _until_launched([{*_values(*values_read(step), *values_made(step))} for step in program.steps], waits)
+    touched = [{*_values(*values_read(step), *values_made(step))} for step in program.steps]
+    for step, reader in first_products(program).items():
+        touched[program.steps.index(reader)] |= touched[program.steps.index(step)]
+    touched = _until_launched(touched, waits)
     return lay_out(spans(made, [_values(X, BONDS), *touched], until_end=_values(*program.outs)))
 
 
@@ -156,6 +159,8 @@ def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
     """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
     if isinstance(step, Expand) and isinstance(following, Gate):
         return following.gates == step.out
+    if isinstance(step, Linear) and isinstance(following, Linear) and following.source == step.source:
+        return True
     waiting = (Expand, Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Expand, Finish, Linear)
     return isinstance(step, waiting) and following.source == step.out
 

@@ -153,6 +153,21 @@ def ends_product(step: Linear, end: Finish) -> bool:
 
 
 @cache
+def first_products(program: Program) -> Mapping[Finish, Linear]:
+    """Return the product that reads the end of a layer with a batch norm before all other steps do, for each end that has one.
+
+    On CUDA it may take its rows through that end. Steps on other rows may come between the two.
+    """
+    found = dict[Finish, Linear]()
+    for number, step in enumerate(program.steps):
+        if isinstance(step, Finish) and step.norm in program.batch_norms:
+            reader = next((other for other in program.steps[number + 1 :] if step.out in values_read(other)), None)
+            if isinstance(reader, Linear) and reader.source == step.out:
+                found[step] = reader
+    return found
+
+
+@cache
 def signed_values(program: Program) -> frozenset[int]:
     """Return the products whose signs the kernels keep as bits, for the gradients of relu: those before and after a relu."""
     return masked_values(program).union(step.out for step in program.steps if isinstance(step, Linear) and step.relu)

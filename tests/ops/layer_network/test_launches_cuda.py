@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.launches_cuda import (
     pooled_end,
 )
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import Finish, Linear, values_read
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
@@ -47,7 +47,7 @@ def test_every_step_is_in_one_launch(network, training, gpu):
         for step in (launch.expand, launch.before, launch.gather, launch.step, *launch.parts, launch.then, launch.beside, launch.after)
         if step is not None
     ]
-    assert parts == list(run.program.steps)
+    assert sorted(parts, key=run.program.steps.index) == list(run.program.steps)
     run = pass_of(options_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
     parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, *it.sums, it.then, it.beside) if step is not None]
@@ -100,8 +100,8 @@ def test_gathers_in_the_launch_of_a_product_read_nothing_that_it_writes(network,
         ({"conv": "gcn_edge", "edge_channels": 80, "norm": "batch", **PLUS}, 4, 5),
         ({"conv": "gine", "edge_channels": 80, "norm": "batch", "residual": True}, 1, 2),
         ({"conv": "sage", "norm": "batch", "residual": True}, 2, 2),
-        ({"conv": "gated_gcn", "edge_channels": 80, "norm": "batch", **PLUS}, 7, 7),
-        ({"conv": "gatv2", "norm": "batch", "heads": 8}, 3, 3),
+        ({"conv": "gated_gcn", "edge_channels": 80, "norm": "batch", **PLUS}, 6, 7),
+        ({"conv": "gatv2", "norm": "batch", "heads": 8}, 2, 3),
     ],
     ids=["gin+", "gcn+", "gine", "sage", "gatedgcn+", "gatv2"],
 )
@@ -187,18 +187,23 @@ def test_products_of_a_sage_layer(hidden, forward, backward):
 
 
 @pytest.mark.parametrize("together", [{"gated_gcn": 3}, {"gatv2": 2}], ids=lambda case: next(iter(case)))
-@pytest.mark.parametrize("recompute", [False, True])
-def test_weights_of_the_same_rows_are_one_product(together, recompute):
+@pytest.mark.parametrize(("keeps", "recompute"), [(True, False), (True, True), (False, False)])
+def test_weights_of_the_same_rows_are_one_product(together, keeps, recompute):
     """So are their gradients' products, whose results share no memory with rows that other blocks still read."""
     ((network, number),) = together.items()
     call = random_call(options_of(network, 20, num_layers=3), sizes=[5, 9, 1], dtype=torch.float32)
-    call = call._replace(options=call.options._replace(recompute=recompute))
+    call = call._replace(options=call.options._replace(save_for_backward=keeps, recompute=recompute))
     saved = torch.empty(saved_numbers(call, signs_alone=True))
     run = Pass(call, saved, backward=False, signs_alone=True)
     launches = [launch for launch in forward_launches(run, GPU).values() if launch.parts]
     assert [1 + len(launch.parts) for launch in launches] == [number] * 3
     for launch in launches:
-        assert not overlaps([run.rows(launch.step.source)], [run.rows(step.out) for step in (launch.step, *launch.parts)], in_place=False)
+        read = [launch.step.source] if launch.before is None else [*values_read(launch.before)]
+        written = [*([] if launch.before is None else [launch.before.out]), *(step.out for step in (launch.step, *launch.parts))]
+        assert not overlaps(map(run.rows, read), map(run.rows, written), in_place=False)
+    assert any(launch.before is not None for launch in launches) == bool(call.program.batch_norms)
+    if not keeps:
+        return
     run = Pass(call, saved, backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
     grads = [launch for launch in backward_launches(run, run.backward.steps, GPU).values() if launch.sums]
     assert [1 + len(launch.sums) for launch in grads] == [number] * 3

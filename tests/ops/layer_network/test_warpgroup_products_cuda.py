@@ -35,6 +35,13 @@ def uses_warpgroups(emulate):
     [
         (11, 208, 40, 3, {"num_layers": 1, "feed_forward": False}),
         (208, 208, 20, 3, {"conv": "sage", "norm": None, "num_layers": 1, "feed_forward": False}),  # adds before the activation
+        (
+            70,
+            70,
+            20,
+            3,
+            {"conv": "gated_gcn", "edge_channels": 5, "norm": "batch", "mlp_norm": False, "feed_forward": False},
+        ),  # three weights
         pytest.param(208, 208, 200, 9, {"num_layers": 1, "residual": True}, marks=pytest.mark.slow),
         pytest.param(300, 300, 90, 0, {"residual": True, "feed_forward": False, **BONDS}, marks=pytest.mark.slow),
         pytest.param(11, 208, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
