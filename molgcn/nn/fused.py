@@ -218,7 +218,8 @@ def layer_call(
     of_encoders = (parameter for inputs in encoders if inputs is not None for parameter in inputs.parameters)
     variables = (x, bonds, *parameters, *of_head, *of_encoders)
     learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables)
-    of_call = Options(training, allowed_precision(x.device), learns, model.recompute, model.strategy)
+    recompute = model.recompute and len(program.ends) > 1  # all values of one layer would be there at the same time again
+    of_call = Options(training, allowed_precision(x.device), learns, recompute, model.strategy)
     seed = dropout_seed(x.device, program.drops)
     return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head, objective)
 

@@ -52,6 +52,7 @@ class MoleculeNet(Backbone):
             "auto" (the best that this machine has for the network).
         strategy: way that the fused operator parallelises the work; "auto" chooses.
         recompute: keep only the layers' inputs for backward on a GPU, and compute the other rows again: less memory, more time.
+            A network of one layer, as `dmpnn` is, has nothing to gain and keeps its rows.
         activation: "relu", "gelu", "silu", "leaky_relu", "elu" or "tanh", after layers, in feed-forward blocks and in the head.
         dropout: probability that an activation is zeroed in training.
         norm: "batch", "layer" (over one atom's features) or None. It also applies to bonds' states, if the layer has them.
