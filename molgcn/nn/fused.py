@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +20,7 @@ from molgcn.nn.hooks import compute_weights
 from molgcn.nn.layers.base import NoStepsError
 from molgcn.nn.members import Members, members_of
 from molgcn.nn.network_steps import NetworkOptions, program_of
-from molgcn.nn.norms import BatchNorm
+from molgcn.nn.norms import eps_and_momentum, uneven_norms
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.nn.reference import REDUCTIONS
@@ -201,13 +200,13 @@ def layer_call(
     options = _options(model, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
     norms = layers.named(model, program_of(tuple(options)).norms)
     training = _mode_of(model, norms, x.shape[0])
-    eps, momentum = _eps_and_momentum(norms)
+    eps, momentum = eps_and_momentum(norms)
     dropout = model.dropout if training else 0.0
     program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
     statistics = layers.named(model, program.statistics)
     members = layers.named(model, program.members)
     if type(None) in {*map(type, (*members, *statistics))}:
-        raise _uneven_norms()
+        raise uneven_norms()
     whole = zip(members, program.columns, strict=True)
     parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
     tile_ptr = batch.tile_ptr if model.is_plain_gcn and x.is_cuda else batch.planned_tiles()
@@ -284,22 +283,6 @@ def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
     if model.training and over_batches and num_atoms == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     return model.training
-
-
-def _uneven_norms() -> UserError:
-    return UserError(
-        "backend=fused runs all layers as one operator. Each layer needs its bias, each norm a weight and a bias, each batch norm running "
-        "statistics, and all norms the same eps and momentum. Use backend=pyg or backend=reference for other networks."
-    )
-
-
-def _eps_and_momentum(norms: list[Any]) -> tuple[float, float]:
-    """Return the eps of all norms and the momentum of all batch norms."""
-    eps = {*map(attrgetter("eps"), norms)}
-    momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
-    if len(eps) > 1 or len(momenta) > 1 or None in momenta:
-        raise _uneven_norms()
-    return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
 
 
 def _check_device(model: MoleculeNet, device: torch.device) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from molgcn.errors import UserError
 from molgcn.nn.padding import without_padding
 from molgcn.ops.running_statistics import copy_statistics
 
@@ -85,3 +87,20 @@ def take_statistics(norms: Sequence[Any], statistics: Tensor) -> None:
     """Write the running means and variances [2, K, C], which an operator has updated, into K batch norms, and count the batch."""
     buffers = [*(norm.running_mean for norm in norms), *(norm.running_var for norm in norms)]
     copy_statistics(buffers, [norm.num_batches_tracked for norm in norms], statistics)
+
+
+def uneven_norms() -> UserError:
+    """Return the error for norms that backend=fused cannot run as one operator."""
+    return UserError(
+        "backend=fused runs all layers as one operator. Each layer needs its bias, each norm a weight and a bias, each batch norm running "
+        "statistics, and all norms the same eps and momentum. Use backend=pyg or backend=reference for other networks."
+    )
+
+
+def eps_and_momentum(norms: Sequence[Any]) -> tuple[float, float]:
+    """Return the eps of all norms and the momentum of all batch norms."""
+    eps = {*map(attrgetter("eps"), norms)}
+    momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
+    if len(eps) > 1 or len(momenta) > 1 or None in momenta:
+        raise uneven_norms()
+    return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
