@@ -68,9 +68,11 @@ $(READY): $(TRAINS)
 $(PEERS)/.ready: pyproject.toml CMakeLists.txt molgcn/extension.py $(wildcard cpu/* native/*)
 	test -d $(PEERS) || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
-	$(PEERS)/bin/python -m pip install --quiet -e ".[test]" chemprop==2.3.1
-	test -d $(PYG_SOURCE) || git clone --quiet --depth 1 --branch $$($(PEERS)/bin/python -c "import torch_geometric as it; print(it.__version__)") \
+	$(PEERS)/bin/python -m pip install --quiet torch-geometric
+	test -d $(PYG_SOURCE) || git clone --quiet --depth 1 \
+		--branch $$($(PEERS)/bin/python -c "from importlib.metadata import version; print(version('torch-geometric'))") \
 		https://github.com/pyg-team/pytorch_geometric $(PYG_SOURCE)
+	$(PEERS)/bin/python -m pip install --quiet -e ".[test]" chemprop==2.3.1
 	touch $@
 
 clean:
