@@ -57,21 +57,25 @@ inline Vec<T> where_positive(Vec<T> gate, Vec<T> v) {
     return gate > zero ? v : zero;
 }
 
-// Returns the sum of `size` numbers, a power of 2: halves are added to each other, since sums one after another would wait for each of them.
-template <int size, typename T>
-inline T sum_of_halves(const T* v) {
-    if constexpr (size == 1) {
-        return v[0];
+// Returns the sum of a vector of `size` numbers, a power of 2. Halves are added to each other as vectors of half the length.
+template <typename T, int size, typename Numbers>
+inline T sum_of_halves(Numbers v) {
+    if constexpr (size * sizeof(T) <= 16) {
+        T sum = v[0] + v[size / 2];
+        for (int i = 1; i < size / 2; i++) sum += v[i] + v[i + size / 2];
+        return sum;
     } else {
-        T half[size / 2];
-        for (int i = 0; i < size / 2; i++) half[i] = v[i] + v[i + size / 2];
-        return sum_of_halves<size / 2>(half);
+        typedef T Half __attribute__((vector_size(size * sizeof(T) / 2)));
+        Half low, high;
+        std::memcpy(&low, &v, sizeof low);
+        std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+        return sum_of_halves<T, size / 2>(low + high);
     }
 }
 
 template <typename T>
 inline T sum(Vec<T> v) {
-    return sum_of_halves<lanes<T>>(reinterpret_cast<const T*>(&v));
+    return sum_of_halves<T, lanes<T>>(v);
 }
 
 template <typename T>

@@ -17,13 +17,13 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A tile's attention with heads of C columns, or of any number where C is 0.
-template <typename T, int C>
+// A tile's attention. Size: the type of a head's number of columns, an int or what attend.hpp has for it.
+template <typename T, typename Size>
 class TileAttention {
 public:
-    TileAttention(const TileStep<T>& t, const Instruction& step)
+    TileAttention(const TileStep<T>& t, const Instruction& step, Size size)
         : t_(t), step_(step), it_(t.run.pass.attends[step.attend]), heads_(it_.heads), stride_(int(row_stride<T>(it_.heads))), source_(t.rows(step.source)), target_(t.rows(step.target)),
-          bonds_(t, step), channels_(source_.width / heads_), slope_(T(number(it_.slope))), kept_(T(1 / (1 - number(it_.rate)))),
+          bonds_(t, step), size_(size), slope_(T(number(it_.slope))), kept_(T(1 / (1 - number(it_.rate)))),
           dropout_(t.run.seed, it_.dropout, number(it_.rate)), att_(t.parameters.vector(it_.att)), att_target_(t.parameters.vector(it_.att_target)),
           att_bonds_(t.parameters.vector(it_.att_bonds)) {
         if (!is_v2()) take_scores();
@@ -124,7 +124,7 @@ private:
         std::memcpy(&value, bits, sizeof value);
         return value;
     }
-    int size() const { return C > 0 ? C : channels_; }
+    Size size() const { return size_; }
     bool is_v2() const { return bool(target_); }
     int count() const { return int(entries_.size()); }
     // Where a head's result is, and how much of the head it has.
@@ -244,7 +244,7 @@ private:
     const int heads_, stride_;  // stride_: numbers of a row's heads, in whole vectors
     const TileRows<T> source_, target_;
     const TileBonds<T> bonds_;
-    const int channels_;
+    const Size size_;
     const T slope_, kept_;
     const Dropout dropout_;
     const T *att_, *att_target_, *att_bonds_;
@@ -254,13 +254,17 @@ private:
     std::vector<T> row_scores_, of_row_scores_;                        // GAT's, of the rows of bonds, and their gradients
 };
 
-// Calls run with a tile's attention. The compiler knows common numbers of columns and turns short loops over them into vectors.
+// Calls run with a tile's attention.
 template <typename T, typename Run>
 void with_attention(const TileStep<T>& t, const Instruction& step, const Run& run) {
-    const int channels = t.rows(step.source).width / t.run.pass.attends[step.attend].heads;
-    if (channels == 8) run(TileAttention<T, 8>(t, step));
-    else if (channels == 16) run(TileAttention<T, 16>(t, step));
-    else run(TileAttention<T, 0>(t, step));
+    const int columns = t.rows(step.source).width / t.run.pass.attends[step.attend].heads;
+    const auto with = [&](auto size) { run(TileAttention<T, decltype(size)>(t, step, size)); };
+    const int number = columns < lanes<T> ? 0 : vectors<T>(columns);
+    if (number == 1) with(InVectors<1>{columns});
+    else if (number == 2) with(InVectors<2>{columns});
+    else if (number == 3) with(InVectors<3>{columns});
+    else if (columns == 8) with(Exactly<8>());
+    else with(columns);
 }
 
 template <typename T>
