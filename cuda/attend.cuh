@@ -17,6 +17,12 @@ __device__ __forceinline__ real exponential(real x) {
 __device__ __forceinline__ real minus_infinity() { return number(0xff800000u); }
 __device__ __forceinline__ real slope_at(real x, real negative_slope) { return x > 0 ? real(1) : negative_slope; }
 
+// What backward needs of a row's head: the largest score and the reciprocal of the sum, the weights' mean gradient, and what the target adds to
+// GAT's scores.
+struct alignas(16) Node {
+    real largest, scale, mean, score;
+};
+
 // Returns dropout's factor of a head's weight in a row: 0 or `kept_scale`.
 __device__ __forceinline__ real factor_of(uint32 row, int head, uint32 site, uint32 kind, uint64 seed, uint32 threshold, real kept_scale) {
     return philox(row, head / 4, site, kind, seed).word[head % 4] >= threshold ? kept_scale : real(0);
@@ -33,18 +39,18 @@ struct WeightedSum {
         const real factor = exponential(largest - score);
         largest = score;
         total *= factor;
-        each([&](int r, int v) { columns.at[r].of[v] *= factor; });
+        each_column([&](int r, int v) { columns.at[r].of[v] *= factor; });
     }
     // Adds an entry whose score has been raised to.
     __device__ __forceinline__ void add(real score, real factor, const Columns& x) {
         const real weight = exponential(score - largest), used = weight * factor;
         total += weight;
-        each([&](int r, int v) { columns.at[r].of[v] += used * x.at[r].of[v]; });
+        each_column([&](int r, int v) { columns.at[r].of[v] += used * x.at[r].of[v]; });
     }
     // Divides by the total and returns its reciprocal, or 0 where there were no entries.
     __device__ __forceinline__ real finish() {
         const real scale = total == 0 ? real(0) : 1 / total;
-        each([&](int r, int v) { columns.at[r].of[v] *= scale; });
+        each_column([&](int r, int v) { columns.at[r].of[v] *= scale; });
         return scale;
     }
 };

@@ -9,11 +9,6 @@
 #include "attend.cuh"
 #include "attention_structs.h"  // molgcn/ops/attention_cuda.py
 
-// What backward needs of a row and head. An attention weight is exp(score - largest) * scale; `mean` is the weights' mean gradient.
-struct alignas(16) Node {
-    real largest, scale, mean, score;
-};
-
 __device__ __forceinline__ real slope(const Parameters& p, real x) { return slope_at(x, real(p.negative_slope)); }
 
 // Returns dropout's factor of an attention weight: 0 or 1 / (1 - rate).

@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_prepare(const __
         const size_t at = size_t(there ? row : 0) * HEADS + (there ? lane.head : 0);
         const Columns grad = load(lane, p.grad_out + size_t(row) * width, there), out = load(lane, p.out + size_t(row) * width, there);
         Node node{p.softmax[2 * at], p.softmax[2 * at + 1], 0, 0};
-        each([&](int r, int v) { node.mean += grad.at[r].of[v] * out.at[r].of[v]; });
+        each_column([&](int r, int v) { node.mean += grad.at[r].of[v] * out.at[r].of[v]; });
         node.mean = sum_over_head(node.mean);
 #if !V2
         if (there) node.score = p.target[size_t(row) * p.target_stride + lane.head];
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __
                 pre[u] = load(lane, p.target + size_t(row) * p.target_stride, there);
 #if EDGES
                 const Columns of_edge = load(lane, p.edges + size_t(edge[u]) * width, there);
-                each([&](int r, int v) { pre[u].at[r].of[v] += of_edge.at[r].of[v]; });
+                each_column([&](int r, int v) { pre[u].at[r].of[v] += of_edge.at[r].of[v]; });
 #endif
 #else
                 score[u] = score_source + node[u].score;
@@ -69,11 +69,11 @@ extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __
             for (int u = 0; u < unroll; u++) {
                 const bool there = lane.there && step + u < task.count;
                 real product = 0;
-                each([&](int r, int v) { product += grad[u].at[r].of[v] * x.at[r].of[v]; });
+                each_column([&](int r, int v) { product += grad[u].at[r].of[v] * x.at[r].of[v]; });
                 product = sum_over_head(product);
 #if V2
                 real score = 0;
-                each([&](int r, int v) {
+                each_column([&](int r, int v) {
                     pre[u].at[r].of[v] += x.at[r].of[v];
                     score += att.at[r].of[v] * pre[u].at[r].of[v] * slope(p, pre[u].at[r].of[v]);
                 });
@@ -85,9 +85,9 @@ extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __
                 if (!there) continue;
                 const real factor = kept(p, edge[u], lane.head);
                 real of_score = weight * (factor * product - node[u].mean);
-                each([&](int r, int v) { grad_x.at[r].of[v] += weight * factor * grad[u].at[r].of[v]; });
+                each_column([&](int r, int v) { grad_x.at[r].of[v] += weight * factor * grad[u].at[r].of[v]; });
 #if V2
-                each([&](int r, int v) {
+                each_column([&](int r, int v) {
                     pre[u].at[r].of[v] = of_score * att.at[r].of[v] * slope(p, pre[u].at[r].of[v]);
                     grad_x.at[r].of[v] += pre[u].at[r].of[v];
                 });
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_targets(const __
 #if EDGES
             const Columns of_edge = load(lane, p.edges + size_t(edge) * width);
 #endif
-            each([&](int r, int v) {
+            each_column([&](int r, int v) {
                 real pre = x.at[r].of[v] + source.at[r].of[v];
 #if EDGES
                 pre += of_edge.at[r].of[v];
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_targets(const __
         if (task.row < 0) return;
         real* to = task.piece < 0 ? p.grad_target + size_t(task.row) * p.target_stride : p.partial + size_t(task.piece) * p.partial_stride;
 #if V2
-        each([&](int r, int v) { sum.at[r].of[v] *= att.at[r].of[v]; });
+        each_column([&](int r, int v) { sum.at[r].of[v] *= att.at[r].of[v]; });
         store(lane, to, sum);
 #else
         if (lane.leads()) to[lane.head] = sum;

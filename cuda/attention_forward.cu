@@ -43,10 +43,10 @@ extern "C" __global__ void __launch_bounds__(threads) attention_forward(const __
                 Columns pre = x[u];
 #if EDGES
                 const Columns of_edge = load(lane, p.edges + size_t(edge[u]) * width, there);
-                each([&](int r, int v) { pre.at[r].of[v] += of_edge.at[r].of[v]; });
+                each_column([&](int r, int v) { pre.at[r].of[v] += of_edge.at[r].of[v]; });
 #endif
                 score[u] = 0;
-                each([&](int r, int v) {
+                each_column([&](int r, int v) {
                     const real sum = pre.at[r].of[v] + x_target.at[r].of[v];
                     score[u] += att.at[r].of[v] * sum * slope(p, sum);
                 });
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_join_softmax(con
             const real factor = exponential(of_piece[0] - sum.largest);
             const Columns columns = load(lane, p.partial + size_t(piece) * width);
             sum.total += factor * of_piece[1];
-            each([&](int r, int v) { sum.columns.at[r].of[v] += factor * columns.at[r].of[v]; });
+            each_column([&](int r, int v) { sum.columns.at[r].of[v] += factor * columns.at[r].of[v]; });
         }
         finish(p, lane, o.long_row[i], sum);
     }

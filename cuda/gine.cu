@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(threads) gine_forward(const __grid_
             const int entry = task.begin + i;
             const Columns x = load(lane, p.x + size_t(p.order.col[entry]) * width);
             const Columns edge = load(lane, p.edges + size_t(p.order.edge[entry]) * width);
-            each([&](int r, int v) {
+            each_column([&](int r, int v) {
                 const real pre = x.at[r].of[v] + edge.at[r].of[v];
                 sum.at[r].of[v] += pre < 0 ? real(0) : pre;  // keeps NaN
             });
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(threads) gine_backward(const __grid
             const size_t at = size_t(p.order.edge[entry]) * width;
             Columns grad = load(lane, p.grad_out + size_t(p.order.col[entry]) * width);
             const Columns edge = load(lane, p.edges + at);
-            each([&](int r, int v) {
+            each_column([&](int r, int v) {
                 if (!(x.at[r].of[v] + edge.at[r].of[v] > 0)) grad.at[r].of[v] = 0;
                 sum.at[r].of[v] += grad.at[r].of[v];
             });

@@ -6,14 +6,7 @@
 //
 // Macros: DOUBLE, HEADS, CHANNELS; and VECTOR, LANES, REPEATS, GROUP_HEADS and PIECE, which molgcn/ops/row_walk.py chooses.
 #pragma once
-#include "device.cuh"
-
-#if DOUBLE
-using real = double;
-#else
-using real = float;
-#endif
-
+#include "real.cuh"
 #include "row_walk_structs.h"  // molgcn/ops/row_walk.py
 
 constexpr int threads = 256, group = LANES * GROUP_HEADS, groups = threads / group;
@@ -61,7 +54,7 @@ __device__ __forceinline__ void store(const Lane& lane, real* row, const Columns
 }
 // Calls visit(repeat, index in the vector) for every column of a lane.
 template <class Visit>
-__device__ __forceinline__ void each(const Visit& visit) {
+__device__ __forceinline__ void each_column(const Visit& visit) {
 #pragma unroll
     for (int r = 0; r < REPEATS; r++)
 #pragma unroll

@@ -12,6 +12,7 @@
 //   TABLE    the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows
 #pragma once
 #include "attend.cuh"
+#include "moments.cuh"
 
 #include "layer_end_structs.h"    // molgcn/ops/layer_network/layer_ends_cuda.py
 #include "rows_structs.h"         // molgcn/ops/layer_network/rows_launches.py
@@ -19,11 +20,6 @@
 
 constexpr int columns_of_result = CONCAT ? width : CHANNELS;
 constexpr int resident = DOUBLE ? 1 : REPEATS * VECTOR > 8 ? 2 : 3;  // blocks of a multiprocessor that have registers
-
-// What backward needs of an atom's head: its softmax, the weights' mean gradient, and att_target . source.
-struct alignas(16) Node {
-    real largest, scale, mean, score;
-};
 
 __device__ __forceinline__ real slope(const Attention& p, real x) { return slope_at(x, real(p.negative_slope)); }
 __device__ __forceinline__ int atoms_of(const Attention& p) { return __ldg(p.ptr + p.num_graphs); }
@@ -38,12 +34,12 @@ __device__ __forceinline__ real kept(const Attention& p, int row, int head, bool
 }
 
 __device__ __forceinline__ void add(Columns& sum, real factor, const Columns& x) {
-    each([&](int r, int v) { sum.at[r].of[v] += factor * x.at[r].of[v]; });
+    each_column([&](int r, int v) { sum.at[r].of[v] += factor * x.at[r].of[v]; });
 }
 // Returns the product of a head's columns, the same in each of its lanes.
 __device__ __forceinline__ real product(const Columns& x, const Columns& y) {
     real sum = 0;
-    each([&](int r, int v) { sum += x.at[r].of[v] * y.at[r].of[v]; });
+    each_column([&](int r, int v) { sum += x.at[r].of[v] * y.at[r].of[v]; });
     return sum_over_head(sum);
 }
 
@@ -61,7 +57,7 @@ __device__ __forceinline__ Columns load_grad(const Lane& lane, const Attention& 
     const real* row = p.grad + size_t(there ? atom : 0) * p.result_stride;
     if (CONCAT) return load(lane, row, there);
     Columns x = load(lane, row - lane.head * CHANNELS, there);
-    each([&](int r, int v) { x.at[r].of[v] /= HEADS; });
+    each_column([&](int r, int v) { x.at[r].of[v] /= HEADS; });
     return x;
 }
 // Ends a gradient as molgcn.ops.layer_network.backward.Produced describes it, and stores it.
@@ -71,7 +67,7 @@ __device__ __forceinline__ void write(const Lane& lane, const Attention& p, cons
     if (it.add != nullptr) add(x, real(1), load(lane, it.add + at));
     if (it.value != nullptr) {
         const Columns value = load(lane, it.value + at);
-        each([&](int r, int v) { x.at[r].of[v] = value.at[r].of[v] > 0 ? x.at[r].of[v] * real(it.scale) : real(0); });
+        each_column([&](int r, int v) { x.at[r].of[v] = value.at[r].of[v] > 0 ? x.at[r].of[v] * real(it.scale) : real(0); });
     }
     store_row(lane, p, it.out + at, x);
 }
@@ -96,34 +92,71 @@ struct Bonds {
     // Returns the row of a bond.
     static __device__ __forceinline__ int row_of(const Attention& p, int bond) { return p.code == nullptr ? bond : __ldg(p.code + bond); }
 
-    // Calls visit(there, bond, neighbour) for the bonds with other atoms, as often in all lanes of a warp.
-    template <class Visit>
-    __device__ __forceinline__ void each_bond(const Attention& p, const Visit& visit) const {
+    // Calls visit(there, bond, neighbour, load(there, bond, neighbour)) for the bonds with other atoms, as often in all lanes of a warp. A lane
+    // of few columns loads for the next bond before it visits one.
+    template <class Load, class Visit>
+    __device__ __forceinline__ void each_bond(const Attention& p, const Load& load, const Visit& visit) const {
+        constexpr bool ahead = REPEATS * VECTOR <= 8;
         const int steps = largest(count);
-        int next = count > 0 ? __ldg(p.col + begin) : -1;
-#pragma unroll unroll
+        int from = count > 0 ? __ldg(p.col + begin) : -1, after = count > 1 ? __ldg(p.col + begin + 1) : -1;
+        auto next = load(ahead && count > 0 && from != atom, begin, from);
+#pragma unroll 1
         for (int step = 0; step < steps; step++) {
-            const int bond = begin + step, from = next;
-            next = step + 1 < count ? __ldg(p.col + bond + 1) : -1;  // on its way while this bond is visited
-            visit(step < count && from != atom, bond, from);
+            const int bond = begin + step, other = from;
+            const bool there = step < count && other != atom;
+            from = after;
+            after = step + 2 < count ? __ldg(p.col + bond + 2) : -1;
+            const auto now = ahead ? next : load(there, bond, other);
+            if (ahead) next = load(step + 1 < count && from != atom, bond + 1, from);
+            visit(there, bond, other, now);
         }
     }
     // Returns the mean of the bonds' rows, and their number.
     __device__ __forceinline__ Columns mean(const Lane& lane, const Attention& p, int& others) const {
         Columns sum = {};
         others = 0;
-        each_bond(p, [&](bool there, int bond, int) {
-            if (BONDS && there) add(sum, real(1), load_row(lane, p, p.bonds, row_of(p, bond), true));
+        const auto load = [&](bool there, int bond, int) { return load_bond(lane, p, bond, there); };
+        each_bond(p, load, [&](bool there, int, int, const Columns& row) {
+            add(sum, real(1), row);
             others += there;
         });
         return divided(sum, others);
     }
+    // Returns the row of a bond, or zeros where bonds have none.
+    static __device__ __forceinline__ Columns load_bond(const Lane& lane, const Attention& p, int bond, bool there) {
+        return BONDS ? load_row(lane, p, p.bonds, there ? row_of(p, bond) : 0, there) : Columns();
+    }
     static __device__ __forceinline__ Columns divided(Columns sum, int others) {
         const real share = real(1) / (others > 0 ? others : 1);
-        each([&](int r, int v) { sum.at[r].of[v] *= share; });
+        each_column([&](int r, int v) { sum.at[r].of[v] *= share; });
         return sum;
     }
 };
+
+// Calls visit(atom, whether it is a row, whether it is an atom and `some`, its bonds) for the rows of a group, as often in all lanes of a warp.
+// What the next row needs is on its way to the cache while this one is visited.
+template <class Visit>
+__device__ __forceinline__ void each_atom(const Attention& p, int part, int parts, bool some, const Visit& visit) {
+    const int num_atoms = atoms_of(p), step = parts * groups, lane = threadIdx.x % group;
+    const int here = part * groups + threadIdx.x / group, first_of_warp = here - threadIdx.x % 32 / group;
+    const auto atom_at = [&](int begin) { return p.backwards ? p.num_atoms - 1 - begin - here : begin + here; };
+    const auto is_atom = [&](int atom) { return atom >= 0 && atom < num_atoms; };
+    const auto prefetch_row = [&](const real* rows, int stride, int row) {
+        for (int column = 128 / sizeof(real) * lane; column < stride; column += 128 / sizeof(real) * group) prefetch(rows + size_t(row) * stride + column);
+    };
+    Bonds next(p, atom_at(0), some && is_atom(atom_at(0)));
+    for (int begin = 0; begin + first_of_warp < p.num_atoms; begin += step) {
+        const int atom = atom_at(begin), following = atom_at(begin + step);
+        const Bonds bonds = next;
+        next = Bonds(p, following, some && is_atom(following));
+        if (is_atom(following)) {
+            prefetch_row(p.source, p.stride, following);
+            if (V2) prefetch_row(p.target, p.stride, following);
+            if (p.grad != nullptr) prefetch_row(p.grad, p.result_stride, following);
+        }
+        visit(atom, atom >= 0 && atom < p.num_atoms, some && is_atom(atom), bonds);
+    }
+}
 
 // What goes into the leaky relu of an entry, and its score. `target` is used in GATv2, and `known` is what is known of GAT's score: att_target .
 // source, and perhaps att . source.
@@ -135,7 +168,7 @@ struct Score {
                                      bool source_is_known = false)
         : pre(x), of_pre(0), score(0) {
 #if V2
-        each([&](int r, int v) {
+        each_column([&](int r, int v) {
             real& sum = pre.at[r].of[v];
             sum += target.at[r].of[v];
             if (BONDS) sum += bond.at[r].of[v];
@@ -143,7 +176,7 @@ struct Score {
         });
         score = sum_over_head(score);
 #else
-        each([&](int r, int v) {
+        each_column([&](int r, int v) {
             if (!source_is_known) of_pre += of.att.at[r].of[v] * x.at[r].of[v];
             if (BONDS) of_pre += of.att_bonds.at[r].of[v] * bond.at[r].of[v];
         });
@@ -172,19 +205,22 @@ struct Entry : Score {
     __device__ __forceinline__ Columns of_columns(const Attention& p, const Vectors& of) const {
         Columns x = V2 ? of.att : of.att_bonds;
         const real factor = V2 ? of_score : through_leaky(p);
-        each([&](int r, int v) { x.at[r].of[v] *= factor * (V2 ? slope(p, pre.at[r].of[v]) : real(1)); });
+        each_column([&](int r, int v) { x.at[r].of[v] *= factor * (V2 ? slope(p, pre.at[r].of[v]) : real(1)); });
         return x;
     }
 };
 
-// Merges the groups' sums of a vector's gradient, and stores them in `part`. `memory` has room for the columns of all threads.
-__device__ __forceinline__ void leave_vector(const Lane& lane, const Columns& mine, real* part, unsigned char* memory) {
-    Columns* all = reinterpret_cast<Columns*>(memory);
+// Returns the sum of columns over the groups of a block, at the first group. `memory` has room for the columns of all threads.
+__device__ __forceinline__ Columns over_groups(const Columns& mine, unsigned char* memory) {
+    Columns *all = reinterpret_cast<Columns*>(memory), sum = mine;
     __syncthreads();
     all[threadIdx.x] = mine;
     __syncthreads();
-    if (threadIdx.x >= group) return;
-    Columns sum = mine;
-    for (int other = 1; other < groups; other++) add(sum, real(1), all[other * group + threadIdx.x]);
-    store(lane, part, sum);
+    for (int other = 1; threadIdx.x < group && other < groups; other++) add(sum, real(1), all[other * group + threadIdx.x]);
+    return sum;
+}
+// Merges the groups' sums of a vector's gradient, and stores them in `part`.
+__device__ __forceinline__ void leave_vector(const Lane& lane, const Columns& mine, real* part, unsigned char* memory) {
+    const Columns sum = over_groups(mine, memory);
+    if (threadIdx.x < group) store(lane, part, sum);
 }

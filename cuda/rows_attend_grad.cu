@@ -31,22 +31,18 @@ struct TableColumns {
 extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targets(const __grid_constant__ Attention p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, range = blockIdx.x / head_blocks % ranges;
-    const int part = blockIdx.x / head_blocks / ranges, parts = gridDim.x / head_blocks / ranges, num_atoms = atoms_of(p);
+    const int part = blockIdx.x / head_blocks / ranges, parts = gridDim.x / head_blocks / ranges;
     const bool writes = range == 0;
     const Lane lane;
     const TableColumns table{reinterpret_cast<Columns*>(memory) + threadIdx.x, range * p.codes};
     wait_for_previous();
     if (TABLE) table.clear(p);
     const Vectors of(lane, p);
-    const int num_bonds = __ldg(p.rowptr + num_atoms);
+    const int num_bonds = __ldg(p.rowptr + atoms_of(p));
     Columns of_vector = {};
-    const int here = part * groups + threadIdx.x / group, first_of_warp = here - threadIdx.x % 32 / group;
-    for (int begin = 0; begin + first_of_warp < p.num_atoms; begin += parts * groups) {
-        const int atom = p.backwards ? p.num_atoms - 1 - begin - here : begin + here;
-        const bool row = atom >= 0 && atom < p.num_atoms, there = lane.there && row && atom < num_atoms;
+    each_atom(p, part, parts, lane.there, [&](int atom, bool row, bool there, const Bonds& bonds) {
         for (int bond = num_bonds + atom; !TABLE && row && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store_row(lane, p, p.of_bonds.out + size_t(bond) * p.stride, {});
-        const Bonds bonds(p, atom, there);
         const Columns x = load_row(lane, p, p.source, atom, there), grad = load_grad(lane, p, atom, there);
         const Columns target = V2 ? load_row(lane, p, p.target, atom, there) : Columns();
         Node node = {};
@@ -55,14 +51,17 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targ
             const real* softmax = p.softmax + size_t(atom) * p.softmax_stride + 2 * lane.head;
             node.largest = softmax[0], node.scale = softmax[1];
         }
-        // Makes the entry of a bond.
-        const auto entry_of = [&](bool is_bond, int bond, int from, Columns& bond_row) {
-            bond_row = {};
-            if (BONDS) bond_row = load_row(lane, p, p.bonds, is_bond ? Bonds::row_of(p, bond) : 0, is_bond);
-            const real factor = is_bond ? kept(p, bond, lane.head, false) : real(0);
-            return Entry(p, of, node, load_row(lane, p, p.source, from, is_bond), target, bond_row, grad, factor, is_bond);
+        struct Loaded {
+            Columns source, bond;
         };
-        Columns rows = {}, bond_row;
+        const auto load_entry = [&](bool is_bond, int bond, int from) {
+            return Loaded{load_row(lane, p, p.source, from, is_bond), Bonds::load_bond(lane, p, bond, is_bond)};
+        };
+        const auto entry_of = [&](bool is_bond, int bond, const Loaded& loaded) {
+            const real factor = is_bond ? kept(p, bond, lane.head, false) : real(0);
+            return Entry(p, of, node, loaded.source, target, loaded.bond, grad, factor, is_bond);
+        };
+        Columns rows = {};
         int others = 0;
         real mean = 0, of_scores = 0, slopes = 0;  // GAT's gradients through the leaky relu but for the mean, and what it is multiplied by
         const auto count = [&](const Entry& it) {
@@ -71,9 +70,9 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targ
             of_scores += it.through_leaky(p);
             slopes += it.weight * slope(p, it.of_pre);
         };
-        bonds.each_bond(p, [&](bool is_bond, int bond, int from) {
-            count(entry_of(is_bond, bond, from, bond_row));
-            if (BONDS && is_bond) add(rows, real(1), bond_row);
+        bonds.each_bond(p, load_entry, [&](bool is_bond, int bond, int, const Loaded& loaded) {
+            count(entry_of(is_bond, bond, loaded));
+            if (BONDS) add(rows, real(1), loaded.bond);
             others += is_bond;
         });
         rows = Bonds::divided(rows, others);
@@ -91,19 +90,19 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targ
         Columns of_target = of_own;
         const auto to_vector = [&](const Entry& it, const Columns& of_bond) {
             if (V2)
-                each([&](int r, int v) { of_vector.at[r].of[v] += it.of_score * it.pre.at[r].of[v] * slope(p, it.pre.at[r].of[v]); });
+                each_column([&](int r, int v) { of_vector.at[r].of[v] += it.of_score * it.pre.at[r].of[v] * slope(p, it.pre.at[r].of[v]); });
             else
                 add(of_vector, it.through_leaky(p), of_bond);
         };
         to_vector(own, rows);
         const real share = real(1) / (others > 0 ? others : 1);
-        bonds.each_bond(p, [&](bool is_bond, int bond, int from) {
-            const Entry it = entry_of(is_bond, bond, from, bond_row);
+        bonds.each_bond(p, load_entry, [&](bool is_bond, int bond, int from, const Loaded& loaded) {
+            const Entry it = entry_of(is_bond, bond, loaded);
             if (!is_bond) {
                 if (BONDS && !TABLE && there && from == atom) write(lane, p, p.of_bonds, bond, {});
                 return;
             }
-            to_vector(it, bond_row);
+            to_vector(it, loaded.bond);
             Columns term = it.of_columns(p, of);
             if (V2) add(of_target, real(1), term);
             if (!BONDS) return;
@@ -120,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targ
                 store_row(lane, p, p.of_target.out + size_t(atom) * p.stride, {});
         }
 #endif
-    }
+    });
     if (TABLE) table.leave(p, lane, part);
     if ((V2 || BONDS) && writes) leave_vector(lane, of_vector, p.sum_parts + size_t(part) * width, memory);
 }
@@ -128,27 +127,32 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_targ
 // Computes the gradients of the sources, and in GAT those of att and att_target.
 extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_sources(const __grid_constant__ Attention p) {
     SHARED_MEMORY(memory);
-    const int part = blockIdx.x / head_blocks, parts = gridDim.x / head_blocks, num_atoms = atoms_of(p);
+    const int part = blockIdx.x / head_blocks, parts = gridDim.x / head_blocks;
     const Lane lane;
     wait_for_previous();
     const Vectors of(lane, p);
     Columns of_att = {}, of_att_target = {};
-    const int here = part * groups + threadIdx.x / group, first_of_warp = here - threadIdx.x % 32 / group;
-    for (int begin = 0; begin + first_of_warp < p.num_atoms; begin += parts * groups) {
-        const int atom = p.backwards ? p.num_atoms - 1 - begin - here : begin + here;
-        const bool row = atom >= 0 && atom < p.num_atoms, there = lane.there && row && atom < num_atoms;
-        const Bonds bonds(p, atom, there);
+    each_atom(p, part, parts, lane.there, [&](int atom, bool row, bool there, const Bonds& bonds) {
         const Columns x = load_row(lane, p, p.source, atom, there);
         Columns sum = {};
         const real score = V2 ? real(0) : product(of.att, x);
         real of_source = 0;  // GAT's gradient of att . source
-        // Adds what the entry of another atom, or of this one, brings.
-        const auto add_entry = [&](int to, const Columns& bond_row, int dropped, bool is_own, bool some) {
-            const Columns grad = load_grad(lane, p, to, some), target = V2 ? load_row(lane, p, p.target, to, some) : Columns();
-            Node node = some ? reinterpret_cast<const Node*>(p.nodes)[size_t(to) * HEADS + lane.head] : Node{};
+        // What the entry of another atom, or of this one, needs of it.
+        struct Loaded {
+            Columns grad, target, bond;
+            Node node;
+            int row;  // that of dropout
+        };
+        const auto load_entry = [&](bool some, int to, int row, const Columns& bond) {
+            const Node node = some ? reinterpret_cast<const Node*>(p.nodes)[size_t(to) * HEADS + lane.head] : Node{};
+            return Loaded{load_grad(lane, p, to, some), V2 ? load_row(lane, p, p.target, to, some) : Columns(), bond, node, row};
+        };
+        const auto add_entry = [&](const Loaded& loaded, bool is_own, bool some) {
+            Node node = loaded.node;
             node.score += score;
-            const Entry it(p, of, node, x, target, bond_row, grad, some ? kept(p, dropped, lane.head, is_own) : real(0), some, true);
-            add(sum, it.used, grad);
+            const real factor = some ? kept(p, loaded.row, lane.head, is_own) : real(0);
+            const Entry it(p, of, node, x, loaded.target, loaded.bond, loaded.grad, factor, some, true);
+            add(sum, it.used, loaded.grad);
             if (V2)
                 add(sum, real(1), it.of_columns(p, of));
             else
@@ -156,13 +160,12 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_sour
         };
         int others;
         const Columns mean = BONDS ? bonds.mean(lane, p, others) : Columns();
-        add_entry(atom, mean, atom, true, there);
-        bonds.each_bond(p, [&](bool is_bond, int bond, int to) {
+        add_entry(load_entry(there, atom, atom, mean), true, there);
+        const auto load_other = [&](bool is_bond, int bond, int to) {
             const int back = (BONDS || DROPPED) && is_bond ? p.paired[bond] : 0;
-            Columns bond_row = {};
-            if (BONDS) bond_row = load_row(lane, p, p.bonds, is_bond ? Bonds::row_of(p, back) : 0, is_bond);
-            add_entry(to, bond_row, back, false, is_bond);
-        });
+            return load_entry(is_bond, to, back, Bonds::load_bond(lane, p, back, is_bond));
+        };
+        bonds.each_bond(p, load_other, [&](bool is_bond, int, int, const Loaded& loaded) { add_entry(loaded, false, is_bond); });
         if (!V2 && there) {
             const real of_target = p.of_targets[size_t(atom) * HEADS + lane.head];
             add(sum, of_source, of.att);
@@ -174,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(threads, resident) rows_attend_sour
             write(lane, p, p.of_source, atom, sum);
         else if (row && lane.there && p.of_source.out != nullptr)
             store_row(lane, p, p.of_source.out + size_t(atom) * p.stride, {});
-    }
+    });
     if (V2) return;
     real* left = p.sum_parts + size_t(part) * 2 * width;
     leave_vector(lane, of_att, left, memory);

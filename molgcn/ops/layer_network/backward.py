@@ -41,6 +41,8 @@ from molgcn.ops.layer_network.steps import (
     values_read,
 )
 
+_LAYERS_WITH_ONE_KEPT = 3  # of so many layers one keeps the values of attention in a large batch: the others are computed again
+
 
 class Backward(NamedTuple):
     """A network's backward pass.
@@ -88,7 +90,7 @@ def backward_of(
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
-        attends_again: Whether the values of attention are computed again without `recompute` too.
+        attends_again: Whether the values of attention are computed again in two of three layers, without `recompute` too.
         by_round: Whether a weight of several products has the gradient of each as soon as it can be computed, and adds them up.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
@@ -100,8 +102,9 @@ def backward_of(
         first = len(builder.steps)
         for step in reversed(program.steps[start:end]):
             builder.reverse(step)
-        again = [step for step in program.steps[start : end - 1] if recompute or (attends_again and isinstance(step, Attend))]
-        builder.compute_again(again, first)
+        attends = attends_again and (len(starts) - layers) % _LAYERS_WITH_ONE_KEPT != _LAYERS_WITH_ONE_KEPT - 1
+        again = [step for step in program.steps[start : end - 1] if recompute or (attends and isinstance(step, Attend))]
+        builder.compute_again(again, first if recompute else builder.before_products(first))
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
     read = tuple(builder.read_by(step) for step in builder.steps)
@@ -221,6 +224,15 @@ class _Builder:
         if self._products:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []
+
+    def before_products(self, first: int) -> int:
+        """Return the number of the first of the products right before step number `first`.
+
+        A product that makes a gradient can leave the sums for the norm that is next, if the norm's input is there.
+        """
+        while first > 0 and isinstance(self.steps[first - 1], InputGrad | WeightGrads):
+            first -= 1
+        return first
 
     def compute_again(self, steps: Sequence[Step], first: int) -> None:
         """Add steps of a layer of the forward pass, before the backward steps from number `first` on, which need their values."""

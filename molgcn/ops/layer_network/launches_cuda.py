@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
 from molgcn.ops.layer_network.program import ends_product, first_products, masked_values, signed_values
-from molgcn.ops.layer_network.steps import Expand, Finish, Gate, Gather, Linear, Step, values_read
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gate, Gather, Linear, Step, values_read
 
 
 class Launch(NamedTuple):
@@ -217,7 +217,7 @@ def _leaves(run: Pass, step: Step, tensor_cores: bool) -> bool:
     """Return whether the launch of a step can leave moments."""
     if isinstance(step, Finish):
         return step.norm is None or step.norm in run.program.batch_norms
-    return isinstance(step, Gather) or (isinstance(step, Linear) and tensor_cores)
+    return isinstance(step, Gather | Attend) or (isinstance(step, Linear) and tensor_cores)
 
 
 def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | None) -> dict[GradStep, GradLaunch]:

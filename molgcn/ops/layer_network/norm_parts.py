@@ -5,9 +5,14 @@ from __future__ import annotations
 MOST_PARTS = 256  # the most parts that a launch leaves in a batch of few atoms
 
 
+def part_columns(width: int) -> int:
+    """Return the columns of each half of a part: `padded_columns` in cuda/layer_end.cuh."""
+    return -(-width // 16) * 16
+
+
 def part_numbers(width: int) -> int:
     """Return the numbers of a part: `part_numbers` in cuda/layer_end.cuh."""
-    return 2 * (-(-width // 16) * 16) + 4
+    return 2 * part_columns(width) + 4
 
 
 def merge_numbers(threads: int, columns: int) -> int:

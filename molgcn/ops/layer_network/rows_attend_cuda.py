@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.gradient_steps import AttendGrad
+from molgcn.ops.layer_network.norm_parts import part_columns
 from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
 from molgcn.ops.layer_network.rows_launches import ROWS, TABLE_BYTES, RowLaunches
-from molgcn.ops.layer_network.steps import Attend
+from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.row_walk import THREADS, RowLayout
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
@@ -31,6 +33,8 @@ _HEADER = Header(
         ("const real*", "source target bonds"),  # rows; the last two may be null
         ("const real*", "att att_target att_bonds"),  # [HEADS, CHANNELS]; the last two may be null
         ("const real*", "bias"),  # [columns of the result], or null
+        ("real*", "left"),  # [parts, part_numbers(columns of the result)]: the moments of the result that blocks leave
+        ("int", "left_half"),  # the columns of a part
         ("real*", "out softmax"),  # rows; softmax [2 HEADS]: largest score, reciprocal of the sum
         ("const real*", "grad"),  # rows of the result
         ("real*", "nodes of_targets"),  # [atoms, HEADS, 4]: Node; [atoms, HEADS]: the gradients of GAT's att_target . source
@@ -57,13 +61,21 @@ class AttendLaunches:
     def __init__(self, launches: RowLaunches, edges: EdgeLaunches) -> None:
         self._launches, self._edges, self.run = launches, edges, launches.run
 
-    def forward(self, step: Attend) -> None:
-        """Compute a step's value and its softmax."""
+    def forward(self, step: Attend, leaves: Finish | None) -> None:
+        """Compute a step's value and its softmax, and leave the moments for the norm of `leaves`."""
         it, layout = self._arguments(step)
         out = self.run.rows(step.out)
         it.out, it.result_stride, it.bias = out.address, out.stride, self._parameter(step.bias)
         blocks = layout.head_blocks if step.concat else 1
-        self._launch("rows_attend.cu", "rows_attend", it, step, layout, blocks * self._parts(layout, blocks, _BLOCKS))
+        defines, ends = {"LEAVES": int(leaves is not None)}, self._launches.ends
+        if leaves is None:
+            grid = blocks * self._parts(layout, blocks, _BLOCKS)
+            return self._launch("rows_attend.cu", "rows_attend", it, step, layout, grid, defines=defines)
+        parts = self._launches.parts_left(self._parts(layout, blocks, _SUMMING_BLOCKS))
+        it.left, it.left_half = ends.room(leaves, parts), part_columns(out.width)
+        shared = THREADS * layout.lane_columns * self._launches.number_bytes + 4 * layout.groups
+        self._launch("rows_attend.cu", "rows_attend", it, step, layout, blocks * parts, shared=shared, defines=defines)
+        ends.left(leaves)
 
     def backward(self, step: AttendGrad) -> None:
         """Compute the gradients of a step's source, target, bonds and vectors."""
@@ -88,11 +100,11 @@ class AttendLaunches:
             it.of_bonds = launches.gradient(step.bonds)
         if (name := forward.att if forward.target is not None else forward.att_bonds) is not None:
             it.sum_parts = launches.leave_sums(parts, name)
-        grid = parts * layout.head_blocks
-        self._launch("rows_attend_grad.cu", "rows_attend_targets", it, forward, layout, grid * ranges, shared=shared, table=table)
+        grid, defines = parts * layout.head_blocks, {"TABLE": int(table)}
+        self._launch("rows_attend_grad.cu", "rows_attend_targets", it, forward, layout, grid * ranges, shared=shared, defines=defines)
         if forward.att_target is not None:
             it.sum_parts = launches.leave_sums(parts, forward.att, forward.att_target)
-        self._launch("rows_attend_grad.cu", "rows_attend_sources", it, forward, layout, grid, shared=columns)
+        self._launch("rows_attend_grad.cu", "rows_attend_sources", it, forward, layout, grid, shared=columns, defines=defines)
 
     @cached_property
     def _nodes(self) -> Tensor:
@@ -127,8 +139,8 @@ class AttendLaunches:
         return min(parts, self._launches.resident(head_blocks, blocks_of_multiprocessor))
 
     def _launch(
-        self, file: str, name: str, it: Any, step: Attend, layout: RowLayout, grid: int, *, shared: int = 0, table: bool = False
+        self, file: str, name: str, it: Any, step: Attend, layout: RowLayout, grid: int, *, shared: int = 0, defines: Mapping[str, int]
     ) -> None:
         options = {"V2": step.target is not None, "BONDS": step.bonds is not None, "CONCAT": step.concat, "DROPPED": step.rate > 0}
-        defines = {**layout.macros, **{option: int(chosen) for option, chosen in options.items()}, "TABLE": int(table)}
-        self._launches.launch(file, name, it, grid, block=THREADS, shared=shared, defines=defines)
+        every = {**layout.macros, **{option: int(chosen) for option, chosen in options.items()}, **defines}
+        self._launches.launch(file, name, it, grid, block=THREADS, shared=shared, defines=every)

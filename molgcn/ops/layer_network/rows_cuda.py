@@ -82,9 +82,9 @@ class RowKernels:
         else:
             self._edges.backward(step)
 
-    def attend(self, step: Attend) -> None:
-        """Compute the value of a step that attends, and its softmax."""
-        self._attend.forward(step)
+    def attend(self, step: Attend, leaves: Finish | None) -> None:
+        """Compute the value of a step that attends and its softmax, and leave the moments for the norm of `leaves`."""
+        self._attend.forward(step, leaves)
 
     def attend_grad(self, step: AttendGrad) -> None:
         """Compute the gradients of the source, target, bonds and vectors of a step that attends."""

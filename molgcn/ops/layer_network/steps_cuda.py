@@ -87,7 +87,7 @@ class CudaSteps:
         elif isinstance(launch.step, Expand | Spread | EdgeStep | Gate):
             self._rows.edges(launch)
         elif isinstance(launch.step, Attend):
-            self._rows.attend(launch.step)
+            self._rows.attend(launch.step, launch.leaves)
         else:
             self._rows.normalize(launch.step)
 

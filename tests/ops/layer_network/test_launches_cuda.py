@@ -13,7 +13,7 @@ from tiles_cases import CASES, single
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.nn.network_steps import NetworkOptions
 from molgcn.ops.layer_network import engine
-from molgcn.ops.layer_network.gradient_steps import InputGrad, PoolGrad, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, PoolGrad, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import (
     again_launches,
     backward_launches,
@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.launches_cuda import (
     pooled_end,
 )
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
-from molgcn.ops.layer_network.steps import Finish, Linear, values_read
+from molgcn.ops.layer_network.steps import Attend, Finish, Linear, values_read
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
@@ -52,6 +52,20 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
     parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, *it.sums, it.then, it.beside) if step is not None]
     assert parts == list(run.backward.steps)
+
+
+@pytest.mark.parametrize("sizes", [[5, 9, 1], [30] * 280], ids=["few atoms", "many"])
+@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+def test_attention_leaves_moments_and_the_next_layer_sums(conv, sizes):
+    """No launch reads rows for a norm alone, also where backward computes them again."""
+    options = network_options(in_channels=7, conv=conv, heads=2, hidden_channels=8, num_layers=4, norm="batch")
+    run = pass_of(options, backward=False, sizes=sizes)
+    launches = forward_launches(run, GPU).values()
+    norms = [step for step in run.program.steps if isinstance(step, Finish)]
+    assert [launch.leaves for launch in launches if isinstance(launch.step, Attend)] == norms
+    run = pass_of(options, backward=True, sizes=sizes)
+    left = {launch.leaves for launch in backward_launches(run, run.backward.steps, GPU).values()}
+    assert {step for step in run.backward.steps if isinstance(step, FinishGrad)} <= left
 
 
 @pytest.mark.parametrize("network", NETWORKS)
