@@ -198,7 +198,7 @@ private:
         T* pre = pre_.data() + e * source_.stride;
         const T *from = source_[entry.atom], *to = target_[i];
         for (int c = 0; c < source_.width; c++) pre[c] = from[c] + to[c];
-        if (bonds_.with_rows()) add_bonds(entry, bonds_.at(0), source_.stride, source_.width, pre);
+        if (bonds_.with_rows()) add_bonds(entry, bonds_.at(0), bonds_.stride(), source_.width, pre);
         for (int h = 0, c = 0; h < heads_; h++, c += size()) scores_[e * stride_ + h] = product_leaky(att_ + c, pre + c, slope_, size());
     }
 

@@ -32,6 +32,7 @@ public:
     int64_t index_of(int64_t bond) const { return code_ == nullptr ? bond - first_row_ : code_[bond]; }
     const T* row(int64_t bond) const { return rows_[index_of(bond)]; }
     const T* at(int64_t index) const { return rows_[index]; }
+    ptrdiff_t stride() const { return rows_.stride; }
 
     // Calls visit(source's row, weight, bond) for every bond that points at atom i.
     template <typename Visit>

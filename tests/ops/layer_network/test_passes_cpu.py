@@ -210,6 +210,25 @@ def test_numbers_far_from_one():
     assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
 
 
+@pytest.mark.parametrize("conv", ["gat", "gat mean", "gatv2", "gatv2 mean"])
+def test_scores_of_attention_far_from_zero(conv):
+    """Scores of 1e4 give weights and gradients that are finite and right."""
+    call = call_of(network(conv, "plain"))
+    for name, parameter in zip(call.program.parameters, call.parameters, strict=True):
+        if "att" in name:
+            parameter.mul_(1e4)
+    assert worst(results(call), results(call, plain=True)) < 1e-8
+
+
+@pytest.mark.parametrize("channels", [3, 4, 8, 9, 16, 22, 31, 33, 48, 50])
+@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+def test_columns_of_heads(conv, channels, instruction_set):
+    """A head's columns take a part of a vector or several vectors, the last of which may overlap the one before it."""
+    call = call_of(network(conv, in_channels=5, hidden=2 * channels, layers=1))
+    assert worst(results(call), results(call, plain=True)) < 1e-12
+    assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+
+
 def test_moments_without_cancellation():
     """With a mean of 1e4 times the deviation, batch norm loses no more digits than its float32 inputs have lost."""
     of_network = network_options("gcn", 6, 10, 1, norm="batch")
