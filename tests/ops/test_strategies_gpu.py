@@ -140,14 +140,14 @@ def test_another_device_is_refused_in_words():
     ]:
         with pytest.raises(ValueError, match=message):
             gcn(changed(inputs, **wrong))
-    with pytest.raises(ValueError, match=r"float32 on cpu, but convs.0.lin.weight is torch.float32 on cuda:0"):
+    with pytest.raises(ValueError, match=r"convs.0.lin.weight of shape .* in torch.float32 on cpu, got .* on cuda:0"):
         GCN(11, 8, 2, 1, backend="fused").cuda()(random_batch(SIZES, 11))
 
 
 @two_devices
 def test_the_other_gpu_is_refused_in_words():
     inputs = small("auto")
-    with pytest.raises(ValueError, match=r"bias is torch.float32 on cuda:1"):
+    with pytest.raises(ValueError, match=r"bias of shape .* on cuda:0, got .* on cuda:1"):
         gcn(changed(inputs, biases=[bias.to("cuda:1") for bias in inputs.parameters.biases]))
 
 
