@@ -26,6 +26,11 @@ FAMILY = (
     "took as little as half. `benchmarks/results/family_cuda.md` has forward and backward alone and memory, `family_compiled.md` PyG "
     "compiled, `family_cpu.md` two CPU cores."
 )
+ATTENDING = (
+    "Attention, gates and bond messages on an H200, {date}: forward and backward, captured, on molecules of ZINC with bonds by code, each "
+    "row in one run with PyG as written and compiled for one static shape (`reduce-overhead`). MB are those of a step beyond the batch; "
+    '"recomputed" is `backend.recompute=true`. `benchmarks/results/family_h200.md` has all columns.'
+)
 WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "whole step with Adam"}
 HEADER = ["| | PyG as written | fused | |", "|---|---:|---:|---:|"]
 GRAPHS = (
@@ -100,7 +105,21 @@ def lines_of(one: Results) -> list[str]:
 def family_lines() -> list[str]:
     """Return the rows of the other networks on a GPU."""
     rows = [row for row in Table(RESULTS / "family_cuda.csv", family.KEY).rows if row["work"] == "step"]
-    return [line(f"{row['network']}, B = {row['batch_size']:,}", row["pyg_us"] / 1e3, row["fused_captured_us"] / 1e3) for row in rows]
+    return [line(_named(row), row["pyg_us"] / 1e3, row["fused_captured_us"] / 1e3) for row in rows]
+
+
+def attending_lines() -> list[str]:
+    """Return the rows of the networks with attention, gates or bond messages on a GPU, with times and memory."""
+    lines = ["| | PyG as written | PyG compiled | fused | recomputed | MB, PyG | MB, fused | MB, recomputed |", "|---|" + "---:|" * 7]
+    for row in Table(RESULTS / "family_h200.csv", family.KEY).rows:
+        times = [time(us / 1e3) if (us := row.get(f"{name}_us")) else "" for name in ("pyg", "pyg_compiled", *family.CAPTURED)]
+        memories = [f"{mb:,.0f}" if (mb := row.get(name)) else "" for name in ("pyg_mb", "fused_captured_mb", "fused_recomputed_mb")]
+        lines.append(f"| {' | '.join([_named(row), *times, *memories])} |")
+    return lines
+
+
+def _named(row: Row) -> str:
+    return f"{row['network']}, B = {row['batch_size']:,}"
 
 
 def picture(one: Results, plot: str, folder: Path) -> str:
@@ -116,6 +135,8 @@ def every_table() -> list[str]:
         versions = f"{facts['date']}, torch {facts['torch']}, PyG {facts['torch-geometric']}"
         lines += [f"**{machine}**, 28 layers, width 32, {versions}:", "", *HEADER, *lines_of(one), ""]
     lines += [*textwrap.wrap(GRAPHS, 120), "", *textwrap.wrap(FAMILY, 120), "", *HEADER, *family_lines(), ""]
+    date = read_facts(RESULTS / "family_h200.md")["date"]
+    lines += [*textwrap.wrap(ATTENDING.format(date=date), 120), "", *attending_lines(), ""]
     return [*lines, *(picture(results()[0], plot, ROOT / "docs") for plot in PLOTS)]
 
 
@@ -129,6 +150,11 @@ def headlines() -> list[str]:
         for row in csv.DictReader(file):
             times = [time(float(row[name])) for name in ("pyg_ms", "pyg_compiled_ms", "plain_ms", "captured_ms")]
             lines.append(f"| {row['network']}, {row['molecules']}, B = {int(row['batch_size']):,} | {' | '.join(times)} |")
+    lines += ["", "| H200, forward and backward, ZINC | PyG as written | PyG compiled | fused, captured |", "|---|---:|---:|---:|"]
+    for row in Table(RESULTS / "family_h200.csv", family.KEY).rows:
+        if row.get("pyg_compiled_us"):
+            times = [time(row[f"{name}_us"] / 1e3) for name in ("pyg", "pyg_compiled", "fused_captured")]
+            lines.append(f"| {_named(row)} | {' | '.join(times)} |")
     return [*lines, "", picture(next(one for one in results() if one.folder.name == "h100"), "speedup_depth", ROOT)]
 
 
