@@ -65,8 +65,7 @@ def backward(
     call: GcnCall, engine: str, grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], grad_x: bool
 ) -> tuple[Tensor, Parameters, list[Tensor]]:
     """Return the gradients of x, which is [0, 0] if it is not wanted, of the parameters and, with a loss, of the head."""
-    x, grad_result, of_loss = call.graph.x, aligned(grad_result), [aligned(tensor) for tensor in of_loss]
-    saved = aligned(saved, 128)  # the bytes of a line of the cache, which backward may discard
+    x, of_loss = call.graph.x, [aligned(tensor) for tensor in of_loss]
     of_x = x.new_empty(x.shape if grad_x else (0, 0))
     of_head = [tensor.new_empty(tensor.shape) for tensor in call.head] if of_loss else []
     _, gradients = empty_gradients(call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,9 @@ from molgcn.ops import encode_cuda, gcn_cuda
 from molgcn.ops.encode import EncodeInputs, check_moments
 from molgcn.ops.encode import check as check_encoder
 from molgcn.ops.expect import aligned, are_aligned
-from molgcn.ops.gcn_network import GcnCall
-from molgcn.ops.layer_network import engine, passes, planned
+from molgcn.ops.layer_network import kernels_cuda, planned
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward, check_end
-from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.operator import (
     AllGradients,
     Implementation,
@@ -29,78 +27,51 @@ from molgcn.ops.layer_network.operator import (
     register_saved_numbers,
 )
 from molgcn.ops.layer_network.plan_key import Key
-from molgcn.ops.layer_network.steps_cuda import CudaSteps
-from molgcn.ops.layer_network.tiles_cuda import TileSteps
 from molgcn.ops.schedule import engine_of
 
 
-def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
-    call = _prepared(call)
-    check(call)
-    engine_name = engine_of(call)
-    if engine_name in gcn_cuda.ENGINES:
-        return _gcn_forward(engine_name, call)
-    return engine.forward(call, _STEPS[engine_name]), (None, None)
-
-
-def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> AllGradients:
-    call = _prepared(call)
-    engine_name = engine_of(call)
-    if engine_name in gcn_cuda.ENGINES:
-        return _gcn_backward(engine_name, call, kept, grad_pooled, grad_x, grad_bonds)
-    check_backward(grad_pooled, kept.saved, saved_numbers(call), call)
-    of_x, of_bonds, found = engine.backward(
-        call, aligned(grad_pooled), aligned(kept.saved), _STEPS[engine_name], grad_x=grad_x, grad_bonds=grad_bonds
-    )
-    return of_x.contiguous(), of_bonds.contiguous(), found
-
-
-EACH = Implementation(_forward, _backward)
-"""The implementation that plans each call by itself. It takes encoded rows."""
-_STEPS: Mapping[str, StepsOf] = {"tiles": TileSteps, "rows": CudaSteps}
-
-
-def implementation_of(call: LayerNetworkCall) -> Implementation | None:
-    """Return the implementation of an eager call, by kernels for graph convolutions or by plans; None where the operator has to plan it.
-
-    A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
-    """
-    engine_name = engine_of(call)
-    if engine_name in gcn_cuda.ENGINES:
-        takes_end = gcn_cuda.takes_end(_gcn(call), engine_name)
-        return Implementation(partial(_gcn_forward, engine_name), partial(_gcn_backward, engine_name)) if takes_end else None
-    if call.objective is not None or torch.cuda.is_current_stream_capturing():
-        return None
-    key = Key.of(call, _STEPS[engine_name])
-    return None if key is None else Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
-
-
-def _gcn(call: LayerNetworkCall) -> GcnCall:
-    gcn = GcnCall.of(call)
-    assert gcn is not None
-    return gcn
-
-
-def _gcn_forward(engine_name: str, call: LayerNetworkCall) -> tuple[Outputs, States]:
+def _forward(call: LayerNetworkCall, kernels: str = "") -> tuple[Outputs, States]:
     check_end(call)  # what does not fit may be too large to copy
     call = _prepared(call)
     states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
     call = call.encoded(states)
     check(call)
-    return gcn_cuda.forward(_gcn(call), engine_name), states
+    return kernels_cuda.forward(call, kernels or engine_of(call)), states
 
 
-def _gcn_backward(
-    engine_name: str, call: LayerNetworkCall, kept: Kept, grad_result: Tensor, grad_x: bool, grad_bonds: bool
-) -> AllGradients:
-    gcn = _gcn(_prepared(call))
-    check_backward(None if kept.of_loss else grad_result, kept.saved, gcn_cuda.saved_numbers(gcn, engine_name), call)
+def _backward(call: LayerNetworkCall, kept: Kept, grad_result: Tensor, grad_x: bool, grad_bonds: bool, kernels: str = "") -> AllGradients:
+    call = _prepared(call)
+    kernels = kernels or engine_of(call)
+    check_backward(None if kept.of_loss else grad_result, kept.saved, kernels_cuda.saved_numbers(call, kernels), call)
     if kept.of_loss:
-        gcn_cuda.check_loss(gcn, grad_result, kept.of_loss)
-    of_x, found, of_head = gcn_cuda.backward(gcn, engine_name, grad_result, kept.saved, kept.of_loss, grad_x)
-    none = of_x.new_empty(0, 0)
-    of_encoder = encode_cuda.gradients_of(of_x, kept.moments[0], call.encoders[0]) if kept.moments else []
-    return of_x if call.encoders[0] is None else none, none, [*of_encoder, *found.tensors, *of_head]
+        gcn_cuda.check_loss(kernels_cuda.gcn_of(call), grad_result, kept.of_loss)
+    grad_result, saved = aligned(grad_result), aligned(kept.saved, _LINE)
+    of_x, of_bonds, learnt = kernels_cuda.backward(call, kernels, grad_result, saved, kept.of_loss, grad_x=grad_x, grad_bonds=grad_bonds)
+    found: Sequence[Tensor | None] = learnt
+    if kept.moments and call.encoders[0] is not None:
+        found = [*encode_cuda.gradients_of(of_x, kept.moments[0], call.encoders[0]), *learnt]
+        of_x = of_x.new_empty(0, 0)
+    return of_x.contiguous(), of_bonds.contiguous(), found
+
+
+EACH = Implementation(_forward, _backward)
+"""The implementation that plans each call by itself."""
+_LINE = 128  # the bytes of a line of the cache
+
+
+def implementation_of(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation of an eager call, by plans or by kernels for graph convolutions; None where the operator has to plan it.
+
+    A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
+    """
+    kernels = engine_of(call)
+    if call.objective is None and not torch.cuda.is_current_stream_capturing():
+        key = Key.of(call, kernels)
+        if key is not None:
+            return Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
+    if kernels in gcn_cuda.ENGINES and kernels_cuda.takes_end(call, kernels):
+        return Implementation(partial(_forward, kernels=kernels), partial(_backward, kernels=kernels))
+    return None
 
 
 def _planned_forward(key: Key, call: LayerNetworkCall) -> tuple[Outputs, States]:
@@ -117,16 +88,13 @@ def _planned_backward(key: Key, call: LayerNetworkCall, kept: Kept, grad_pooled:
         if inputs is not None and made is not None:
             check_encoder(inputs)
             check_moments(made, inputs)
-    call, saved = _prepared(call), aligned(kept.saved)
+    call, saved = _prepared(call), aligned(kept.saved, _LINE)
     return planned.backward(key, call, kept.moments, aligned(grad_pooled), saved, grad_x, grad_bonds)
 
 
 def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers :data:`EACH` keeps for backward."""
-    engine_name = engine_of(call)
-    if engine_name in gcn_cuda.ENGINES:
-        return gcn_cuda.saved_numbers(_gcn(call), engine_name)
-    return passes.saved_numbers(call, signs_alone=_STEPS[engine_name].signs_alone)
+    return kernels_cuda.saved_numbers(call, engine_of(call))
 
 
 def forward(*args: Any) -> tuple[Tensor, ...]:

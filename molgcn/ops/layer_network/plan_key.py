@@ -10,15 +10,17 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Launcher, gpu, launcher
 from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_layers_plan import HeadPlan, plan_head
 from molgcn.ops.layer_network.call import LayerNetworkCall, Options
-from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.kernels_cuda import PLANNED
 from molgcn.ops.layer_network.passes import uses_tensor_cores
 from molgcn.ops.layer_network.program import Program
 
 _STEPS = 8  # the number of capacities between a power of two and the next
 _OF_ROWS = [EncodeInputs._fields.index(name) for name in ("x", "walks")]
+_ROWS = ("num_graphs", "num_nodes", "num_atoms", "num_bond_rows", "num_edges", "num_rows")  # fields of arguments
 Form = tuple[tuple[torch.Size | None, ...], tuple[Any, ...]]
 
 
@@ -41,7 +43,8 @@ class Key(NamedTuple):
     Attributes:
         program: The network.
         options: The options of the call.
-        steps_of: The implementation of the steps.
+        kernels: The name of the kernels; see :mod:`molgcn.ops.layer_network.kernels_cuda`.
+        shared_limit: The most bytes of shared memory of a block of kernels for graph convolutions.
         device: The device.
         launcher: The launcher of the kernels.
         graphs: The capacity for molecules.
@@ -57,7 +60,8 @@ class Key(NamedTuple):
 
     program: Program
     options: Options
-    steps_of: StepsOf
+    kernels: str
+    shared_limit: int
     device: torch.device
     launcher: Launcher
     graphs: int
@@ -71,19 +75,21 @@ class Key(NamedTuple):
     widths: tuple[int, ...]
 
     @staticmethod
-    def of(call: LayerNetworkCall, steps_of: StepsOf) -> Key | None:
+    def of(call: LayerNetworkCall, kernels: str) -> Key | None:
         """Return the key of a call, or None where Python has to plan each call: plans hold no launches of PyTorch's.
 
         Args:
             call: The call.
-            steps_of: The implementation of its steps.
+            kernels: The name of its kernels.
         """
         graph, program, tile_ptr = call.graph, call.program, call.graph.tile_ptr
         if (
-            not uses_tensor_cores(call)
+            kernels not in PLANNED
+            or not uses_tensor_cores(call)
             or program.pool == "none"
             or 0 in (graph.num_graphs, graph.num_nodes)
             or any(inputs is not None and inputs.out_channels % 4 > 0 for inputs in call.encoders)  # their gradients have gaps
+            or (kernels == "tile" and (tile_ptr is None or program.hidden_channels % 4 > 0))
         ):
             return None
         kinds = None if graph.code is None or graph.bonds is None else graph.bonds.shape[0]
@@ -94,7 +100,8 @@ class Key(NamedTuple):
         key = Key(
             program,
             call.options,
-            steps_of,
+            kernels,
+            shared_limit(gpu(graph.x.device)),
             graph.x.device,
             launcher(),
             graphs,
@@ -117,8 +124,8 @@ class Key(NamedTuple):
     @property
     def counts(self) -> dict[str, dict[int, int]]:
         """The fields of arguments that a call sets, as :class:`molgcn.cuda_runtime.plan.Plan` takes them."""
-        rows, names = {self.graphs: 0, self.atoms: 1, self.bonds: 2}, ("num_graphs", "num_atoms", "num_bond_rows", "num_edges", "num_rows")
-        return {**dict.fromkeys(names, rows), "num_tiles": {self.tiles or 0: 3}}
+        rows = {self.graphs: 0, self.atoms: 1, self.bonds: 2}
+        return {**dict.fromkeys(_ROWS, rows), "num_tiles": {self.tiles or 0: 3}}
 
     def call(self) -> LayerNetworkCall:
         """Return a call of this size on memory of its own that holds nothing."""

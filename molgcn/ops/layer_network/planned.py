@@ -17,9 +17,8 @@ from torch import Tensor
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
 from molgcn.ops.graph import Graph
-from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.operator import AllGradients, Outputs, States
 from molgcn.ops.layer_network.plan_key import Key
 
@@ -83,9 +82,10 @@ def _forward_plan(key: Key) -> _Planned:
     with torch.no_grad(), recording() as made:
         states = [None if inputs is None else encode_cuda.forward(*inputs) for inputs in call.encoders]
         call = call.encoded(states)
-        pooled, statistics, saved, _ = engine.forward(call, key.steps_of)
-        planes = [pooled, *(pooled.new_empty(key.graphs, width) for width in key.widths[1:])]
-        if call.head:
+        whole = kernels_cuda.takes_end(call, key.kernels)
+        result, statistics, saved, _ = kernels_cuda.forward(call if whole else call._replace(head=()), key.kernels)
+        planes = [result] if whole else [result, *(result.new_empty(key.graphs, width) for width in key.widths[1:])]
+        if not whole:
             assert key.head is not None
             head_layers_cuda.launch_forward(key.head, planes, [*call.head[::2]], [*call.head[1::2]], {})
     return _Planned(key, made, [planes[-1:], [statistics], [*planes[:-1], saved]], _given(call, *_made(states)))
@@ -119,15 +119,15 @@ class _Backward(NamedTuple):
 
     Attributes:
         plan: The plan.
-        of_x: The offset of the gradient of x in the memory of the pass, or None if it is not wanted.
-        of_bonds: The offset of the gradient of the bonds' rows in that memory, or None.
+        of_x: The offset and the stride of the gradient of x in the memory of the pass, or None if it is not wanted.
+        of_bonds: The offset and the stride of the gradient of the bonds' rows in that memory, or None.
         order: The numbers of what is learnt in the order in which the gradients lie one after another.
         number: The place in that order of each tensor that is learnt, or None without a gradient.
     """
 
     plan: _Planned
-    of_x: int | None
-    of_bonds: int | None
+    of_x: tuple[int, int] | None
+    of_bonds: tuple[int, int] | None
     order: tuple[int, ...]
     number: tuple[int | None, ...]
 
@@ -142,7 +142,8 @@ def _of_head(key: Key, call: LayerNetworkCall, planes: Sequence[Tensor]) -> tupl
 
 
 @lru_cache(maxsize=_PLANS)
-def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool) -> _Backward:
+def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool, retained: bool) -> _Backward:
+    """Return the plan of a backward pass, whose launches depend on whether autograd retains its graph: see `gcn_tile_discard`."""
     call = key.call()
     grad = torch.empty(key.graphs, key.widths[-1], device=key.device)
     kept = torch.empty(saved_numbers, device=key.device)
@@ -151,7 +152,9 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool)
     moments = [None if inputs is None else torch.empty(3, inputs.num_normed, device=key.device) for inputs in call.encoders]
     with torch.no_grad(), recording() as made:
         grad_pooled, of_head = (grad, []) if not call.head else _of_head(key, call, [*planes, grad])
-        *of_inputs, parameters = engine.backward(call, grad_pooled, saved, key.steps_of, grad_x=grad_x, grad_bonds=grad_bonds)
+        *of_inputs, parameters = kernels_cuda.backward(
+            call._replace(head=()), key.kernels, grad_pooled, saved, grad_x=grad_x, grad_bonds=grad_bonds
+        )
         learnt = [gradient for each in zip(of_inputs, moments, call.encoders, strict=True) for gradient in encode_cuda.gradients_of(*each)]
         learnt += [*parameters, *of_head]
     found = [gradient for gradient in learnt if gradient is not None]
@@ -165,7 +168,9 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool)
     order = sorted((own.place(gradient.data_ptr()), index) for index, gradient in enumerate(learnt) if gradient is not None)
     number = {index: place for place, (_, index) in enumerate(order)}
     wanted = (tensor.numel() > 0 and inputs is None for tensor, inputs in zip(of_inputs, call.encoders, strict=True))
-    of_x, of_bonds = (own.place(tensor.data_ptr()).offset // 4 if want else None for tensor, want in zip(of_inputs, wanted, strict=True))
+    of_x, of_bonds = (
+        (own.place(rows.data_ptr()).offset // 4, rows.stride(0)) if want else None for rows, want in zip(of_inputs, wanted, strict=True)
+    )
     return _Backward(plan, of_x, of_bonds, tuple(index for _, index in order), tuple(number.get(index) for index in range(len(learnt))))
 
 
@@ -192,20 +197,16 @@ def backward(
         grad_bonds: Whether the gradient of the bonds' rows, or of their encoder, is wanted.
     """
     key = key._replace(has_statistics=len(call.statistics) > 0)
-    graph, made = call.graph, _backward_plan(key, saved.shape[0], grad_x, grad_bonds)
+    retained = torch._C._autograd._get_current_graph_task_keep_graph()
+    graph, made = call.graph, _backward_plan(key, saved.shape[0], grad_x, grad_bonds, retained)
     memory, flat = made.plan.run(call, *moments, grad_pooled, saved)
     learnt: list[Any] = call.learnt
     found = torch._C._nn.unflatten_dense_tensors(flat, [learnt[index] for index in made.order])
     of_x, of_bonds = (
-        memory.new_empty(0, 0) if offset is None or rows is None else _rows(memory, offset, *rows.shape)
-        for offset, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
+        memory.new_empty(0, 0) if place is None or rows is None else memory.as_strided(rows.shape, (place[1], 1), place[0])
+        for place, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
     )
     return of_x, of_bonds, [None if index is None else found[index] for index in made.number]
-
-
-def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Tensor:
-    """Return the rows that begin at an offset of the memory of a pass."""
-    return memory.as_strided((num_rows, width), (stride_of(width), 1), offset)
 
 
 def plan_count() -> tuple[int, int]:

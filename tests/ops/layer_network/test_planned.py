@@ -6,12 +6,15 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from emulated import gpu_memory
+from emulated import gpu_memory, run_emulated
 from guarded import guarded
-from layer_network_cases import NETWORKS, Found, options_of, padded, passes, random_call, worst_gradient
+from layer_network_cases import NETWORKS, Found, options_of, padded, passes, random_call, worst_difference, worst_gradient
+from stack_cases import H100, changed, converted, layers_of, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
+from molgcn.ops.gcn_network import GcnCall
+from molgcn.ops.gcn_tile_plan import features_bytes, next_fit
 from molgcn.ops.layer_network import planned
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.plan_key import Key, capacity
@@ -24,9 +27,9 @@ PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
 
 
-def replayed(call: LayerNetworkCall, steps_of=CudaSteps) -> Found:
+def replayed(call: LayerNetworkCall, kernels: str = "rows") -> Found:
     """Return the results of both passes by plans; memory that no kernel wrote is NaN."""
-    key, has_bonds = Key.of(call, steps_of), call.graph.bonds is not None
+    key, has_bonds = Key.of(call, kernels), call.graph.bonds is not None
     assert key is not None
     with torch.no_grad():
         planned.forward(key, call, NONE)  # makes the plan, in memory of its own
@@ -69,9 +72,52 @@ def test_launches_on_tiles(emulate):
     call = call_of("gin, layer norm, sum")
     with gpu_memory():
         expected = passes(call, TileSteps)
-    found = replayed(call, TileSteps)
+    found = replayed(call, "tiles")
     assert torch.equal(found.outputs["pooled"], expected.outputs["pooled"])
     assert worst_gradient(found, expected) < (1e-6,)
+
+
+GCN = {
+    "linear last": {"residual": True, "dropout": 0.3},
+    "layer norm": {"norm": "layer", "last_activation": True, "pool": "sum", "add_self_loops": False},
+    "batch norm, max": {"norm": "batch", "pool": "max", "training": False},
+}
+
+
+def gcn_inputs(sizes: list[int], **options: object) -> GcnCall:
+    """Return graph convolutions of x with more columns than a tile has."""
+    inputs = random_inputs(random_batch(sizes, 40, bonds_per_atom=1.2), 12, 3, **{"training": True, **options})
+    return converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr)), torch.float32)
+
+
+@pytest.mark.parametrize("network", GCN)
+def test_one_launch_for_graph_convolutions(emulate, network):
+    """A plan for more tiles may share them otherwise, which rounds the sums of gradients otherwise."""
+    for sizes in ([5, 9, 18, 1, 30, 1, 7] * 3, [5, 9, 18, 1, 30, 60, 60, 60] * 2):
+        inputs = gcn_inputs(sizes, **GCN[network])
+        call = layers_of(inputs)
+        graph, (parameters, statistics) = call.graph.mapped(guarded), ([*map(guarded, each)] for each in (call.parameters, call.statistics))
+        found = replayed(call._replace(graph=graph, parameters=parameters, statistics=statistics), "tile")
+        expected = run_emulated(changed(inputs, x=inputs.graph.x.requires_grad_()))
+        assert torch.equal(found.outputs["pooled"], expected.outputs["pooled"])
+        *of_parameters, of_x = found.gradients.values()
+        assert worst_difference(dict(zip(expected.gradients, [of_x, *of_parameters], strict=True)), expected.gradients) < (1e-6,)
+
+
+def test_a_retained_graph_has_a_plan_that_discards_nothing(emulate, monkeypatch):
+    """Backward may discard what forward has saved only if nothing reads it again."""
+    inputs = gcn_inputs([5, 9, 18, 1, 30, 60, 60, 60] * 2)
+    emulate.properties = Gpu(1, H100, cache_bytes=inputs.network.num_layers * features_bytes(inputs) - 1)
+    call, retained = layers_of(inputs), True
+    key = Key.of(call, "tile")
+    monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: retained)
+    with torch.no_grad():
+        out = planned.forward(key, call, NONE)
+        for retained in (False, True):
+            saved = out.saved.clone()
+            planned.backward(key, call, NONE, torch.ones_like(out.pooled), saved, True, False)
+            same = saved.view(torch.int32) == out.saved.view(torch.int32)
+            assert bool(same[2:].all()) == retained  # the first two count blocks at a barrier
 
 
 @networks
@@ -128,7 +174,7 @@ def keys_of(num_graphs: int, sizes: np.ndarray) -> set[Key]:
         bonds = 2 * atoms + atoms // 7
         x, ptr, rowptr, col = torch.empty(atoms, 8), torch.empty(num_graphs + 1), torch.empty(atoms + 1), torch.empty(bonds)
         graph = call.graph._replace(x=x, ptr=ptr, rowptr=rowptr, col=col, code=col, tile_ptr=None)
-        found = Key.of(call._replace(graph=graph), CudaSteps)
+        found = Key.of(call._replace(graph=graph), "rows")
         assert found is not None
         assert found.atoms >= atoms
         assert found.bonds >= bonds
@@ -152,7 +198,7 @@ def test_a_capacity_is_at_most_an_eighth_more(count):
 
 
 def test_what_pytorch_computes_has_no_plan(emulate):
-    assert Key.of(random_call(options_of("gin", 12, in_channels=8)), CudaSteps) is None  # float64: products by cuBLAS
-    assert Key.of(random_call(options_of("gin", 12, in_channels=8), sizes=[], dtype=torch.float32), CudaSteps) is None
+    assert Key.of(random_call(options_of("gin", 12, in_channels=8)), "rows") is None  # float64: products by cuBLAS
+    assert Key.of(random_call(options_of("gin", 12, in_channels=8), sizes=[], dtype=torch.float32), "rows") is None
     with pytest.raises(RuntimeError, match="its computation calls aten"), recording():
         torch.ones(()) + 1
