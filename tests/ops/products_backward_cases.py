@@ -11,8 +11,8 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_launches
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Produced, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, backward_launches
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.rows_cuda import RowKernels

@@ -13,8 +13,9 @@ from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.network_steps import program_of
 from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network.call import LayerNetworkCall, Options
+from molgcn.ops.layer_network.grad_launches_cuda import backward_launches
 from molgcn.ops.layer_network.gradient_steps import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.launches_cuda import forward_launches, is_read_later
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts

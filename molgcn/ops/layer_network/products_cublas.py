@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch
 from molgcn.ops.layer_network.gradient_steps import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
+from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.philox import keep_mask

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_launches
 from molgcn.ops.layer_network.gradient_steps import InputGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches
+from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, forward_launches
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.passes import Pass, Rows

@@ -7,8 +7,9 @@ from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.call import PRECISIONS
+from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_launches
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Product, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch, again_launches, backward_launches, forward_launches, is_read_later
+from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
 from molgcn.ops.layer_network.passes import Pass, backward_steps

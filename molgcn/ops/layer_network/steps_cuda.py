@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
+from molgcn.ops.layer_network.grad_launches_cuda import backward_launches
 from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
@@ -20,13 +21,7 @@ from molgcn.ops.layer_network.gradient_steps import (
     SpreadGrad,
     WeightGrads,
 )
-from molgcn.ops.layer_network.launches_cuda import (
-    Launch,
-    again_launches,
-    backward_launches,
-    forward_launches,
-    pooled_end,
-)
+from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, forward_launches, pooled_end
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, Rows, uses_tensor_cores
 from molgcn.ops.layer_network.products_cublas import CublasProducts

@@ -12,8 +12,9 @@ from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import Backward
 from molgcn.ops.layer_network.call import PRECISIONS
+from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch
 from molgcn.ops.layer_network.gradient_steps import GradStep, InputGrad, PoolGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import GradLaunch, Launch
+from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps

@@ -13,13 +13,9 @@ from tiles_cases import CASES, single
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.nn.network_steps import NetworkOptions
 from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.grad_launches_cuda import backward_launches
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, PoolGrad, WeightGrads
-from molgcn.ops.layer_network.launches_cuda import (
-    again_launches,
-    backward_launches,
-    forward_launches,
-    pooled_end,
-)
+from molgcn.ops.layer_network.launches_cuda import again_launches, forward_launches, pooled_end
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.steps import Attend, Finish, Linear, values_read
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
