@@ -75,7 +75,6 @@ def implementation_of(call: LayerNetworkCall) -> Implementation | None:
 
 
 def _planned_forward(key: Key, call: LayerNetworkCall) -> tuple[Outputs, States]:
-    call = _prepared(call)
     states = [None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]
     call = call.encoded(states)
     check(call)
@@ -88,8 +87,7 @@ def _planned_backward(key: Key, call: LayerNetworkCall, kept: Kept, grad_pooled:
         if inputs is not None and made is not None:
             check_encoder(inputs)
             check_moments(made, inputs)
-    call, saved = _prepared(call), aligned(kept.saved, _LINE)
-    return planned.backward(key, call, kept.moments, aligned(grad_pooled), saved, grad_x, grad_bonds)
+    return planned.backward(key, call, kept.moments, grad_pooled, aligned(kept.saved, _LINE), grad_x, grad_bonds)
 
 
 def saved_numbers(call: LayerNetworkCall) -> int:

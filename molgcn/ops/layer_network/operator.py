@@ -284,6 +284,11 @@ class _Network(torch.autograd.Function):
         return *(None,) * _LEADING, of_x, of_bonds, *found
 
 
+_APPLY = super(
+    torch.autograd.Function, _Network
+).apply  # without a look at every tensor for transforms, which :func:`encoded_network` refuses
+
+
 class _Once(torch.autograd.Function):
     """The identity of gradients that have no derivative themselves."""
 
@@ -301,7 +306,8 @@ def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> 
     variables = [call.graph.x, call.graph.bonds, *call.learnt]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
         states: list[Encoded | None] = []
-        pooled, statistics, saved, *of_loss = _Network.apply(implementation, call, states, *variables)
+        apply = _Network.apply if implementation is _OPERATOR else _APPLY
+        pooled, statistics, saved, *of_loss = apply(implementation, call, states, *variables)
         return Outputs(pooled, statistics, saved, of_loss), states
     return implementation.forward(call)
 

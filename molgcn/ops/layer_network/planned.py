@@ -8,14 +8,16 @@ may round otherwise than with a grid of the batch's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
+from molgcn.ops.expect import aligned
 from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -58,15 +60,24 @@ class _Planned:
         self._plan = Plan(made.launches, [*own, *regions], len(self.sizes) + len(given), 4, key.counts)
 
     def run(self, call: LayerNetworkCall, *read: Tensor | None) -> list[Tensor]:
-        """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`."""
-        graph = call.graph
+        """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`.
+
+        Tensors that are not as kernels read them are copied.
+        """
+        graph, tensors = call.graph, [*call.tensors, call.seed, *read]
+        addresses = _addresses(tensors)
+        if reduce(or_, addresses) % 16 > 0 or not all(map(Tensor.is_contiguous, [each for each in tensors if each is not None])):
+            tensors = [None if tensor is None else aligned(tensor) for tensor in tensors]  # kept until they are read
+            addresses = _addresses(tensors)
         memory = [graph.x.new_empty(size) for size in self.sizes]
-        tensors = (*call.tensors, call.seed, *read, *memory)
-        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-        own, tiles = len(addresses) - len(memory), 0 if graph.tile_ptr is None else graph.tile_ptr.shape[0] - 1
+        tiles = 0 if graph.tile_ptr is None else graph.tile_ptr.shape[0] - 1
         ends = addresses[_PTR] + 4 * graph.num_graphs, addresses[_TILE_PTR] + 4 * tiles
-        self._plan.run([*addresses[own:], *ends, *addresses[:own]], (graph.num_graphs, graph.num_nodes, graph.col.shape[0], tiles))
+        self._plan.run([*_addresses(memory), *ends, *addresses], (graph.num_graphs, graph.num_nodes, graph.col.shape[0], tiles))
         return memory
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def _given(call: LayerNetworkCall, *read: Tensor | None) -> list[Tensor | None]:
@@ -121,15 +132,13 @@ class _Backward(NamedTuple):
         plan: The plan.
         of_x: The offset and the stride of the gradient of x in the memory of the pass, or None if it is not wanted.
         of_bonds: The offset and the stride of the gradient of the bonds' rows in that memory, or None.
-        order: The numbers of what is learnt in the order in which the gradients lie one after another.
-        number: The place in that order of each tensor that is learnt, or None without a gradient.
+        learnt: The shape, the strides and the offset among all gradients of each tensor that is learnt, or None without a gradient.
     """
 
     plan: _Planned
     of_x: tuple[int, int] | None
     of_bonds: tuple[int, int] | None
-    order: tuple[int, ...]
-    number: tuple[int | None, ...]
+    learnt: tuple[tuple[torch.Size, tuple[int, ...], int] | None, ...]
 
 
 def _of_head(key: Key, call: LayerNetworkCall, planes: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -165,13 +174,12 @@ def _backward_plan(key: Key, saved_numbers: int, grad_x: bool, grad_bonds: bool,
     buffers = sorted(used, key=lambda index: made.allocated[index].numel() % 4 > 0)
     plan = _Planned(key, made, [[made.allocated[index] for index in buffers]], _given(call, *moments, grad, kept))
     own = plan.own
-    order = sorted((own.place(gradient.data_ptr()), index) for index, gradient in enumerate(learnt) if gradient is not None)
-    number = {index: place for place, (_, index) in enumerate(order)}
     wanted = (tensor.numel() > 0 and inputs is None for tensor, inputs in zip(of_inputs, call.encoders, strict=True))
     of_x, of_bonds = (
         (own.place(rows.data_ptr()).offset // 4, rows.stride(0)) if want else None for rows, want in zip(of_inputs, wanted, strict=True)
     )
-    return _Backward(plan, of_x, of_bonds, tuple(index for _, index in order), tuple(number.get(index) for index in range(len(learnt))))
+    views = (None if each is None else (each.shape, each.stride(), own.place(each.data_ptr()).offset // 4) for each in learnt)
+    return _Backward(plan, of_x, of_bonds, tuple(views))
 
 
 def backward(
@@ -200,13 +208,11 @@ def backward(
     retained = torch._C._autograd._get_current_graph_task_keep_graph()
     graph, made = call.graph, _backward_plan(key, saved.shape[0], grad_x, grad_bonds, retained)
     memory, flat = made.plan.run(call, *moments, grad_pooled, saved)
-    learnt: list[Any] = call.learnt
-    found = torch._C._nn.unflatten_dense_tensors(flat, [learnt[index] for index in made.order])
     of_x, of_bonds = (
         memory.new_empty(0, 0) if place is None or rows is None else memory.as_strided(rows.shape, (place[1], 1), place[0])
         for place, rows in ((made.of_x, graph.x), (made.of_bonds, graph.bonds))
     )
-    return of_x, of_bonds, [None if index is None else found[index] for index in made.number]
+    return of_x, of_bonds, [None if view is None else flat.as_strided(*view) for view in made.learnt]
 
 
 def plan_count() -> tuple[int, int]:

@@ -150,6 +150,15 @@ def test_parameters_may_be_tied_once_a_plan_is_made(emulate):
     check(replayed(tied), replayed(copied))
 
 
+def test_parameters_of_any_strides_and_addresses(emulate):
+    def elsewhere(parameter: torch.Tensor) -> torch.Tensor:
+        return parameter.T.contiguous().T if parameter.dim() > 1 else torch.cat([parameter[:1], parameter])[1:]
+
+    call = call_of("gin")
+    moved = call._replace(parameters=[*map(elsewhere, call.parameters)], graph=call.graph._replace(x=elsewhere(call.graph.x)))
+    check(replayed(moved), replayed(call))
+
+
 @pytest.mark.parametrize("network", ["gine", "dmpnn"])
 def test_a_plan_keeps_no_memory_of_the_pass_that_it_was_made_from(emulate, monkeypatch, network):
     new_empty, made = torch.Tensor.new_empty, []
