@@ -120,6 +120,11 @@ def gcn(call: GcnCall) -> Outputs:
     return layer_network(layers_of(call))
 
 
+def planned_alone(call: GcnCall) -> Outputs:
+    """Return the outputs of a call that is planned by itself, as a capture plans it, and not for all batches of about its size."""
+    return Outputs(*torch.ops.molgcn.layer_network(*layers_of(call).arguments))
+
+
 def leaves(call: GcnCall) -> dict[str, Tensor]:
     """Return the differentiable arguments by name."""
     features = {"x": call.graph.x} if call.graph.x.requires_grad else {}

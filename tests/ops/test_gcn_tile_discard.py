@@ -9,7 +9,7 @@ import pytest
 import torch
 from emulated import LINE, run_emulated
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import H100, changed, converted, gcn, leaves, random_batch, random_inputs
+from stack_cases import H100, changed, converted, gcn, leaves, planned_alone, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.gcn_network import GcnCall
@@ -102,7 +102,7 @@ def test_captured_backward(fill_cache, precision):
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
 
     def step() -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(gcn(inputs).pooled, variables, grad)
+        return torch.autograd.grad(planned_alone(inputs).pooled, variables, grad)
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -16,6 +16,7 @@ from stack_cases import (
     converted,
     gcn,
     kept_activations,
+    planned_alone,
     random_inputs,
     run,
     with_masks,
@@ -59,7 +60,7 @@ def operator(request):
             result = emulated.run_emulated(inputs, grad_pooled)
         if not masks:
             return result, None
-        saved = gcn(inputs).saved if on_device else result.saved
+        saved = planned_alone(inputs).saved if on_device else result.saved
         return result, kept_activations(inputs, saved, gcn_tile_plan.forward_plan(inputs, gpu(inputs.graph.x.device))).cpu()
 
     return operate

@@ -93,7 +93,7 @@ def gcn_inputs(sizes: list[int], **options: object) -> GcnCall:
 @pytest.mark.parametrize("network", GCN)
 def test_one_launch_for_graph_convolutions(emulate, network):
     """A plan for more tiles may share them otherwise, which rounds the sums of gradients otherwise."""
-    for sizes in ([5, 9, 18, 1, 30, 1, 7] * 3, [5, 9, 18, 1, 30, 60, 60, 60] * 2):
+    for sizes in ([5, 9, 18, 1, 30, 1, 7] * 3, [5, 9, 18, 1, 30, 60, 60, 60] * 2, [5, 70, 3, 200, 1, 8]):
         inputs = gcn_inputs(sizes, **GCN[network])
         call = layers_of(inputs)
         graph, (parameters, statistics) = call.graph.mapped(guarded), ([*map(guarded, each)] for each in (call.parameters, call.statistics))
