@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
-import re
 import shutil
 import signal
 import sys
@@ -19,17 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from molgcn.config.overrides import (
     as_typed,
     check_overrides,
     compose_config,
-    misfit,
     own_presets,
     quote_texts,
     search_path,
@@ -38,6 +32,7 @@ from molgcn.config.overrides import (
 )
 from molgcn.errors import UserError
 from molgcn.files import new_folder  # noqa: F401, for conf/hydra/default.yaml
+from molgcn.mistakes import as_mistake, is_killed_job
 from molgcn.process.output import output_may_be_lost
 from molgcn.process.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 from molgcn.resources import resource
@@ -50,9 +45,6 @@ if TYPE_CHECKING:
 
 MISTAKE = 2
 _TO_FIRST = 5.0  # seconds in which the first of several processes ends the others
-_MEMORY_FULL = re.compile("out of memory|can't allocate memory")
-_LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib and submitit raise these when a job was killed
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def main(train: Train | None = None) -> None:
@@ -98,7 +90,7 @@ def run_app(
             left.append(error)
             return None
         except Exception as error:
-            mistake = _as_mistake(error)
+            mistake = as_mistake(error)
             if mistake is not None:
                 _print_mistake(mistake)
             elif HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -134,11 +126,11 @@ def run_app(
         print(_told("Terminated", end), file=sys.stderr)
         raise
     except Exception as error:
-        mistake = _as_mistake(error)
+        mistake = as_mistake(error)
         if mistake is None:
             raise
         _print_mistake(mistake)
-        if type(error).__name__ in _LOST:
+        if is_killed_job(error):
             from molgcn.search.sweep import show_last_sweep
 
             show_last_sweep()
@@ -182,42 +174,6 @@ def _import_all(modules: Sequence[str]) -> None:
 
 def _told(how: str, end: BaseException) -> str:
     return " ".join([f"\n{how}.", *getattr(end, "__notes__", [])])
-
-
-def _as_mistake(error: Exception) -> UserError | None:
-    """Return what the user can mend as a UserError, or None where the exception is a bug of molgcn."""
-    if isinstance(error, UserError):
-        return error
-    if isinstance(error, HydraException):
-        return misfit(error)
-    if isinstance(error, YAMLError):
-        return UserError(f"A file of the configuration is not YAML: {' '.join(str(error).split())}. Correct it, or leave its preset out.")
-    if isinstance(error, OmegaConfBaseException):
-        return UserError(f"The configuration cannot be read: {' '.join(str(error).split())}")
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY_FULL.search(str(error))):
-        said = ". ".join(" ".join(str(error).split()).split(". ")[:3]).rstrip(".")
-        return UserError(
-            f"Memory is full: {said}. Lower the batch size (dataset.batch_size= in training, batch_size= "
-            "elsewhere), model.hidden_channels= or model.num_layers=, or free memory that other processes hold."
-        )
-    if type(error).__name__ in _LOST:
-        return UserError(
-            "A job of the sweep was killed, as the system does when memory is full, and with launcher=joblib that ends those beside it. "
-            "Start again those without a result, with fewer at once (hydra.launcher.n_jobs=) or smaller ones."
-        )
-    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):  # logging cannot open its file
-        error = error.__cause__
-    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib raises it
-        return UserError("A path begins with ~ and the name of a user who is not known here. Give it in full, or as ./~name for a folder.")
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        place = f" at {error.filename}" if error.filename else ""
-        lost = error.filename and os.path.islink(error.filename) and not os.path.exists(error.filename)
-        reason = "it links to a folder that is not there" if lost else error.strerror or error
-        return UserError(
-            f"Writing failed{place}: {reason}. Free disk space, or choose a folder that can be written with "
-            "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
-        )
-    return None
 
 
 def _print_mistake(error: UserError) -> None:
@@ -271,7 +227,7 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
         raise
     except Exception as error:
         if context.mode == RunMode.MULTIRUN:
-            rank_zero_only(save_failure)(folder, overrides, _as_mistake(error) or error)
+            rank_zero_only(save_failure)(folder, overrides, as_mistake(error) or error)
         raise
 
 

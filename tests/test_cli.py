@@ -107,7 +107,6 @@ MISTAKES = {
     ),
     "an option that a network cannot have": (["model=dmpnn", "model.norm=batch"], "model.norm=batch does not go with dmpnn"),
     "bonds without features": (["model=gine", "dataset.features=general:1", "dataset.subset=40"], "no features of bonds"),
-    "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 
 
@@ -132,7 +131,7 @@ def files(tmp_path) -> Path:
 # Others are raised in the same places.
 QUICK = ("no such file", "bad SMILES", "bad type", "too large for any memory", "a flag between", "no YAML", "two folders of presets")
 QUICK += ("unknown key", "unknown group option", "key that is there, with a +", "nothing to delete", "nothing to resume", "no checkpoint")
-QUICK += ("not key=value", "no write permission", "half an epoch", "no TPU", "no SLURM", "an option that a network cannot have")
+QUICK += ("not key=value", "no write permission", "half an epoch", "no TPU", "an option that a network cannot have")
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES])
@@ -144,6 +143,24 @@ def test_mistakes_end_in_a_paragraph(name, files, cli):
     message = err.split("Error: ", 1)[1]
     assert expected in message
     assert "\n" not in message.strip()
+
+
+def test_submitit_needs_slurm(files, cli, monkeypatch):
+    monkeypatch.setenv("PATH", str(files))
+    code, _, err = cli("--multirun", "launcher=submitit", "seed=0,1")
+    assert code == 2
+    assert "hydra/launcher=submitit_local" in err
+
+
+def test_jobs_that_slurm_refuses_end_in_a_paragraph(files, cli, monkeypatch):
+    for name in ("srun", "sbatch"):
+        (files / name).write_text(f"#!/bin/sh\necho '{name}: error: Invalid generic resource (gres) specification' >&2\nexit 1\n")
+        (files / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(files), prepend=os.pathsep)
+    code, out, err = cli("--multirun", "launcher=submitit", "seed=0,1")
+    assert code == 2, out + err
+    assert "Traceback" not in err
+    assert "SLURM refused the jobs of the sweep: Invalid generic resource (gres) specification. Change" in err
 
 
 def test_skip_leaves_bad_rows_out_and_lists_them(files, cli):

@@ -20,10 +20,13 @@ def test_loops_of_a_small_network(device, monkeypatch, one_thread):
     table = Table(None, KEY)
     rows = list(measure(keys, CANDIDATES, DATASET, 1, table))
     assert [row["work"] for row in rows] == ["forward", "forward_backward", "step"]
-    assert all(row[f"{name}_us"] > 0 for row in rows for name in CANDIDATES if name != "trainer")
+    assert all(row[f"{name}_us"] > 0 for row in rows for name in CANDIDATES if name not in ("floor", "trainer"))
+    assert [row.get("floor_us", 0) > 0 for row in rows] == [False, True, False]
     assert "trainer_us" not in rows[0]
     if device == "cuda":
         assert rows[2]["trainer_us"] > 0
     assert list(measure(keys, CANDIDATES, DATASET, 1, table)) == []  # nothing is measured twice
     lines = sheet(table.rows)
-    assert len(lines) == 5 and lines[0].startswith("| network | B | work | pyg, us | plain, us | captured, us | captured, device, us")
+    assert len(lines) == 5 and lines[0].startswith(
+        "| network | B | work | pyg, us | plain, us | floor, us | captured, us | captured, device, us"
+    )

@@ -15,7 +15,7 @@ HOPPER = Gpu(132, H100, True)
 def plan(hidden: int, layers: int, atoms: int) -> WeightBlocks:
     """Return the division for a network whose first layer has as many columns as the others."""
     call = random_inputs(random_batch([3], 1), hidden, layers)
-    return weight_blocks(changed(call, x=torch.empty(atoms, hidden)), 0, layers, HOPPER)
+    return weight_blocks(changed(call, x=torch.empty(atoms, hidden), in_channels=hidden), 0, layers, HOPPER)
 
 
 @pytest.mark.parametrize(("hidden", "layers", "splits"), [(128, 12, 11), (256, 6, 11), (200, 6, 11), (64, 12, 33)])
