@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "message_network.hpp"
+#include "gcn_network.hpp"
 #include "gemm.hpp"
 #include "head_loss.hpp"
 #include "memory.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "message_network.hpp"
+#include "gcn_network.hpp"
 
 namespace molgcn {
 

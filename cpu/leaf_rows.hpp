@@ -1,4 +1,4 @@
-// The rows that molgcn::message_network computes: one for equal leaves, one for every other atom.
+// The rows that networks of graph convolutions compute: one for equal leaves, one for every other atom.
 #pragma once
 
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "message_network.hpp"
+#include "gcn_network.hpp"
 #include "merge_leaves.hpp"
 
 namespace molgcn {
@@ -34,7 +34,7 @@ public:
                 row_ptr_[g + 1] = stays && merge ? number(x, num_features, rowptr, col, first, last, copies) : last - first;
             }
         }
-        if (outside) throw std::invalid_argument("message_network: col has an atom of another molecule; bonds must stay inside their molecule");
+        if (outside) throw std::invalid_argument("layer_network: col has an atom of another molecule; bonds must stay inside their molecule");
         row_ptr_[0] = 0;
         for (int64_t g = 0; g < num_graphs; g++) row_ptr_[g + 1] += row_ptr_[g];
 #pragma omp parallel for num_threads(num_threads)

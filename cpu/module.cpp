@@ -8,7 +8,7 @@
 namespace nb = nanobind;
 
 namespace molgcn {
-void bind_message_network(nb::module_& m);
+void bind_gcn_network(nb::module_& m);
 void bind_collate(nb::module_& m);
 void bind_gcn_conv(nb::module_& m);
 void bind_attention(nb::module_& m);
@@ -25,7 +25,7 @@ NB_MODULE(_cpu, m) {
     m.attr("FORMAT") = MOLGCN_FORMAT;
     m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
     m.def("use_huge_pages", &molgcn::use_huge_pages, "Asks for huge pages for new memory, given its address and its bytes.");
-    molgcn::bind_message_network(m);
+    molgcn::bind_gcn_network(m);
     molgcn::bind_collate(m);
     molgcn::bind_gcn_conv(m);
     molgcn::bind_attention(m);

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "message_network.hpp"
+#include "gcn_network.hpp"
 #include "memory.hpp"
 #include "simd.hpp"
 

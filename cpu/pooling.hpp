@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "message_network.hpp"
+#include "gcn_network.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {

@@ -4,7 +4,7 @@ from types import ModuleType
 
 from molgcn.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 """What Python hands to C++ has this number, which `CMakeLists.txt` compiles in: raise it when programs, layouts or signatures change."""
 
 

@@ -11,8 +11,8 @@ from molgcn.ops.gcn_network import GcnCall, Parameters, empty_gradients
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.program import POOLS
 
-_FORWARD = {torch.float32: _cpu.message_network_forward_float32, torch.float64: _cpu.message_network_forward_float64}
-_BACKWARD = {torch.float32: _cpu.message_network_backward_float32, torch.float64: _cpu.message_network_backward_float64}
+_FORWARD = {torch.float32: _cpu.gcn_network_forward_float32, torch.float64: _cpu.gcn_network_forward_float64}
+_BACKWARD = {torch.float32: _cpu.gcn_network_backward_float32, torch.float64: _cpu.gcn_network_backward_float64}
 _NORMS = (None, "batch", "layer")
 
 
@@ -56,7 +56,7 @@ def contiguous(call: GcnCall, saved: Tensor) -> list[Tensor]:
 
 
 def network_arguments(call: GcnCall, tensors: list[Tensor]) -> _cpu.NetworkArguments:
-    """Return the addresses and numbers in the order of `Arguments` in cpu/message_network.cpp."""
+    """Return the addresses and numbers in the order of `Arguments` in cpu/gcn_network.cpp."""
     graph, network, options = call.graph, call.network, call.options
     addresses = [tensor.data_ptr() for tensor in tensors]
     ends = network.residual, network.add_self_loops, network.last_activation

@@ -1,5 +1,5 @@
-// The Python entry to molgcn::message_network. Python passes addresses of checked, contiguous tensors, and the kernels with the widest
-// vectors of this machine run.
+// The Python entry to networks of graph convolutions alone. Python passes addresses of checked, contiguous tensors, and the kernels with the
+// widest vectors of this machine run.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
@@ -72,7 +72,7 @@ const Kernels<T>& kernels() {
 
 using Address = uintptr_t;
 
-// The arguments of forward and of backward; see molgcn/ops/message_network_cpu.py.
+// The arguments of forward and of backward; see molgcn/ops/gcn_cpu.py.
 struct Arguments {
     std::array<int64_t, 9> sizes;     // B, N, E, F, H, L, K, threads, bytes saved
     std::array<int, 6> options;       // pool, norm, residual, add_self_loops, last_activation, training
@@ -111,8 +111,8 @@ private:
 
     static int checked_threads(const Arguments& a) {
         const int64_t nodes = used_nodes(a), edges = index(a, 5) != nullptr ? index(a, 5)[2] : a.sizes[2];
-        if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("message_network: counts are more than x and col have room for");
-        check_pointers("message_network", index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
+        if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("layer_network: counts are more than x and col have room for");
+        check_pointers("layer_network", index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
         return int(std::clamp<int64_t>(nodes / chunk_rows, 1, a.sizes[7]));
     }
 
@@ -213,7 +213,7 @@ public:
     // Writes the gradients of the batch that forward took last. grad_x may be null.
     void backward(Address grad_pooled, Address grad_x) {
         const nb::gil_scoped_release release;
-        if (!layout_) throw std::logic_error("message_network: backward comes after forward");
+        if (!layout_) throw std::logic_error("layer_network: backward comes after forward");
         gradients_[0] = grad_pooled;
         gradients_[1] = grad_x;
         run_backward(**layout_, arguments_.sizes[1], gradients_);
@@ -240,14 +240,14 @@ void bind_bound_network(nb::module_& m, const char* name) {
 
 const std::string& instruction_set_in_use() { return in_use().name; }
 
-void bind_message_network(nb::module_& m) {
+void bind_gcn_network(nb::module_& m) {
     nb::class_<Arguments>(m, "NetworkArguments")
         .def("__init__", [](Arguments* self, std::array<int64_t, 9> sizes, std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed,
                             std::vector<Address> tensors) { new (self) Arguments{sizes, options, numbers, uint64_t(seed), std::move(tensors)}; });
-    m.def("message_network_forward_float32", &forward<float>);
-    m.def("message_network_forward_float64", &forward<double>);
-    m.def("message_network_backward_float32", &backward<float>);
-    m.def("message_network_backward_float64", &backward<double>);
+    m.def("gcn_network_forward_float32", &forward<float>);
+    m.def("gcn_network_forward_float64", &forward<double>);
+    m.def("gcn_network_backward_float32", &backward<float>);
+    m.def("gcn_network_backward_float64", &backward<double>);
     bind_bound_network<float>(m, "BoundNetworkFloat32");
     bind_bound_network<double>(m, "BoundNetworkFloat64");
     m.def("instruction_sets", [] {

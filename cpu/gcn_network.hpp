@@ -1,4 +1,4 @@
-// molgcn::message_network on the CPU: the problem as plain arrays. Every instruction set's implementation shares these declarations.
+// Networks of graph convolutions alone on the CPU: the problem as plain arrays. Every instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstddef>
