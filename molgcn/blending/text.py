@@ -8,6 +8,11 @@ import numpy as np
 
 _TREE = re.compile(r"^Tree=(\d+)$", re.MULTILINE)
 _END = "\nend of trees"
+_REAL = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf|nan)")
+_OF_SPLITS = ("split_gain", "threshold", "decision_type", "internal_value", "internal_weight", "internal_count")
+_OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
+_OF_TREE = ("Tree", "num_leaves", "num_cat", "split_feature", "left_child", "right_child", "is_linear", "shrinkage")
+_OBJECTIVE = re.compile(r"[a-z_0-9]+( [a-z_]+(:[-+.e\d]+)?)*")
 
 
 def check_text(text: str, num_outputs: int) -> None:
@@ -27,6 +32,8 @@ def check_text(text: str, num_outputs: int) -> None:
     wanted = {"num_class": num_outputs, "num_tree_per_iteration": num_outputs}
     if any(header.get(key) != str(value) for key, value in wanted.items()) or len(starts) % num_outputs:
         raise ValueError(f"its trees do not predict {num_outputs} values")
+    if not _OBJECTIVE.fullmatch(header.get("objective", "")):
+        raise ValueError("it does not name its objective")
     features = _number(header, "max_feature_idx") + 1
     if len(header.get("feature_names", "").split(" ")) != features or len(header.get("feature_infos", "").split(" ")) != features:
         raise ValueError(f"it does not name {features} features")
@@ -45,9 +52,15 @@ def _check_tree(tree: dict[str, str], number: int, features: int) -> None:
     children = np.concatenate([left, right])
     inner, outer = children[children >= 0], ~children[children < 0]
     numeric = all(re.fullmatch(r"0|2|4|6|8|10", one) for one in tree.get("decision_type", "").split())
-    lengths = [len(tree.get(key, "").split()) for key in ("threshold", "decision_type", "leaf_value")]
+    sizes = dict.fromkeys(_OF_SPLITS, splits) | dict.fromkeys(_OF_LEAVES, leaves)
+    if splits == 0:
+        sizes = {"leaf_value": leaves}  # of a tree of one leaf not all are written
+    lengths = all(len(tree.get(key, "").split(" ")) == size for key, size in sizes.items())
+    # LightGBM ends the process where it meets something else than a number.
+    numbers = all(_REAL.fullmatch(one) for value in tree.values() if value for one in value.split(" "))
+    known = {*tree} <= {"", *_OF_SPLITS, *_OF_LEAVES, *_OF_TREE}
     right_kinds = tree.get("num_cat") == "0" and tree.get("is_linear", "0") == "0" and tree.get("Tree") == str(number)
-    within = ((split >= 0) & (split < features)).all() and lengths == [splits, splits, leaves]
+    within = ((split >= 0) & (split < features)).all() and lengths and numbers and known
     ahead = all(((one < 0) | (one > places)).all() for one in (left, right))  # no circles
     complete = np.array_equal(np.sort(inner), places[1:]) and np.array_equal(np.sort(outer), np.arange(leaves) if splits else [])
     if not (leaves > 0 and right_kinds and numeric and within and ahead and complete):
