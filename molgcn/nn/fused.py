@@ -30,7 +30,8 @@ from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import loss_of
 from molgcn.ops.layer_network.call import LayerNetworkCall, Options
-from molgcn.ops.layer_network.operator import encoded_network, takes_end
+from molgcn.ops.layer_network.implementation import DIRECT
+from molgcn.ops.layer_network.operator import encoded_network
 from molgcn.ops.philox import dropout_seed
 from molgcn.ops.precision import allowed_precision
 from molgcn.ops.running_statistics import copy_statistics
@@ -94,8 +95,8 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
 
 def _head_of_operator(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
     """Return the head's linear maps where the operator may take them into its launches, if they map pooled states alone."""
-    maps_states = model.descriptors is None and model.pool in _POOLS
-    return _free_head(model, x) if maps_states and takes_end(x.device.type) else None
+    maps_states, of_device = model.descriptors is None and model.pool in _POOLS, DIRECT.get(x.device.type)
+    return _free_head(model, x) if maps_states and of_device is not None and of_device.takes_end else None
 
 
 def _rows_of_levels(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:

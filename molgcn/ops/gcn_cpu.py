@@ -8,7 +8,7 @@ from torch import Tensor
 import molgcn._cpu as _cpu
 from molgcn.ops.expect import aligned
 from molgcn.ops.gcn_network import GcnCall, Parameters, empty_gradients
-from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.implementation import Outputs
 from molgcn.ops.layer_network.program import POOLS
 
 _FORWARD = {torch.float32: _cpu.gcn_network_forward_float32, torch.float64: _cpu.gcn_network_forward_float64}

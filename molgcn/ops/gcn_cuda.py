@@ -14,7 +14,7 @@ from molgcn.ops.gcn_layers_plan import saved_layout
 from molgcn.ops.gcn_network import GcnCall, Parameters, empty_gradients
 from molgcn.ops.gcn_tile_plan import Saved
 from molgcn.ops.head_loss import check_kept
-from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.implementation import Outputs
 
 ENGINES: Mapping[str, ModuleType] = {"tile": gcn_tile_cuda, "chain": gcn_chain_cuda, "molecules": gcn_molecules_cuda}
 

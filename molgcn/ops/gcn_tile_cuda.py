@@ -16,7 +16,7 @@ from molgcn.ops.gcn_tile_discard import discard_from
 from molgcn.ops.gcn_tile_plan import Plan, backward_plan, forward_plan, may_be_large, next_fit, scratch_bytes, wide_input
 from molgcn.ops.head_loss import number_of
 from molgcn.ops.layer_network.call import PRECISIONS
-from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.implementation import Outputs
 from molgcn.ops.layer_network.program import POOLS
 
 _NORMS = (None, "layer", "batch")

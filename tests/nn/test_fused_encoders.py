@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from molgcn.data import GraphBatch
 from molgcn.nn import MoleculeNet, forward, fused_encoders
 from molgcn.ops import encode
-from molgcn.ops.layer_network import implementation_cuda, operator
+from molgcn.ops.layer_network import implementation_cuda
+from molgcn.ops.layer_network.implementation import DIRECT, Direct
 from molgcn.ops.layer_network.planned import plan_count
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,8 +140,7 @@ def step(model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
 def test_plans_take_encoders_and_head(case, head_layers, training, frozen, device, monkeypatch):
     if device == "cpu":
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        monkeypatch.setitem(operator._DIRECT, "cpu", implementation_cuda.implementation_of)
-        monkeypatch.setitem(operator._TAKES_END, "cpu", True)
+        monkeypatch.setitem(DIRECT, "cpu", Direct(implementation_cuda.implementation_of, takes_end=True))
     conv, options = CASES[case]
     model, batch = (
         network(conv, {**options, "norm": "batch", "head_layers": head_layers}, "fused").float().to(device).train(training),

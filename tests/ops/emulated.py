@@ -21,8 +21,8 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_network import GcnCall
-from molgcn.ops.layer_network import implementation_cuda, operator
-from molgcn.ops.layer_network.operator import Kept, Outputs, register_saved_numbers
+from molgcn.ops.layer_network import implementation_cuda
+from molgcn.ops.layer_network.implementation import DIRECT, Direct, Kept, Outputs, register_saved_numbers
 
 if HAS_CPU_EXTENSION:
     from molgcn.ops.layer_network import passes_cpu
@@ -135,7 +135,7 @@ def on_gpu_emulated() -> Iterator[None]:
     library.impl("layer_network_backward", implementation_cuda.backward, "CPU", allow_override=True)
     with pytest.MonkeyPatch.context() as patch, gpu_memory():
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        patch.setitem(operator._DIRECT, "cpu", implementation_cuda.implementation_of)
+        patch.setitem(DIRECT, "cpu", Direct(implementation_cuda.implementation_of))
         yield
     library._destroy()
 

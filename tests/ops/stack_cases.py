@@ -20,7 +20,8 @@ from molgcn.ops.gcn_tile_plan import Plan, Saved, backward_plan, forward_plan, n
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.operator import Outputs, layer_network
+from molgcn.ops.layer_network.implementation import Outputs
+from molgcn.ops.layer_network.operator import layer_network
 from molgcn.ops.layer_network.program import Program
 
 H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory that a block may have

@@ -18,7 +18,7 @@ from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.gcn_layers_plan import pool_blocks
 from molgcn.ops.gcn_weights_plan import weight_blocks
 from molgcn.ops.layer_network import implementation_cuda
-from molgcn.ops.layer_network.operator import Kept
+from molgcn.ops.layer_network.implementation import Kept
 from molgcn.resources import resource
 
 OPTIONS = [

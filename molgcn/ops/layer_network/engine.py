@@ -8,7 +8,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.gradient_steps import GradStep, PoolGrad
-from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.implementation import Outputs
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 

@@ -17,13 +17,14 @@ from molgcn.ops.expect import aligned, are_aligned
 from molgcn.ops.layer_network import kernels_cuda, planned
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward, check_end
-from molgcn.ops.layer_network.operator import (
+from molgcn.ops.layer_network.implementation import (
+    DIRECT,
     AllGradients,
+    Direct,
     Implementation,
     Kept,
     Outputs,
     States,
-    register_direct,
     register_saved_numbers,
 )
 from molgcn.ops.layer_network.plan_key import Key
@@ -138,6 +139,6 @@ def _aligned(inputs: EncodeInputs) -> EncodeInputs:
 
 
 register_saved_numbers("cuda", saved_numbers)
-register_direct("cuda", implementation_of, takes_end=True)
+DIRECT["cuda"] = Direct(implementation_of, takes_end=True)
 torch.library.impl("molgcn::layer_network", "CUDA", forward)
 torch.library.impl("molgcn::layer_network_backward", "CUDA", backward)

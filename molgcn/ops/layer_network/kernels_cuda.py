@@ -11,7 +11,7 @@ from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.layer_network import engine, passes
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.engine import StepsOf
-from molgcn.ops.layer_network.operator import Gradients, Outputs
+from molgcn.ops.layer_network.implementation import Gradients, Outputs
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 

@@ -2,14 +2,14 @@ r"""`molgcn::layer_network`: all layers of a network and the pooling as one oper
 
 The operator is functional: running statistics are outputs, and the dropout seed is a tensor argument. Each device registers an
 implementation of `molgcn::layer_network` and `molgcn::layer_network_backward`. If it keeps other values for backward than
-:mod:`molgcn.ops.layer_network.passes`, it also registers how many numbers (:func:`register_saved_numbers`).
+:mod:`molgcn.ops.layer_network.passes`, it also registers how many numbers
+(:func:`molgcn.ops.layer_network.implementation.register_saved_numbers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from molgcn.ops.graph import NUM_TENSORS as TENSORS_OF_GRAPH
 from molgcn.ops.head_loss import head_loss
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_end
-from molgcn.ops.layer_network.passes import gradients_of_parameters, saved_numbers
+from molgcn.ops.layer_network.implementation import DIRECT, Gradients, Implementation, Kept, Outputs, States, numbers_saved
+from molgcn.ops.layer_network.passes import gradients_of_parameters
 from molgcn.ops.operator import is_eager
 from molgcn.ops.transforms import refuse_transforms
 
@@ -44,79 +45,7 @@ torch.library.define(
 )
 
 
-class Outputs(NamedTuple):
-    """The outputs of the operator.
-
-    Attributes:
-        pooled: The pooled features [B, H], with H columns for each value that is pooled, or what the head of a call makes of them.
-        new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
-            [2, 0, H].
-        saved: What backward needs, in x's dtype.
-        of_loss: With an objective `pooled` is the scalar loss, 0 if no target is known. Then this has the sum and the number of its terms,
-            float64 [2], and what else backward needs of it. Empty without an objective.
-    """
-
-    pooled: Tensor
-    new_statistics: Tensor
-    saved: Tensor
-    of_loss: Sequence[Tensor] = ()
-
-
-Gradients = tuple[Tensor, Tensor, list[Tensor]]  # of x and of the bonds' rows, [0, 0] where not wanted, and of the parameters
-AllGradients = tuple[Tensor, Tensor, Sequence[Tensor | None]]
-"""The gradients of x and of the bonds' rows, [0, 0] where not wanted, and of what :attr:`.call.LayerNetworkCall.learnt` returns."""
-States = Sequence[Encoded | None]
-"""What each encoder of a call has computed."""
 _LEADING = 3  # the number of arguments of _Network before the tensors
-
-
-class Kept(NamedTuple):
-    """What forward keeps for backward.
-
-    Attributes:
-        saved: The tensor of :class:`Outputs`.
-        moments: What the norm of each encoder has normalised by; None for rows without an encoder.
-        of_loss: The tensors of :class:`Outputs`.
-    """
-
-    saved: Tensor
-    moments: Sequence[Tensor | None] = ()
-    of_loss: Sequence[Tensor] = ()
-
-
-class Implementation(NamedTuple):
-    """The passes of a call as functions.
-
-    Attributes:
-        forward: Returns the outputs of a call, and what its encoders have computed.
-        backward: Returns the gradients, given a call on encoded rows without its objective, what forward has kept, the gradient of the
-            result, and whether the gradients of x and of the bonds' rows, or of their encoders, are wanted.
-    """
-
-    forward: Callable[[LayerNetworkCall], tuple[Outputs, States]]
-    backward: Callable[[LayerNetworkCall, Kept, Tensor, bool, bool], AllGradients]
-
-
-_DIRECT: dict[str, Callable[[LayerNetworkCall], Implementation | None]] = {}
-_TAKES_END: dict[str, bool] = {}
-
-
-def register_direct(
-    device_type: str, implementation_of: Callable[[LayerNetworkCall], Implementation | None], *, takes_end: bool = False
-) -> None:
-    """Register the implementation that eager calls on plain tensors take, past PyTorch's dispatcher.
-
-    Args:
-        device_type: The type of device, such as "cuda".
-        implementation_of: Returns the implementation of a call, or None if it is the operator's.
-        takes_end: Whether implementations may compute a head, and its loss, in launches of their own.
-    """
-    _DIRECT[device_type], _TAKES_END[device_type] = implementation_of, takes_end
-
-
-def takes_end(device_type: str) -> bool:
-    """Return whether a call on a type of device gains from having the head, and its loss, among its arguments."""
-    return _TAKES_END.get(device_type, False)
 
 
 def layer_network(call: LayerNetworkCall) -> Outputs:
@@ -169,26 +98,13 @@ def _direct(call: LayerNetworkCall) -> Implementation | None:
     """Return the implementation that a call takes past PyTorch's dispatcher, or None."""
     if torch.compiler.is_compiling():
         return None
-    implementation_of = _DIRECT.get(call.graph.x.device.type)
-    return implementation_of(call) if implementation_of is not None and is_eager(call.tensors) else None
-
-
-_SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
-
-
-def register_saved_numbers(device_type: str, numbers: Callable[[LayerNetworkCall], int]) -> None:
-    """Register the function that gives the size of `saved` on a type of device.
-
-    Args:
-        device_type: The type of device, such as "cpu".
-        numbers: Returns how many numbers `saved` has for a call. It depends on shapes and options only.
-    """
-    _SAVED_NUMBERS[device_type] = numbers
+    registered = DIRECT.get(call.graph.x.device.type)
+    return registered.implementation_of(call) if registered is not None and is_eager(call.tensors) else None
 
 
 def empty_saved(call: LayerNetworkCall) -> Tensor:
     """Return uninitialised memory for what backward needs, or, without `save_for_backward`, for the moments of batch norms."""
-    return call.graph.x.new_empty(_SAVED_NUMBERS.get(call.graph.x.device.type, saved_numbers)(call))
+    return call.graph.x.new_empty(numbers_saved(call))
 
 
 @register_fake("molgcn::layer_network")

@@ -21,19 +21,19 @@ from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
-from molgcn.ops.layer_network.instruction_builder import Builder
-from molgcn.ops.layer_network.instructions import Keys
-from molgcn.ops.layer_network.operator import (
+from molgcn.ops.layer_network.implementation import (
+    DIRECT,
+    Direct,
     Gradients,
     Implementation,
     Kept,
     Outputs,
     States,
-    empty_gradients,
-    empty_saved,
-    register_direct,
     register_saved_numbers,
 )
+from molgcn.ops.layer_network.instruction_builder import Builder
+from molgcn.ops.layer_network.instructions import Keys
+from molgcn.ops.layer_network.operator import empty_gradients, empty_saved
 from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
@@ -294,6 +294,6 @@ def _address(tensor: Tensor | None) -> int:
 
 
 register_saved_numbers("cpu", saved_numbers)
-register_direct("cpu", implementation_of)
+DIRECT["cpu"] = Direct(implementation_of)
 torch.library.impl("molgcn::layer_network", "CPU", _operator)
 torch.library.impl("molgcn::layer_network_backward", "CPU", _operator_backward)

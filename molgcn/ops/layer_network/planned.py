@@ -21,7 +21,7 @@ from molgcn.ops.expect import aligned
 from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.operator import AllGradients, Outputs, States
+from molgcn.ops.layer_network.implementation import AllGradients, Outputs, States
 from molgcn.ops.layer_network.plan_key import Key
 
 _PLANS = 128  # the most plans of each pass that are kept

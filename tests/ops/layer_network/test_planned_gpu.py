@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.nn import MoleculeNet
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.operator import Outputs, layer_network
+from molgcn.ops.layer_network.implementation import Outputs
+from molgcn.ops.layer_network.operator import layer_network
 from molgcn.ops.layer_network.planned import plan_count
 
 pytestmark = pytest.mark.gpu
