@@ -59,12 +59,14 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
     task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
     task.check(targets, RowNames(molecules.rows[rows.molecule], molecules.files))
     for part in task.parts:
+        labels = targets[:, [names.index(one) for one in part.names]]
+        trained = _values(labels[parts["train"]])
         if part.num_classes:
-            labels = targets[:, [names.index(one) for one in part.names]]
-            trained = _values(labels[parts["train"]])
             _check_classes(part, _values(labels), trained)
             for where in ("val", "test"):
                 _warn_of_one_class(part, where, trained, _values(labels[parts[where]]))
+        else:
+            _warn_of_one_number(part, trained)
     return task
 
 
@@ -139,8 +141,9 @@ def _suggested(names: tuple[str, ...], seen: list[set[float]]) -> str:
         if found == {0, 1}:
             log.warning(
                 "Target '%s' holds only 0 and 1, but the targets beside it do not, so that all are learned as numbers: read a prediction "
-                "as a score, not as a probability. Train it by itself for probabilities.",
+                "as a score, not as a probability. For probabilities use %s.",
                 shown(name),
+                typed_mapping("dataset.tasks", {name: Classification.name}),
             )
         elif len(found) == 2 and all(value.is_integer() for value in found):
             low, high = (f"{value:g}" for value in sorted(found))
@@ -177,6 +180,14 @@ def _check_classes(task: Task, present: list[set[float]], trained: list[set[floa
             log.warning(
                 "No training molecule has the class %s of '%s': it cannot be learned%s", listed, shown(name), advice if nowhere else ""
             )
+
+
+def _warn_of_one_number(task: Task, trained: list[set[float]]) -> None:
+    """Warn of each numeric target that is the same for all molecules of the training part."""
+    for name, found in zip(task.names, trained, strict=True):
+        if len(found) == 1:
+            (only,) = found
+            log.warning("All values of '%s' in the training part are %g, from which nothing can be learned", shown(name), only)
 
 
 def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:

@@ -80,3 +80,13 @@ def test_nothing_is_cut_on_a_narrow_terminal():
     task = Regression(("half_life_obach",), ("kcal/mol",))
     console.print(results_table(task, "title", metrics, ["train", "val", "test"], None, "val/spearman"))
     assert "\u2026" not in console.export_text()
+
+
+def test_names_of_rows_stay_whole_beside_many_columns():
+    columns = [("train", "mae"), ("val", "mae"), *(("test", metric) for metric in ("mae", "rmse", "r2", "nll"))]
+    values = {f"{part}/{metric}/pIC50": -0.012345 for part, metric in columns}
+    given = Comparison(intervals={key: Interval(-0.2345, 0.6789, 0) for key in values}, baselines={"network": values, "trees": values})
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(results_table(Regression(("pIC50",), ("",)), "title", values, ["train", "val", "test"], given))
+    text = console.export_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert all(f"│  {name}" in text for name in ("95 % from", "95 % to", "network", "trees"))
