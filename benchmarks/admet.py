@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from molgcn.data.tdc_sets import TDC_SETS
+from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn_benchmark.admet import KEY, gpu_seconds, measure, sheet
 from molgcn_benchmark.machine import machine
 from molgcn_benchmark.results import Table, write_markdown

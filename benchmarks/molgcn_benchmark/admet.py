@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn.data.load import load_molecules
-from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.files.json_file import read_json
 from molgcn.metrics.comparison import NETWORK, TREES
 from molgcn.replicates.run import train_all

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from molgcn.data.tdc_sets import SEEDS, TDC_SETS
+from molgcn.data.benchmark_sets import SEEDS, TDC_SETS
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 

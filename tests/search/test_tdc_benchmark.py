@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from molgcn.data.tdc_sets import TDC_SETS
+from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn.search.tdc_benchmark import benchmark_rows, expand_sets, show_benchmark
 
 

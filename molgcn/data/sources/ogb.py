@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.archive import WrongContentError
+from molgcn.data.benchmark_sets import OGB_SETS
 from molgcn.data.cache import cache_folder
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download_archive
-from molgcn.data.ogb_sets import OGB_SETS
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.tables import column_names

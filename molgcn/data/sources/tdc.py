@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 
 from molgcn.data.archive import WrongContentError
+from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn.data.cache import cache_folder
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download_archive
@@ -18,7 +19,6 @@ from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.sources.joined import open_files
 from molgcn.data.tables import read_columns
-from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, listed
 

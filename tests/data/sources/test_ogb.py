@@ -14,9 +14,9 @@ from test_archive import make_zip
 
 from molgcn.comparison.table import table_columns
 from molgcn.config.run import Config, parse
+from molgcn.data.benchmark_sets import OGB_SETS
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset
-from molgcn.data.ogb_sets import OGB_SETS
 from molgcn.data.sources import ogb
 from molgcn.errors import UserError
 from molgcn.training.inference import predict_molecules

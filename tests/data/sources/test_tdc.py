@@ -8,11 +8,11 @@ from local_server import serving
 from test_archive import make_zip
 
 from molgcn.config.run import Config, parse
+from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset
 from molgcn.data.sources import tdc
 from molgcn.data.sources.tdc import scaffold_split
-from molgcn.data.tdc_sets import TDC_SETS
 from molgcn.errors import UserError
 
 RINGS = ("c1ccccc1", "c1ccncc1", "C1CCCCC1", "C1CCNC1", "c1ccoc1", "c1ccsc1", "C1CC1", "C1CCOC1")
