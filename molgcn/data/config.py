@@ -13,7 +13,6 @@ from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_
 from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.reactions import MODES
-from molgcn.data.level_config import check_levels
 from molgcn.data.levels import GRAPH_LEVELS, Level
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
@@ -31,63 +30,7 @@ _MOST_FOR_TREES = 20_000  # rows; RDKit takes 10 ms for each, and fitting 500 tr
 
 @dataclass
 class DatasetConfig(TargetConfig):
-    """Configuration of the data set and its split. The keys are those of conf/dataset.yaml.
-
-    The keys about targets are in :class:`TargetConfig`.
-
-    Attributes:
-        name: builtin, qm9, zinc, csv, tdc or ogb.
-        set: set of the benchmark (tdc, ogb), a name in :data:`molgcn.data.benchmark_sets.BENCHMARK_SETS`.
-        path: file or folder to read instead of the download. Required for csv.
-        val_path: file of the validation part, with the same columns as `path`. None draws the validation part from `path`.
-        test_path: file of the test part, with the same columns as `path`. None draws the test part from `path`.
-        header: whether the first line of a table has the columns' names. Without it they are 0, 1, 2 and so on, and SMILES are in 0.
-        smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, one for each component of a row.
-        targets: names of the target columns. None takes the source's default, with csv all other columns of numbers.
-        atom_targets: columns with a JSON list for each molecule, a number or null for each atom, that are learned.
-        bond_targets: the same for bonds.
-        atom_targets_path: .npz file of targets of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
-        bond_targets_path: .npz file of targets of bonds, a matrix for each row of the data set.
-        descriptors: columns of numbers that the model takes beside each molecule's graph.
-        descriptors_path: .npz file of descriptors, one row for each row of the data set.
-        atom_features_path: .npz file of features of atoms, a matrix for each row of the data set (:mod:`molgcn.data.row_matrices`).
-        bond_features_path: .npz file of features of bonds, a matrix for each row of the data set.
-        descriptor_generators: descriptors that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
-        tree_generators: descriptors that RDKit computes for boosted trees, which take them beside all others, names of the same kind.
-        standardize: how molecules are standardised before features and descriptors, one of :data:`molgcn.data.standardize.LEVELS`.
-        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, or an older version as in general:1. None takes the source's
-            default.
-        reaction_mode: what features of reactions hold, one of :data:`molgcn.data.featurizers.reactions.MODES`. None is reac_diff.
-        stereo: whether features that describe stereochemistry do so. False treats the stereochemistry of all molecules as unknown.
-        explicit_hydrogens: whether hydrogens are atoms of the graph, behind the heavy ones, for features that describe them.
-        on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
-        subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
-        split: one of :data:`SPLITS`.
-        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules. 0 leaves validation or
-            test out.
-        calibration_fraction: fraction of the training part that is set aside to calibrate uncertainties. 0 sets nothing aside.
-        group_duplicates: whether copies of a molecule stay in one part of a split that is drawn.
-        duplicates: how molecules that repeat another one are treated, one of :data:`DUPLICATES`.
-        split_seed: seed of splits that are drawn, of the calibration part and of the subset.
-        split_column: CSV column that names the part (split=column), the group that stays in one part (group), or a number or date (time).
-            For split=stratified the target to stratify by, needed where there are several targets.
-        split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
-        split_clusters: number of clusters (split=kmeans). None takes a tenth of the molecules, 200 at most.
-        split_file: JSON of row numbers, as a run saves it, or of a list of splits (split=file), or several files; of several splits each
-            is trained on in turn (`repeat`). With split=benchmark it is zinc's index file.
-        save_parts: whether the run's folder gets the rows of each part as CSV.
-        folds: number of folds (split=cv). None is :data:`FOLDS`.
-        cv_by: how the folds are drawn (split=cv), one of :data:`CV_BY`.
-        fold: the fold that is held out, counted from 0. None trains once for each fold.
-        repeats: how often the split is drawn anew.
-        repeat: the draw that is trained on, counted from 0. None trains once for each draw.
-        num_workers: worker processes that featurise. None decides by the number of molecules and cores.
-        cache_dir: folder for packed sets and downloads. None is the user's cache folder.
-        batch_size: number of molecules in a batch.
-        eval_batch_size: number of molecules in a batch of validation and test. None takes `batch_size`, and on a GPU four times as many,
-            up to 512, since evaluation keeps nothing for backward.
-        resident: whether the packed set is kept in the accelerator's memory.
-    """
+    """Configuration of the data set and its split. conf/dataset.yaml says what each key means and which values it takes."""
 
     name: str = "builtin"
     set: str | None = None
@@ -158,7 +101,7 @@ class DatasetConfig(TargetConfig):
         require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_smiles()
         self._check_descriptors()
-        check_levels(self)
+        _check_levels(self)
         if self.eval_batch_size is not None:
             require(self.eval_batch_size >= 1, "dataset.eval_batch_size", self.eval_batch_size, "at least 1, or null")
         require(self.split_seed >= 0, "dataset.split_seed", self.split_seed, "a whole number of at least 0")
@@ -283,6 +226,44 @@ def _check_files(config: DatasetConfig) -> None:
             raise UserError(f"dataset.{key}={path} goes with a file of your own for training: dataset=csv dataset.path=<file>.")
         if config.split in ("column", "benchmark"):
             raise UserError(f"dataset.{key}={path} is a part of its own, but dataset.split={config.split} names all parts. Leave out one.")
+
+
+def _check_levels(config: DatasetConfig) -> None:
+    """Check the keys of targets of atoms and bonds, and that nothing is asked for that does not go with them."""
+    for of in GRAPH_LEVELS:
+        names = as_names(getattr(config, f"{of}_targets")) or []
+        setattr(config, f"{of}_targets", names or None)
+        if names and config.name != "csv":
+            raise UserError(f"dataset.{of}_targets={names} names columns of dataset=csv. Use dataset.{of}_targets_path.")
+        if names and getattr(config, f"{of}_targets_path") is not None:
+            raise UserError(f"dataset.{of}_targets and dataset.{of}_targets_path both give targets of {of}s. Leave out one.")
+    named = [*(config.targets or ()), *(config.atom_targets or ()), *(config.bond_targets or ())]
+    if twice := {name for name in named if named.count(name) > 1}:
+        raise UserError(f"dataset.targets, atom_targets and bond_targets name {sorted(twice)} twice. Name each once.")
+    if not config.levels:
+        return
+    below = " and ".join(f"{of}s" for of in config.levels)
+    if config.name == "csv" and not config.targets:
+        config.descriptor_generators = None  # the recipe's, which only the head of molecules would read
+        for key in ("descriptors", "descriptors_path"):
+            if getattr(config, key) is not None:
+                raise UserError(
+                    f"dataset.{key} is of molecules, and all targets are of {below}, whose heads do not read it. Leave it out, or give "
+                    "numbers of atoms with dataset.atom_features_path."
+                )
+    alternatives = {
+        "bounded": (config.bounded, "without bounds"),
+        "weights": (config.weights is not None, "training.task_weights, which weighs targets"),
+        "duplicates": (config.duplicates in ("mean", "median"), "first, or keep"),
+        "standardize": (config.standardize != "none", "a file of molecules that was standardised first, and their lists"),
+        "sampling": (config.sampling is not None, "training.class_weights"),
+        "calibration_fraction": (config.calibration_fraction > 0, "0: calibration is of targets of molecules"),
+        "smiles": (len(config.smiles_columns) > 1, "one column of molecules"),
+    }
+    for key, (given, instead) in alternatives.items():
+        if given:
+            value = getattr(config, key)
+            raise UserError(f"dataset.{key}={value} does not go with targets of {below}. Leave it out, and use {instead}.")
 
 
 def _check_subset(name: str, subset: str | int | None) -> str | int | None:

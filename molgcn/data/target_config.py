@@ -19,20 +19,7 @@ _SKEWED = 1.5  # beyond it normal quantiles lowered the errors of all four such 
 
 @dataclass(kw_only=True)
 class TargetConfig:
-    """Configuration of the targets in conf/dataset.
-
-    Attributes:
-        tasks: task of each column, one of :data:`TASKS`. A column that is not named has the task that its values suggest.
-        transforms: transform of each column before it is learned, one of :data:`TRANSFORMS`. Transformed values are standardised too.
-        transform: transform of the numeric columns that `transforms` does not name; see :meth:`transform_of`.
-        units: unit of each column, shown with every error. Only for files.
-        labels: for each column the class, 0, 1, ..., of each text, or None for a text that stands for a missing value. Case matters only
-            if two names differ in it alone.
-        bounded: whether cells such as <10 and >=1e4 are bounds of true values.
-        weights: column of the weights of molecules in the loss. None gives all molecules the same weight.
-        sampling: "balanced" draws equally many molecules of each class for every epoch. None takes each molecule once.
-        choices: the values that `tasks` and `transforms` may have.
-    """
+    """Configuration of the targets. conf/dataset.yaml says what each key means; `choices` are the values of those by column."""
 
     tasks: ByColumn[str] | None = None
     transforms: ByColumn[str] | None = None
