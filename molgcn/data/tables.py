@@ -41,7 +41,7 @@ class Columns(dict[str, PackedStrings]):
         self.decimal_comma = decimal_comma
         self.kind = kind
 
-    def _place(self, column: str, row: int) -> str:
+    def place(self, column: str, row: int) -> str:
         """Return the file, column and row of a cell, for messages."""
         if self.kind == "sdf":
             return f"{self.path}, property '{shown(column)}', record {row} (counted from 0)"
@@ -74,12 +74,10 @@ class Columns(dict[str, PackedStrings]):
             row, text = wrong[0], values[wrong[0]]
             advice = _as_classes(column, values) or _advice(text.strip(), comma)
             others = first_of(len(wrong), len(values), "cell")
-            raise UserError(f"{self._place(column, row)}: '{shown(text)}' is not a number. {advice} {others}")
+            raise UserError(f"{self.place(column, row)}: '{shown(text)}' is not a number. {advice} {others}")
         if len(infinite):
             row, others = infinite[0], first_of(len(infinite), len(values), "cell")
-            raise UserError(
-                f"{self._place(column, row)}: '{shown(values[row])}' is infinite (float32). Leave it empty if missing. {others}"
-            )
+            raise UserError(f"{self.place(column, row)}: '{shown(values[row])}' is infinite (float32). Leave it empty if missing. {others}")
         if np.isnan(result).all():
             raise UserError(
                 f"{self.path}: all {counted(len(result), 'value')} of column '{shown(column)}' are missing. Name another column."

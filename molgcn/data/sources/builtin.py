@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import Source
-from molgcn.data.sources.csv import open_table
+from molgcn.data.sources.csv import open_csv
 from molgcn.errors import UserError, nearest
 from molgcn.resources import resource
 
@@ -33,7 +34,5 @@ def open_builtin(config: DatasetConfig) -> Source:
     for target in targets:
         if target not in UNITS:
             raise UserError(f"dataset=builtin has no target '{target}'.{nearest(target, list(UNITS))}")
-    units = tuple(UNITS[target] for target in targets)
-    source = open_table(builtin_path(), ["smiles"], targets, units, config.features or "qm9", config)
-    source.title = "the built-in molecules"
-    return source
+    csv = replace(config, name="csv", path=str(builtin_path()), smiles="smiles", targets=[*targets], features=config.features or "qm9")
+    return replace(open_csv(csv), title="the built-in molecules", target_units=tuple(UNITS[target] for target in targets))
