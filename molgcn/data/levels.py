@@ -84,9 +84,14 @@ class Rows:
         """Return the rows of a set with targets."""
         return cls(molecules, Levels.of(molecules))
 
-    def __len__(self) -> int:
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """The number of rows of each level that has some, in their order."""
         sizes = {"molecule": len(self.molecules), "atom": self.molecules.num_nodes, "bond": self.molecules.num_edges}
-        return sum(sizes[level] for level in self.levels.counts)
+        return {level: sizes[level] for level in self.levels.counts}
+
+    def __len__(self) -> int:
+        return sum(self._sizes.values())
 
     def at(self, indices: np.ndarray) -> np.ndarray:
         """Return the rows of the molecules at `indices`, int64, in the order of the rows of a set or batch of these molecules."""
@@ -94,10 +99,9 @@ class Rows:
             return indices
         places, _, _ = self.molecules.places_of(indices)
         first, found = 0, []
-        for level, size in (("molecule", len(self.molecules)), ("atom", self.molecules.num_nodes), ("bond", self.molecules.num_edges)):
-            if level in self.levels.counts:
-                found.append(first + places[level])
-                first += size
+        for level, size in self._sizes.items():
+            found.append(first + places[level])
+            first += size
         return np.concatenate(found)
 
     @cached_property
@@ -125,8 +129,7 @@ class Rows:
     @property
     def counts(self) -> dict[str, int]:
         """The number of molecules, atoms and bonds that have rows, a bond counted once."""
-        sizes = {"molecule": len(self.molecules), "atom": self.molecules.num_nodes, "bond": self.molecules.num_edges // 2}
-        return {level: sizes[level] for level in self.levels.counts}
+        return {level: size // 2 if level == "bond" else size for level, size in self._sizes.items()}
 
     @property
     def number(self) -> np.ndarray:
@@ -146,10 +149,9 @@ class Rows:
         level, count = self.levels.of_targets[target], len(self.molecules)
         if level == "molecule":
             return Column(column.name, column.values[:count], column.digits, column.are_probabilities)
-        order, ends = np.arange(self.molecules.num_nodes), self.molecules.node_ptr
-        first = count
+        first, order, ends = count, np.arange(self.molecules.num_nodes), self.molecules.node_ptr
         if level == "bond":
-            first += self.molecules.num_nodes if "atom" in self.levels.counts else 0
+            first += self._sizes.get("atom", 0)
             order, ends = bonds_in_order(self.molecules)
         return Lists(column.name, column.values[first + order], column.digits, column.are_probabilities, ends)
 
