@@ -70,20 +70,14 @@ def featurize_items(
     label: str | None = None,
     rows: np.ndarray | None = None,
     source: str = "",
-    generators: Sequence[str] = (),
-    tree_generators: Sequence[str] = (),
-    standardize: str = "none",
-    bond_numbers: bool = False,
-    component: int = 0,
     files: Files = (),
+    **options: Any,
 ) -> Featurized:
     """Featurise items of one kind, SMILES, mol blocks or `rdkit.Chem.Mol`, and compute a label and descriptors in the same pass.
 
-    For `features`, `on_error`, `num_workers` and errors see :meth:`molgcn.data.PackedMolecules.from_smiles`. Features, label and
-    descriptors are those of the standard form (`standardize`). Messages name an item by `source`, its number in `rows`, by default its
-    position, and its file, if the source has several `files`. Descriptors of `tree_generators` are NaN where RDKit cannot compute them.
-    With `bond_numbers` the set knows RDKit's number of each bond.
-    Items are reactions if the features say so of this `component` of a row.
+    For `features`, `on_error`, `num_workers` and errors see :meth:`molgcn.data.PackedMolecules.from_smiles`, for `options`
+    :func:`featurize_chunk`. Messages name an item by `source`, its number in `rows`, by default its position, and its file, if the source
+    has several `files`.
     """
     get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
@@ -94,17 +88,7 @@ def featurize_items(
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
-    work = partial(
-        featurize_chunk,
-        features=features,
-        kind=kind,
-        label=label,
-        generators=generators,
-        tree_generators=tree_generators,
-        standardize=standardize,
-        bond_numbers=bond_numbers,
-        component=component,
-    )
+    work = partial(featurize_chunk, features=features, kind=kind, label=label, **options)
     kept: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     smiles: list[str] = []
@@ -122,13 +106,14 @@ def featurize_items(
     if failures and on_error == "raise":
         index, reason = failures[0]
         where = named_row(source or "the list of SMILES", files, index if rows is None else int(rows[index]), kind)
-        raise UserError(_failure_message(where, items[index], reason, first_of(len(failures), len(items))))
+        raise UserError(
+            f"{where}: '{_first_line(items[index])}' cannot be used: {reason}. {first_of(len(failures), len(items))} Correct it, or leave "
+            "such rows out with on_error=skip (dataset.on_error=skip on the command line), which counts and lists them."
+        )
     if not sum(map(len, kept)):
         index, reason = failures[0]
-        first = _first_line(items[index])
-        raise UserError(
-            f"None of the {counted(len(items), 'molecule')} of {source or 'the list'} can be used. The first, '{first}': {reason}."
-        )
+        everything = f"{counted(len(items), 'molecule')} of {source or 'the list'}"
+        raise UserError(f"None of the {everything} can be used. The first, '{_first_line(items[index])}': {reason}.")
     molecules = reduce(lambda molecules, table: table.attach(molecules), tables, joined.whole())
     written = None if kind == "smiles" else smiles
     return Featurized(molecules, np.concatenate(kept), np.concatenate(labels) if labels else None, written, failures)
@@ -141,13 +126,6 @@ def as_text(item: Any) -> str:
 def _first_line(item: Any) -> str:
     """Return what messages show of an item: the SMILES, or the name of a mol block."""
     return shown((as_text(item).splitlines() or [""])[0])
-
-
-def _failure_message(where: str, item: Any, reason: str, others: str) -> str:
-    return (
-        f"{where}: '{_first_line(item)}' cannot be used: {reason}. {others} Correct it, or leave such rows out with "
-        "on_error=skip (dataset.on_error=skip on the command line), which counts and lists them."
-    )
 
 
 def featurize_chunk(
@@ -165,7 +143,9 @@ def featurize_chunk(
 ) -> Featurized:
     """Featurise a chunk of items in this process, see :func:`featurize_items`.
 
-    Without `bonds` it gives bonds no features, for models that do not read them.
+    Features, label and descriptors are those of the standard form (`standardize`). Descriptors of `tree_generators` are NaN where RDKit
+    cannot compute them. Without `bonds` it gives bonds no features, for models that do not read them. With `bond_numbers` the set knows
+    RDKit's number of each bond. Items are reactions if the features say so of this `component` of a row.
     """
     from rdkit import rdBase
 
@@ -173,13 +153,9 @@ def featurize_chunk(
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
     read = _reader(featurizer, kind, standardize, component)
-    kept: list[int] = []
-    labels: list[float] = []
-    written: list[str] = []
-    descriptors: list[np.ndarray] = []
-    for_trees: list[np.ndarray] = []
     calculate_for_trees = calculator(tree_generators, featurizer.keeps_isotopes, missing=True) if tree_generators else None
     calculate = calculator(generators, featurizer.keeps_isotopes) if generators else None
+    done: list[tuple[Any, ...]] = []  # position, SMILES, label, descriptors and those for trees of each molecule
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
@@ -191,27 +167,21 @@ def featurize_chunk(
             except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
                 continue
-            kept.append(position)
-            if label_of is not None:
-                labels.append(label_of(count_hydrogens(mol)))  # labels take heavy atoms, whatever the features take
-            if values is not None:
-                descriptors.append(values)
-            if trees is not None:
-                for_trees.append(trees)
-            if kind != "smiles":
-                written.append(own)
+            found = None if label_of is None else label_of(count_hydrogens(mol))  # of heavy atoms, whatever the features take
+            done.append((position, own, found, values, trees))
     arrays, refused = graphs.finish()
     for number in sorted(refused, reverse=True):
-        failures.append((kept.pop(number), refused[number]))
-        for of_molecules in (labels, written, descriptors, for_trees):
-            del of_molecules[number : number + 1]
-    molecules = MoleculeSet.from_arrays(**arrays, features=features) if kept else None
-    if molecules is not None and bond_numbers:
-        molecules = replace(molecules, bond_number=_bond_numbers(arrays["num_edges"], arrays["edge_index"]))
-    if molecules is not None and descriptors:
-        molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
-    if molecules is not None and for_trees:
-        molecules = replace(molecules, tree_descriptors=np.stack(for_trees))
+        failures.append((done.pop(number)[0], refused[number]))
+    kept, written, labels, descriptors, for_trees = ([one[place] for one in done] for place in range(5))
+    molecules = None
+    if kept:
+        molecules = MoleculeSet.from_arrays(**arrays, features=features)
+        if bond_numbers:
+            molecules = replace(molecules, bond_number=_bond_numbers(arrays["num_edges"], arrays["edge_index"]))
+        if generators:
+            molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
+        if tree_generators:
+            molecules = replace(molecules, tree_descriptors=np.stack(for_trees))
     return Featurized(
         molecules,
         kept=np.array(kept, np.int64),

@@ -31,7 +31,7 @@ class Generator:
 
     Attributes:
         names: function that returns the K names.
-        compute: function that returns the K numbers of an `rdkit.Chem.Mol`, with NaN for a number that RDKit cannot compute.
+        compute: function that returns the K numbers, of any type, of an `rdkit.Chem.Mol`, with NaN for a number that RDKit cannot compute.
     """
 
     names: Callable[[], tuple[str, ...]]
@@ -53,14 +53,6 @@ def _compute_rdkit2d(mol: Any) -> np.ndarray:
             return np.nan
 
     return np.array([value(function) for function in _rdkit2d().values()], np.float64)
-
-
-def _compute_morgan(mol: Any) -> np.ndarray:
-    return morgan_generator().GetFingerprintAsNumPy(mol).astype(np.float64)
-
-
-def _compute_morgan_counts(mol: Any) -> np.ndarray:
-    return morgan_generator(COUNT_BITS).GetCountFingerprintAsNumPy(mol).astype(np.float64)
 
 
 def _compute_avalon_counts(mol: Any) -> np.ndarray:
@@ -105,14 +97,20 @@ def _compute_physchem(mol: Any) -> np.ndarray:
     return np.array([*_properties().ComputeProperties(mol), *(value for part in parts for value in part)], np.float64)
 
 
+def _numbered(prefix: str, numbers: range) -> Callable[[], tuple[str, ...]]:
+    return lambda: tuple(f"{prefix}_{number}" for number in numbers)
+
+
 GENERATORS = {
     "physchem": Generator(_physchem_names, _compute_physchem),
     "rdkit2d": Generator(lambda: tuple(_rdkit2d()), _compute_rdkit2d),
-    "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(BITS)), _compute_morgan),
-    "maccs": Generator(lambda: tuple(f"maccs_{key}" for key in range(1, MACCS_KEYS + 1)), _compute_maccs),
-    "morgan_counts": Generator(lambda: tuple(f"morgan_counts_{bit}" for bit in range(COUNT_BITS)), _compute_morgan_counts),
-    "avalon_counts": Generator(lambda: tuple(f"avalon_counts_{bit}" for bit in range(COUNT_BITS)), _compute_avalon_counts),
-    "erg": Generator(lambda: tuple(f"erg_{bit}" for bit in range(ERG_BITS)), _compute_erg),
+    "morgan": Generator(_numbered("morgan", range(BITS)), lambda mol: morgan_generator().GetFingerprintAsNumPy(mol)),
+    "maccs": Generator(_numbered("maccs", range(1, MACCS_KEYS + 1)), _compute_maccs),
+    "morgan_counts": Generator(
+        _numbered("morgan_counts", range(COUNT_BITS)), lambda mol: morgan_generator(COUNT_BITS).GetCountFingerprintAsNumPy(mol)
+    ),
+    "avalon_counts": Generator(_numbered("avalon_counts", range(COUNT_BITS)), _compute_avalon_counts),
+    "erg": Generator(_numbered("erg", range(ERG_BITS)), _compute_erg),
 }
 FOR_TREES = ("rdkit2d", "morgan_counts", "avalon_counts", "erg")  # as MapLight (Notwell and Wood, arXiv:2310.00174)
 
@@ -133,7 +131,7 @@ def calculator(generators: Sequence[str], isotopes: bool = False, missing: bool 
 
     def of_molecule(smiles: str) -> np.ndarray:
         mol = whole_molecule(smiles, isotopes)
-        return np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
+        return np.concatenate([GENERATORS[generator].compute(mol) for generator in generators], dtype=np.float64)
 
     def calculate(smiles: str) -> np.ndarray:
         sides = sides_of(smiles)

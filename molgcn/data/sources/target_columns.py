@@ -98,8 +98,8 @@ def read_weights(columns: Columns, name: str) -> np.ndarray:
     wrong = np.flatnonzero(~(weights >= 0))
     if len(wrong):
         raise UserError(
-            f"{columns.place(name, wrong[0])}: '{shown(columns[name][wrong[0]])}' is not a weight. Expected a number of at least 0; 0 leaves "
-            f"the molecule out of the loss. {first_of(len(wrong), len(weights), 'cell')}"
+            f"{columns.place(name, wrong[0])}: '{shown(columns[name][wrong[0]])}' is not a weight. Expected a number of at least 0; 0 "
+            f"leaves the molecule out of the loss. {first_of(len(wrong), len(weights), 'cell')}"
         )
     return weights
 
