@@ -94,7 +94,7 @@ class GraphArrays:
         starts = pointers(num_nodes)
         keys = np.full(starts[-1], _hydrogen(), atoms.dtype)
         keys[segment_index(starts[:-1], num_atoms)] = atoms
-        codes, table = _encode(keys, _atom_row(self.featurizer), self.featurizer.num_features)
+        codes, table = _encode(keys, _row_of(self.featurizer, AtomFields), self.featurizer.num_features)
         parents = np.repeat(segment_index(np.zeros_like(num_atoms), num_atoms), hidden_hs)
         appended = segment_index(num_atoms, num_hydrogens)
         ends, bonds, num_bonds = self._all_bonds(np.stack([parents, appended], 1), num_hydrogens)
@@ -106,7 +106,7 @@ class GraphArrays:
             "table": table,
         }
         if self._has_bond_rows:
-            codes, table = _encode(bonds, _bond_row(self.featurizer), self.featurizer.num_bond_features)
+            codes, table = _encode(bonds, _row_of(self.featurizer, BondFields), self.featurizer.num_bond_features)
             arrays |= {"edge_codes": np.repeat(codes, 2), "edge_table": table}
         return arrays, refused
 
@@ -133,7 +133,7 @@ class GraphArrays:
 
     def _refused(self) -> dict[int, str]:
         atoms, num_atoms = self._all_atoms()
-        row, reasons = _atom_row(self.featurizer), {}
+        row, reasons = _row_of(self.featurizer, AtomFields), {}
         for key in np.unique(atoms).tolist():
             try:
                 row(key)
@@ -171,27 +171,15 @@ def _owner(sizes: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _atom_row(featurizer: Featurizer) -> Callable[[Any], bytes]:
-    """Return a function that encodes an atom's packed fields, or those of both sides, as the bytes of its row, each computed once."""
+def _row_of(featurizer: Featurizer, kind: type[AtomFields] | type[BondFields]) -> Callable[[Any], bytes]:
+    """Return a function that encodes packed fields of an atom or bond, or of both sides, as the bytes of its row, each computed once."""
+    of_atoms = kind is AtomFields
     if isinstance(featurizer, ReactionFeaturizer):
-
-        def fields(key: int) -> AtomFields | None:
-            return None if key == ABSENT_ATOM else AtomFields.unpacked(key)
-
-        return cache(lambda keys: featurizer.encode_sides(*map(fields, keys)).tobytes())
-    return cache(lambda key: featurizer.encode(AtomFields.unpacked(key)).tobytes())
-
-
-@cache
-def _bond_row(featurizer: Featurizer) -> Callable[[Any], bytes]:
-    """Return a function that encodes a bond's packed fields, or those of both sides, as the bytes of its row, each computed once."""
-    if isinstance(featurizer, ReactionFeaturizer):
-
-        def fields(key: int) -> BondFields | None:
-            return None if key == ABSENT_BOND else BondFields.unpacked(key)
-
-        return cache(lambda keys: featurizer.encode_bond_sides(*map(fields, keys)).tobytes())
-    return cache(lambda key: featurizer.encode_bond(BondFields.unpacked(key)).tobytes())
+        absent: int = ABSENT_ATOM if of_atoms else ABSENT_BOND
+        encode_sides: Callable[..., np.ndarray] = featurizer.encode_sides if of_atoms else featurizer.encode_bond_sides
+        return cache(lambda keys: encode_sides(*(None if key == absent else kind.unpacked(key) for key in keys)).tobytes())
+    encode: Callable[..., np.ndarray] = featurizer.encode if of_atoms else featurizer.encode_bond
+    return cache(lambda key: encode(kind.unpacked(key)).tobytes())
 
 
 @cache
