@@ -14,6 +14,7 @@ from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.encodings import held_encoding
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.molecule_set import MoleculeSet
+from molgcn.data.packed_arrays import batch_arrays
 from molgcn.errors import UserError
 
 
@@ -30,7 +31,9 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> MoleculeSet:
             )
     targets = _rows(data, "y", "targets", "a y of shape [1, T], with NaN where missing")
     descriptors = _rows(data, "descriptors", "numbers", "descriptors of shape [1, K]")
-    component = np.concatenate([item.component.numpy() for item in data]) if _all_have(data, "component", "a component [n]") else None
+    component = None
+    if _all_have(data, "component", "a component [n]"):
+        component = np.concatenate([item.component.numpy() for item in data]).astype(np.uint8)
     packed = MoleculeSet.from_arrays(
         np.array([item.x.shape[0] for item in data]),
         np.array([item.edge_index.shape[1] for item in data]),
@@ -40,8 +43,7 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> MoleculeSet:
         targets=targets,
         **metadata,
     )
-    if component is not None:
-        packed = replace(packed, component=component.astype(np.uint8))
+    packed = replace(packed, component=component)
     return packed if descriptors is None else with_descriptors(packed, descriptors)
 
 
@@ -93,6 +95,7 @@ def unpack_pyg(molecules: MoleculeSet) -> list[Any]:
     from torch_geometric.data import Data
 
     refuse_merged(molecules)
+    others = [array for array in batch_arrays(molecules) if array.name not in ("x", "edge_attr", "edge_code")]
     result = []
     for i in range(len(molecules)):
         nodes = slice(int(molecules.node_ptr[i]), int(molecules.node_ptr[i + 1]))
@@ -102,16 +105,9 @@ def unpack_pyg(molecules: MoleculeSet) -> list[Any]:
         item = Data(x=torch.tensor(molecules.node_features(nodes), device="cpu"), edge_index=torch.from_numpy(edge_index))
         if molecules.edge_attr is not None:
             item.edge_attr = torch.tensor(molecules.edge_features(bonds), device="cpu")
-        for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
-            if encodings is not None:
-                item[name] = torch.tensor(encodings[places], device="cpu")
-        for name, values, places in (("atom_targets", molecules.atom_targets, nodes), ("bond_targets", molecules.bond_targets, bonds)):
-            if values is not None:
-                item[name] = torch.tensor(values[places], device="cpu")
-        if molecules.component is not None:
-            item.component = torch.tensor(molecules.component[nodes], dtype=torch.int32, device="cpu")
-        if molecules.descriptors is not None:
-            item.descriptors = torch.tensor(molecules.descriptors[i : i + 1], device="cpu")
+        places = {"molecule": slice(i, i + 1), "atom": nodes, "bond": bonds}
+        for array in others:
+            item[array.name] = torch.from_numpy(array.take(places[array.axis]))
         if molecules.targets.shape[1]:
             item.y = torch.tensor(molecules.labels[i : i + 1], device="cpu")
         result.append(item)
