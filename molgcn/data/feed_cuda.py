@@ -45,7 +45,7 @@ class CUDAFeed(Feed):
         """Enqueue batch `number` on the side stream."""
 
     def begin(self, plan: EpochPlan, start: int) -> None:
-        """Start to fill in the batches of the plan from number `start` on."""
+        """Prepare the plan on the side stream."""
         if not self._ahead:  # graphs may still read the previous plan
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
@@ -131,9 +131,6 @@ class ResidentFeed(CUDAFeed):
         launch = self._launches[1 - self.slots.index(slot)]
         self.kernel.launch(launch.grid, THREADS, 0, launch.batch(-1))
 
-    def end(self) -> None:
-        """Return at once, since launches that are enqueued may finish later."""
-
 
 class StagedFeed(CUDAFeed):
     """Fills the slots from a set that does not fit into the GPU's memory.
@@ -156,9 +153,6 @@ class StagedFeed(CUDAFeed):
         torch.cuda.current_stream(device).synchronize()
         for tensor in (piece.buffer, *self._tables.values()):
             tensor.record_stream(self.stream)
-
-    def settle(self) -> None:
-        """Return at once, since only the threads read the plan, and they stop with each reading."""
 
     def prepare(self, plan: EpochPlan, start: int) -> None:
         """Start the threads."""
