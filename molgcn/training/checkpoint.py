@@ -30,11 +30,12 @@ class RunCheckpoint(Checkpoint):
 
     `last.ckpt` is written at the end of the first and the last epoch, at the end of other epochs at most once in ten seconds, and within
     an epoch every `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation
-    is due.
+    is due. `best.ckpt` too is written at most once in ten seconds, and before each `last.ckpt`: better epochs that follow each other sooner
+    leave only the newest, and a run that is killed meanwhile finds them again when it continues.
 
     Args:
         folder: where the files go.
-        seconds: least time in seconds between two writes within an epoch; 0 writes after every batch and every epoch.
+        seconds: least time in seconds between two writes within an epoch; 0 writes after every batch, every epoch and every better one.
         clock: returns the time in seconds.
 
     Attributes:
@@ -47,6 +48,7 @@ class RunCheckpoint(Checkpoint):
     def __init__(self, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = folder
         self.seconds = seconds
+        self._between_files = min(seconds, _MIN_SECONDS)
         self.clock = clock
         self.best_value: float | None = None
         self.best_loss = float("inf")
@@ -115,7 +117,7 @@ class RunCheckpoint(Checkpoint):
             )
         if monitor.is_better(value, self.best_value):
             self.best_value, self.best_loss, self.best_epoch = value, float(values[LOSS]), trainer.current_epoch
-            self._save(trainer, self.best_path)
+            self._save(trainer, self.best_path, at_most_every=self._between_files or None)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write `last.ckpt` where there is none yet or it is due; Lightning runs checkpoint callbacks after all others.
@@ -124,7 +126,7 @@ class RunCheckpoint(Checkpoint):
         exactly.
         """
         whole = trainer.is_last_batch or pl_module.steps_after(trainer.fit_loop.epoch_loop.batch_idx)
-        if not self._has_last or (whole and (self._due(trainer, min(self.seconds, _MIN_SECONDS)) or _ends(trainer))):
+        if not self._has_last or (whole and (self._due(trainer, self._between_files) or _ends(trainer))):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False
@@ -154,15 +156,15 @@ class RunCheckpoint(Checkpoint):
         due = self.clock() - self._written >= seconds
         return bool(trainer.strategy.broadcast(due)) if trainer.world_size > 1 else due
 
-    def _save(self, trainer: Trainer, path: Path) -> None:
-        check_weights(trainer, trainer.lightning_module)  # type: ignore[arg-type]
-        trainer.save_checkpoint(path)
+    def _save(self, trainer: Trainer, path: Path, at_most_every: float | None = None) -> None:
+        trainer.save_checkpoint(path, storage_options=at_most_every)
         self.newest = path
         if path == self.last_path:
             self._written, self._has_last = self.clock(), True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
+        """Check the weights, and add what Lightning leaves out: the loader's place, all generators and how far metrics.csv was written."""
+        check_weights(trainer, pl_module, checkpoint["state_dict"].values())  # type: ignore[arg-type]
         checkpoint["train_loader"] = trainer.datamodule.train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import copy
+import math
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
-import torch
 from lightning.pytorch.plugins import TorchCheckpointIO
-from torch import Tensor
 
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
+from molgcn.training.host_copy import HostCopy
 
 _MAX_PENDING = 2  # most copies in memory: an epoch may end with best.ckpt and last.ckpt
 _SWITCH_INTERVAL = 1e-4  # seconds
@@ -36,19 +37,38 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         super().__init__()
         self._write_file = write_file
         self._thread: ThreadPoolExecutor | None = None
-        self._pending: deque[Future[None]] = deque()
+        self._pending: deque[_Pending] = deque()
+        self._due: dict[Path, float] = {}  # when the last writing of each file was due
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write a copy of the checkpoint to `path` in the background; its tensors may change as soon as this returns."""
+        """Write a copy of the checkpoint to `path` in the background; its tensors may change as soon as this returns.
+
+        Args:
+            checkpoint: nested dicts, lists and tuples of tensors and plain values.
+            path: the file.
+            storage_options: least time in seconds between two writes of the file. Meanwhile the newest checkpoint waits, in the place of
+                one that was waiting, until that time is over, another file is to be written or :meth:`wait` is called. None writes each
+                checkpoint, at once.
+        """
+        path, now = Path(path), time.monotonic()
+        waiting = self._pending[-1] if storage_options is not None and self._pending and self._pending[-1].path == path else None
+        self.wait(_MAX_PENDING if waiting else _MAX_PENDING - 1)
+        copied = HostCopy(checkpoint)
+        if waiting is not None and waiting.replace(copied):
+            return
         self.wait(_MAX_PENDING - 1)
+        for earlier in self._pending:
+            earlier.hurry()
+        self._due[path] = due = now if storage_options is None else max(now, self._due.get(path, -math.inf) + storage_options)
         self._thread = self._thread or ThreadPoolExecutor(1, "molgcn-checkpoint")
-        self._pending.append(self._thread.submit(_write_in_background, self._write_file, host_copy(checkpoint), Path(path)))
+        self._pending.append(_Pending(path, copied, due, self._thread, self._write_file))
 
     def wait(self, leave: int = 0) -> None:
         """Wait until all but `leave` checkpoints are on disk."""
-        while len(self._pending) > leave or (self._pending and self._pending[0].done()):
-            wait([self._pending[0]])
-            self._pending.popleft().result()
+        while len(self._pending) > leave or (self._pending and self._pending[0].written.done()):
+            self._pending[0].hurry()
+            wait([self._pending[0].written])
+            self._pending.popleft().written.result()
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         """Wait until every checkpoint is on disk, then read one; see :func:`load_checkpoint`."""
@@ -60,56 +80,54 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             self.wait()
         finally:
+            for left in self._pending:
+                left.hurry()
             if self._thread is not None:
                 self._thread.shutdown()
             self._thread = None
             self._pending.clear()
+            self._due.clear()
 
 
-def host_copy(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the same nested dicts, lists and tuples, with the tensors copied into the host's memory.
+class _Pending:
+    """A checkpoint that a thread writes once it is due, and sooner where it is hurried.
 
-    The tensors are read on the current stream: after the work that is enqueued there, and before later work, such as replayed graphs,
-    overwrites them. The copies are complete when this returns. They are views of one tensor for each device and dtype, so that there is
-    only one transfer for each.
+    Attributes:
+        path: the file.
+        written: tells when it is written.
     """
-    alike: dict[tuple[torch.device, torch.dtype], dict[int, Tensor]] = {}
-    for tensor in _tensors(checkpoint):
-        alike.setdefault((tensor.device, tensor.dtype), {})[id(tensor)] = tensor
-    copies: dict[int, Tensor] = {}
-    for tensors in alike.values():
-        together = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()]).cpu()
-        parts = together.split([tensor.numel() for tensor in tensors.values()])
-        copies |= {key: part.view(tensor.shape) for (key, tensor), part in zip(tensors.items(), parts, strict=True)}
-    return _mapped(checkpoint, lambda tensor: copies[id(tensor)])
 
+    def __init__(self, path: Path, copied: HostCopy, due: float, thread: ThreadPoolExecutor, write_file: Write) -> None:
+        self.path = path
+        self._copied: HostCopy | None = copied
+        self._due = due
+        self._hurried, self._lock = Event(), Lock()
+        self.written: Future[None] = thread.submit(self._write, write_file)
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (dict, list, tuple)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
+    def replace(self, copied: HostCopy) -> bool:
+        """Put a newer checkpoint in the place of this one, unless it is being written or was."""
+        with self._lock:
+            if self._copied is None:
+                return False
+            self._copied = copied
+            return True
 
+    def hurry(self) -> None:
+        """Let the checkpoint be written as soon as the earlier ones are."""
+        self._hurried.set()
 
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        changed = copy.copy(value)  # keeps the attributes of a module's state dict
-        changed.update({key: _mapped(item, change) for key, item in value.items()})
-        return changed
-    return type(value)(_mapped(item, change) for item in value) if isinstance(value, (list, tuple)) else value
+    def _write(self, write_file: Write) -> None:
+        """Write the checkpoint while training goes on.
 
-
-def _write_in_background(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
-    """Write a :func:`host_copy` while training goes on.
-
-    Pickling holds Python's global lock. By default a thread hands it over after 5 ms, which is as long as many training steps.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
-    try:
-        write_file(_mapped(checkpoint, Tensor.clone), path)  # a view would be saved with the whole storage that it shares
-    finally:
-        sys.setswitchinterval(before)
+        Pickling holds Python's global lock. By default a thread hands it over after 5 ms, which is as long as many training steps.
+        """
+        self._hurried.wait(max(self._due - time.monotonic(), 0.0))
+        with self._lock:
+            copied, self._copied = self._copied, None
+        assert copied is not None
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
+        try:
+            write_file(copied.checkpoint(), self.path)
+        finally:
+            sys.setswitchinterval(before)

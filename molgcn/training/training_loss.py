@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning import Trainer
 from torch import Tensor
-from torch.nn.utils import get_total_norm
+from torch._C._nn import flatten_dense_tensors  # at once, where a norm of each takes ten times as long
 
 from molgcn.errors import UserError
 from molgcn.ops.loss_sum import add_loss
@@ -101,11 +102,14 @@ def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
         raise _diverged(trainer, f"The training loss is not finite in {_place(trainer, module, batch)}", rates[number + 1])
 
 
-def check_weights(trainer: Trainer, module: MoleculeModule) -> None:
-    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to call this."""
+def check_weights(trainer: Trainer, module: MoleculeModule, kept: Iterable[Tensor]) -> None:
+    """End the run where a loss, or a weight or statistic that a checkpoint keeps, is not finite; every rank has to call this."""
     check_loss(trainer, module)
-    tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
-    finite = bool(get_total_norm(tensors, math.inf).isfinite())
+    alike: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in kept:
+        if tensor.is_floating_point():
+            alike.setdefault(tensor.dtype, []).append(tensor)
+    finite = all(bool(flatten_dense_tensors(tensors).isfinite().all()) for tensors in alike.values())
     if not trainer.strategy.reduce_boolean_decision(finite):
         batch = trainer.fit_loop.epoch_loop.batch_idx
         raise _diverged(trainer, f"The weights are not finite after {_place(trainer, module, batch)}", module.train_loss.rates[-1])

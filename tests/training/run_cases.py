@@ -62,10 +62,10 @@ class KeepCopies(AtomicCheckpointIO):
         self.copies: list[Path] = []
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        super().save_checkpoint(checkpoint, path)
-        self.wait()
+        super().save_checkpoint(checkpoint, path, storage_options)
         checkpoints, folder = list(Path(path).parents)[:2]
         if Path(path) == checkpoints / LAST:
+            self.wait()
             self.copies.append(folder.with_name(f"killed-{len(self.copies)}"))
             shutil.copytree(folder, self.copies[-1])
 

@@ -79,4 +79,6 @@ def test_short_epochs_do_not_wait_for_the_disk(tmp_path, small_config, tick, opt
     checkpoint = RunCheckpoint(folder / "checkpoints", seconds=1000, clock=lambda: next(clock))
     logger = MetricsCSV(folder / "metrics.csv", module.task.keys("val"))
     build_trainer(config.trainer, [CheckpointsBy(io), checkpoint], [logger], folder).fit(module, datamodule=data)
-    assert [load_checkpoint(copy / "checkpoints" / "last.ckpt")["global_step"] for copy in io.copies] == steps
+    lasts, bests = ([load_checkpoint(copy / "checkpoints" / name) for copy in io.copies] for name in ("last.ckpt", "best.ckpt"))
+    assert [last["global_step"] for last in lasts] == steps
+    assert [best["epoch"] for best in bests] == [last["callbacks"]["RunCheckpoint"]["best_epoch"] for last in lasts]

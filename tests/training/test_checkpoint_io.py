@@ -1,6 +1,7 @@
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from contextlib import ExitStack
 
@@ -12,9 +13,10 @@ from torch import nn
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_format import FORMAT
-from molgcn.training.checkpoint_io import AtomicCheckpointIO, host_copy
+from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
+from molgcn.training.host_copy import HostCopy
 from molgcn.training.train import train
 
 
@@ -58,7 +60,7 @@ def tensors(checkpoint):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_copy_is_what_was_there_when_it_was_made(device):
     checkpoint, expected = everything(device), everything("cpu")
-    copied = host_copy(checkpoint)
+    copied = HostCopy(checkpoint).checkpoint()
     for tensor in tensors(checkpoint):
         tensor.detach().zero_()
     assert isinstance(copied["state_dict"], OrderedDict)
@@ -85,7 +87,7 @@ def test_a_copy_waits_for_the_steps_before_it_and_not_for_those_behind():
     for step in range(1, 4):
         for _ in range(5):
             graph.replay()
-        copied = host_copy({"weights": weights})
+        copied = HostCopy({"weights": weights}).checkpoint()
         graph.replay()
         assert copied["weights"].eq(100.0 * (6 * step - 1)).all()
 
@@ -111,6 +113,43 @@ def test_training_goes_on_while_files_are_written_in_order(tmp_path):
     writer.teardown()
     assert load_checkpoint(tmp_path / "after")["molgcn"]
     assert sorted(os.listdir(tmp_path / "run")) == ["best", "last"]
+
+
+def test_the_newest_of_checkpoints_that_follow_each_other_soon_is_written_before_another_file(tmp_path):
+    disk, value = SlowDisk(), torch.zeros(3)
+    disk.go.set()
+    writer = AtomicCheckpointIO(disk.write)
+
+    def save(name, at_most_every):
+        value.add_(1)
+        writer.save_checkpoint({"molgcn": {"format": FORMAT}, "value": value}, tmp_path / name, at_most_every)
+
+    def written(name):
+        return torch.load(tmp_path / name)["value"].tolist()
+
+    save("best", 1000.0)
+    while disk.written != ["best"]:  # the first waits for nothing
+        time.sleep(0.001)
+    for _ in range(3):
+        save("best", 1000.0)
+    assert (disk.written, written("best")) == (["best"], [1.0] * 3)
+    save("last", None)
+    save("best", 1000.0)
+    save("best", 1000.0)
+    while len(disk.written) < 3:
+        time.sleep(0.001)
+    assert (disk.written, written("best"), written("last")) == (["best", "best", "last"], [4.0] * 3, [5.0] * 3)
+    writer.teardown()
+    assert (disk.written, written("best")) == (["best", "best", "last", "best"], [7.0] * 3)
+    save("best", 0.05)
+    while len(disk.written) < 5:
+        time.sleep(0.001)
+    save("best", 0.05)
+    while len(disk.written) < 6:  # what waits is written when the time is over, though nobody asks
+        time.sleep(0.001)
+    assert written("best") == [9.0] * 3
+    writer.teardown()
+    assert threads() == []
 
 
 def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
