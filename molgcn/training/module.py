@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -237,9 +238,14 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         scheduler = build_scheduler(optimizer, self.config.scheduler, rate, steps_per_epoch, total, mode)
         return [optimizer], [scheduler]
 
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        """What every checkpoint of the run says about itself."""
+        return describe(self.config, self.features, self.architecture, self.trained_on)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what is needed to use the checkpoint by itself, and the running sums of the loss, as plain values."""
-        checkpoint["molgcn"] = describe(self.config, self.features, self.architecture, self.trained_on)
+        checkpoint["molgcn"] = self._description
         checkpoint["train_loss"] = of_all_ranks(self.trainer, self.train_loss.state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -263,8 +269,8 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         return torch.cat(predictions), torch.cat(targets)
 
     def _errors(self, prediction: Tensor, target: Tensor, wanted: Sequence[str]) -> dict[str, float]:
-        """Compute the task's metrics from the outputs and targets of all processes."""
-        rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
+        """Compute the task's metrics on the host, after one transfer, from the outputs and targets of all processes."""
+        rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1)).cpu()
         predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
         return self.task.measure(predictions, labels, wanted)
 

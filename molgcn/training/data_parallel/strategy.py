@@ -95,8 +95,8 @@ class DataParallel(DDPStrategy):
         return values[0]
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for the other processes; their GPUs may work on."""
-        if torch.distributed.is_initialized():
+        """Wait for the other processes, whose GPUs may work on, but not after each checkpoint, which is written later."""
+        if torch.distributed.is_initialized() and "Trainer.save_checkpoint" not in args:
             torch.distributed.barrier(host_group())
 
     def on_exception(self, exception: BaseException) -> None:
