@@ -133,36 +133,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         featurizer = featurizer.with_hydrogens()
     if not config.stereo:
         featurizer = featurizer.without_stereo()
-    identity = {
-        **source.identity,
-        "source": config.name,
-        "features": [featurizer.name, featurizer.version],
-        "targets": [*names],
-        "on_error": config.on_error,
-    }
-    if isinstance(config.subset, int):
-        identity["subset"] = [config.subset, config.split_seed]
-    if config.duplicates in MERGES:
-        identity["duplicates"] = config.duplicates
-    if featurizer.hydrogens_added:
-        identity["explicit_hydrogens"] = True
-    if featurizer.stereo_off:
-        identity["stereo"] = False
-    if (mode := mode_of(featurizer, config)) != DEFAULT_MODE:
-        identity["reaction_mode"] = mode
-    for key in ("descriptors", "descriptor_generators"):
-        if names := getattr(config, key):
-            identity[key] = names
-    if config.descriptors_path is not None:
-        identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser(), "dataset.descriptors_path")
-    for of, path in config.feature_files.items():
-        identity[f"{of}_features_file"] = file_hash(path, f"dataset.{of}_features_path")
-    for of in config.levels:  # with the same names of targets
-        path = getattr(config, f"{of}_targets_path")
-        key = f"dataset.{of}_targets_path"
-        identity[f"{of}_targets"] = [*given.names[of]] if path is None else file_hash(Path(path).expanduser(), key)
-    if config.standardize != "none":
-        identity["standardize"] = config.standardize
+    identity = _identity(config, source, featurizer, given, names)
     molecules = _load_packed(config, identity, lambda: _pack(source, featurizer, config, given))
     if molecules.target_units != units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=units)
@@ -180,6 +151,37 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title, config.standardize)
     return molecules, source, identity_hash(identity)
+
+
+def _identity(config: DatasetConfig, source: Source, featurizer: Featurizer, given: GivenTargets, names: Sequence[str]) -> dict[str, Any]:
+    """Return what determines the packed set. Options that change nothing are left out, so that hashes outlast new options."""
+    mode = mode_of(featurizer, config)
+    options = {
+        "subset": [config.subset, config.split_seed] if isinstance(config.subset, int) else None,
+        "duplicates": config.duplicates if config.duplicates in MERGES else None,
+        "explicit_hydrogens": featurizer.hydrogens_added or None,
+        "stereo": False if featurizer.stereo_off else None,
+        "reaction_mode": None if mode == DEFAULT_MODE else mode,
+        "descriptors": config.descriptors,
+        "descriptor_generators": config.descriptor_generators,
+        "standardize": None if config.standardize == "none" else config.standardize,
+    }
+    if config.descriptors_path is not None:
+        options["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser(), "dataset.descriptors_path")
+    for of, path in config.feature_files.items():
+        options[f"{of}_features_file"] = file_hash(path, f"dataset.{of}_features_path")
+    for of in config.levels:  # with the same names of targets
+        key = f"{of}_targets_path"
+        path = getattr(config, key)
+        options[f"{of}_targets"] = [*given.names[of]] if path is None else file_hash(Path(path).expanduser(), f"dataset.{key}")
+    return {
+        **source.identity,
+        "source": config.name,
+        "features": [featurizer.name, featurizer.version],
+        "targets": [*names],
+        "on_error": config.on_error,
+        **{key: value for key, value in options.items() if value is not None},
+    }
 
 
 def _load_packed(config: DatasetConfig, identity: dict[str, Any], pack: Callable[[], PackedMolecules]) -> PackedMolecules:
