@@ -39,7 +39,7 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
 
     parse, sanitize = Chem.MolFromSmiles, Chem.SanitizeMol
     counted = hydrogens == "counted"
-    full, unchecked = _smiles_parameters(True, not counted), _smiles_parameters(False, False)
+    unchecked = _smiles_parameters(False, False)
 
     def read(text: Any) -> Any:
         text = text.strip() if isinstance(text, str) else ""
@@ -50,11 +50,7 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
         marked = "@" in text or (stereo and ("/" in text or "\\" in text))
         mol = None if marked else parse(text, unchecked)
         if mol is None or mol.GetNumAtoms() != mol.GetNumHeavyAtoms():
-            mol = parse(text, full)
-            if mol is None:
-                raise InvalidMoleculeError(_why_refused(parse(text, unchecked), _why_no_smiles(text)))
-            if mol.GetNumAtoms() == 0:
-                raise InvalidMoleculeError(_NO_ATOMS)
+            mol = _parsed(text, remove_hydrogens=not counted)
             mol = count_hydrogens(mol) if counted else mol
         else:
             try:
@@ -81,16 +77,20 @@ def read_mapped(smiles: str) -> Any:
     Raises:
         InvalidMoleculeError: with RDKit's reason.
     """
+    _check_length(smiles)
+    return count_hydrogens(_parsed(without_isotopes(smiles), remove_hydrogens=False), mapped=False)
+
+
+def _parsed(text: str, remove_hydrogens: bool) -> Any:
+    """Return the sanitised molecule of a SMILES, or raise InvalidMoleculeError with RDKit's reason."""
     from rdkit import Chem
 
-    _check_length(smiles)
-    text = without_isotopes(smiles)
-    mol = Chem.MolFromSmiles(text, _smiles_parameters(True, False))
+    mol = Chem.MolFromSmiles(text, _smiles_parameters(True, remove_hydrogens))
     if mol is None:
         raise InvalidMoleculeError(_why_refused(Chem.MolFromSmiles(text, _smiles_parameters(False, False)), _why_no_smiles(text)))
     if mol.GetNumAtoms() == 0:
         raise InvalidMoleculeError(_NO_ATOMS)
-    return count_hydrogens(mol, mapped=False)
+    return mol
 
 
 def whole_molecule(smiles: str, isotopes: bool = False) -> Any:
