@@ -15,9 +15,9 @@ from molgcn.data.levels import Level, bonds_in_order
 from molgcn.data.own_features import counted_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
-from molgcn.data.rows import SkippedRow, named_row
+from molgcn.data.rows import skipped_rows
 from molgcn.data.tables import is_missing
-from molgcn.errors import UserError, counted, first_of, shown
+from molgcn.errors import UserError, counted, shown
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -88,19 +88,11 @@ def with_level_targets(
             except ValueError as error:
                 reasons.setdefault(place, str(error))
             first += count
-    for place, reason in sorted(reasons.items()) if config.on_error == "raise" or len(reasons) == len(molecules) else ():
-        raise UserError(
-            f"{named_row(title, molecules.files, int(molecules.rows[place]), raw.kind)}: {reason}. "
-            f"{first_of(len(reasons), len(molecules))} Correct it, leave the cell empty where nothing is known, or leave such rows out "
-            "with dataset.on_error=skip."
-        )
-    molecules = _attached(molecules, given, values)
-    if not reasons:
-        return molecules
-    smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles
-    skipped = [SkippedRow(int(molecules.rows[place]), smiles[place], reason) for place, reason in reasons.items()]
-    kept = molecules[np.setdiff1d(np.arange(len(molecules)), list(reasons))]
-    return replace(kept, skipped=sorted([*molecules.skipped, *skipped], key=lambda row: row.row))
+    advice = "Correct it, leave the cell empty where nothing is known, or leave such rows out with dataset.on_error=skip."
+    skipped = skipped_rows(molecules, reasons, config.on_error, title, raw.kind, advice)
+    learned = _attached(molecules, given, values)
+    kept = learned[np.setdiff1d(np.arange(len(molecules)), list(reasons))] if reasons else learned
+    return replace(kept, skipped=skipped)
 
 
 def _of_file(matrices: RowMatrices, of: Level, num_rows: int, title: str) -> RowMatrices:

@@ -12,8 +12,8 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packing import encode_rows
 from molgcn.data.row_matrices import RowMatrices, read_row_matrices
-from molgcn.data.rows import SkippedRow, named_row
-from molgcn.errors import UserError, counted, first_of, listed, shown
+from molgcn.data.rows import skipped_rows
+from molgcn.errors import UserError, counted, listed, shown
 
 if TYPE_CHECKING:
     from molgcn.data.config import DatasetConfig
@@ -40,16 +40,11 @@ def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, n
         return molecules
     atoms, bonds = (None if one is None else one.take(molecules.rows) for one in given.values())
     found, reasons = with_own_features(molecules, atoms, bonds)
-    for place, reason in reasons.items() if config.on_error == "raise" or found is None else ():
-        keys = " and ".join(f"dataset.{of}_features_path={path}" for of, path in config.feature_files.items())
-        raise UserError(
-            f"{named_row(title, molecules.files, int(molecules.rows[place]), kind)}: {reason}. {first_of(len(reasons), len(molecules))} "
-            f"Correct {keys}, or leave such rows out with dataset.on_error=skip, which counts and lists them."
-        )
+    keys = " and ".join(f"dataset.{of}_features_path={path}" for of, path in config.feature_files.items())
+    advice = f"Correct {keys}, or leave such rows out with dataset.on_error=skip, which counts and lists them."
+    skipped = skipped_rows(molecules, reasons, config.on_error, title, kind, advice)
     assert found is not None
-    smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles
-    skipped = [SkippedRow(int(molecules.rows[place]), smiles[place], reason) for place, reason in reasons.items()]
-    return replace(found, skipped=sorted([*molecules.skipped, *skipped], key=lambda row: row.row))
+    return replace(found, skipped=skipped)
 
 
 def check_own_features(width: int | None, names: Sequence[str], of: str, option: str, where: str = "") -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from molgcn.errors import row_of
+from molgcn.errors import UserError, first_of, row_of
 
 if TYPE_CHECKING:
     from molgcn.data.molecule_set import MoleculeSet
@@ -29,7 +29,7 @@ def named_row(source: str, files: Files, row: int, kind: str = "smiles") -> str:
 
 
 class RowNames(Sequence[str]):
-    """The names of rows: "3", or "3 of val.csv" where there are several files."""
+    """The names of rows, each made when it is asked for: "3", or "3 of val.csv" where there are several files."""
 
     def __init__(self, rows: np.ndarray, files: Files) -> None:
         self.rows = rows
@@ -70,3 +70,17 @@ class SkippedRow:
     row: int
     smiles: str
     reason: str
+
+
+def skipped_rows(molecules: MoleculeSet, reasons: Mapping[int, str], on_error: str, title: str, kind: str, advice: str) -> list[SkippedRow]:
+    """Return all rows that a set has skipped, with those of the molecules that have a reason, by their positions, to be left out.
+
+    Raises:
+        UserError: for the first of these molecules with `dataset.on_error=raise`, or where no molecule would be left.
+    """
+    for place, reason in sorted(reasons.items()) if on_error == "raise" or len(reasons) == len(molecules) else ():
+        row = named_row(title, molecules.files, int(molecules.rows[place]), kind)
+        raise UserError(f"{row}: {reason}. {first_of(len(reasons), len(molecules))} {advice}")
+    smiles = [""] * len(molecules) if molecules.smiles is None else molecules.smiles
+    skipped = [SkippedRow(int(molecules.rows[place]), smiles[place], reason) for place, reason in reasons.items()]
+    return sorted([*molecules.skipped, *skipped], key=lambda row: row.row)
