@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from molgcn.data.delimited import read_delimited
-from molgcn.data.text import RECORD_MB, Lines, Text, open_text, rereadable, smiles_lines, source_name
+from molgcn.data.text import RECORD_MB, Lines, open_text, rereadable, smiles_lines, source_name
 from molgcn.errors import UserError
 
 Kind = Literal["smiles", "sdf"]
@@ -59,7 +59,7 @@ class Molecules:
     kind: Kind
     columns: list[str]
     records: Iterator[Record]
-    text: Text | None
+    text: Lines | None
     decimal_comma: bool = False
 
 
@@ -111,7 +111,7 @@ def _table(
     path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str, separator: str, header: bool
 ) -> Iterator[Molecules]:
     with open_text(path, option, max_record_mb, has_header=header) as text:
-        table = read_delimited(text.lines, separator, smiles, header)
+        table = read_delimited(text, separator, smiles, header)
         table.say_separator(separator)
         smiles = list(dict.fromkeys(smiles))
         column, *others = [name for name in smiles if name in table.header] or smiles
@@ -125,7 +125,7 @@ def _table(
 @contextmanager
 def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
     with open_text(path, option, max_record_mb) as text:
-        lines = smiles_lines(text.lines)
+        lines = smiles_lines(text)
         first = next(lines, None)
         if first is None:
             raise UserError(f"{text.name} is empty. Expected one SMILES a line.")
@@ -148,12 +148,12 @@ def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
     with rereadable(path) as file:
         fields: dict[str, None] = {}
         with open_text(file, option, max_record_mb, source_name(path)) as text:
-            for record in _sdf_records(text.lines):
+            for record in _sdf_records(text):
                 fields.update((match[1], None) for line in record if line[:1] == ">" and (match := _FIELD.fullmatch(line)))
         with open_text(file, option, max_record_mb, source_name(path)) as text:
             columns = [unused("smiles", fields), unused("name", fields), *fields]
             names = list(fields)
-            records = (_sdf_record(record, names) for record in _sdf_records(text.lines))
+            records = (_sdf_record(record, names) for record in _sdf_records(text))
             yield Molecules(text.name, "sdf", columns, records, text)
 
 

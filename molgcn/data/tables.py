@@ -89,8 +89,8 @@ class Columns(dict[str, PackedStrings]):
 
 @contextmanager
 def _open(path: Path, wanted: Sequence[str], has_header: bool) -> Iterator[Delimited]:
-    with open_text(path, has_header=has_header) as text:
-        yield read_delimited(text.lines, separator_of(path), wanted, has_header)
+    with open_text(path, has_header=has_header) as lines:
+        yield read_delimited(lines, separator_of(path), wanted, has_header)
 
 
 def column_names(path: Path, has_header: bool = True) -> list[str]:

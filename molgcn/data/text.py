@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -32,27 +31,34 @@ READ = "tables (.csv, .tsv, .xlsx, .parquet), lists of SMILES (.smi) and SDF (.s
 
 
 class Lines(Iterator[str]):
-    """The lines of a text with their line ends, which limits the length of records.
+    """The unpacked and decoded lines of a text with their line ends, which limits the length of records.
 
     Args:
         file: the text, opened with newline="".
         name: name of the text, for messages.
         limit: number of characters that a record, of one line or several, may have. A small gzip file may hold a record of gigabytes.
         option: key of the configuration that named the file, for messages.
+        raw: the bytes as they are on disk, or those of the CSV that a workbook or Parquet file stands for.
+        size: number of these bytes, or None if it is not known.
 
     Raises:
         UserError: while lines are read, when a record is too long, or the text cannot be read or decoded.
     """
 
-    def __init__(self, file: TextIO, name: str, limit: int, option: str) -> None:
+    def __init__(self, file: TextIO, name: str, limit: int, option: str, raw: IO[bytes], size: int | None) -> None:
         self.name = name
         self.number = 0
+        self.raw, self.size = raw, size
         self._file, self._limit, self._option = file, limit, option
         self.begin()
 
     def begin(self, row: int | None = None) -> None:
         """Let a record begin with the next line. It has the given number, counted from 0, or is no row of a table."""
         self._row, self._first, self._left = row, self.number + 1, self._limit
+
+    def position(self) -> int:
+        """Return the number of bytes of `size` that were read so far."""
+        return self.raw.tell()
 
     @property
     def place(self) -> str:
@@ -95,27 +101,6 @@ class Lines(Iterator[str]):
         )
 
 
-@dataclass
-class Text:
-    """An open text.
-
-    Attributes:
-        name: name of the file, for messages.
-        lines: the unpacked and decoded lines.
-        raw: the bytes as they are on disk, or those of the CSV that a workbook or Parquet file stands for.
-        size: number of these bytes, or None if it is not known.
-    """
-
-    name: str
-    lines: Lines
-    raw: IO[bytes]
-    size: int | None
-
-    def position(self) -> int:
-        """Return the number of bytes of `size` that were read so far."""
-        return self.raw.tell()
-
-
 @contextmanager
 def open_text(
     path: Path | None,
@@ -123,7 +108,7 @@ def open_text(
     max_record_mb: float = RECORD_MB,
     name: str | None = None,
     has_header: bool = True,
-) -> Iterator[Text]:
+) -> Iterator[Lines]:
     """Open a text, a file or standard input (None). Gzip is recognised by its first bytes, whatever the file's name.
 
     An Excel workbook or Parquet file is read as the CSV that it stands for, with or without a header. Messages name the key that named
@@ -152,7 +137,7 @@ def open_text(
             size = os.fstat(source.fileno()).st_size if (path or table) is not None and source.seekable() else None
             binary = gzip.GzipFile(fileobj=source) if begin[:2] == _GZIP else source
             file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
-            yield Text(name, Lines(file, name, int(max_record_mb * 1e6), option), source, size)
+            yield Lines(file, name, int(max_record_mb * 1e6), option, source, size)
 
 
 def smiles_lines(lines: Lines) -> Iterator[list[str]]:
@@ -171,8 +156,8 @@ def rereadable(path: Path | None) -> Iterator[Path]:
         yield path
         return
     with tempfile.NamedTemporaryFile() as copy:
-        with open_text(path, "input") as text:
-            shutil.copyfileobj(text.raw, copy, 1 << 20)
+        with open_text(path, "input") as lines:
+            shutil.copyfileobj(lines.raw, copy, 1 << 20)
         copy.flush()
         yield Path(copy.name)
 

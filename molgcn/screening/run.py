@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from molgcn.config.run import BackendConfig
 from molgcn.data.formats import Molecules, one_molecule, open_molecules
-from molgcn.data.text import Text
+from molgcn.data.text import Lines
 from molgcn.errors import UserError, counted, first_of, listed, row_of, shown
 from molgcn.process.progress import progress_bar
 from molgcn.screening.chunk import Chunk, header_of, shown_row, written_rows
@@ -65,7 +65,7 @@ class Summary:
 class Progress:
     """A count of molecules with a progress bar, which follows the bytes read from the file, since its number of rows is not known."""
 
-    def __init__(self, text: Text | None) -> None:
+    def __init__(self, text: Lines | None) -> None:
         size = None if text is None else text.size
         layout = "{percentage:3.0f}% |{bar}| {desc} [{elapsed}<{remaining}]" if size else "{desc} [{elapsed}]"
         self._text = text

@@ -37,5 +37,5 @@ def test_reads_what_pythons_csv_module_reads(tmp_path_factory, rows, separator, 
     path = tmp_path_factory.mktemp("delimited") / "x"
     path.write_bytes(gzip.compress(data) if packed else data)
     with open_text(path) as opened:
-        table = read_delimited(opened.lines, expected, ["smiles"])
+        table = read_delimited(opened, expected, ["smiles"])
         assert (table.separator, table.header, list(table.rows)) == (separator, rows[0], rows[1:])

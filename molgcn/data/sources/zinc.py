@@ -130,8 +130,8 @@ def _list_in(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _lines(path: Path) -> list[str]:
-    with open_text(path) as text:
-        return [smiles for smiles, _ in smiles_lines(text.lines)]
+    with open_text(path) as lines:
+        return [smiles for smiles, _ in smiles_lines(lines)]
 
 
 def _index(path: Path, num_lines: int) -> np.ndarray:
