@@ -55,6 +55,12 @@ class Feed(ABC):
     def end(self) -> None:  # noqa: B027, since launches that are enqueued may finish later
         """Finish the reading of a plan, whether it is complete or was broken off."""
 
+    def enqueue_next(self, slot: Slot) -> None:  # noqa: B027
+        """Fill the other slot than `slot` with the next batch, see :meth:`SlotBatch.enqueue_next`, if a CUDA graph may do that."""
+
+    def next_is_enqueued(self) -> None:  # noqa: B027
+        """Note that a CUDA graph fills in the next batch, see :meth:`SlotBatch.next_is_enqueued`."""
+
     def settle(self) -> None:  # noqa: B027, since threads stop with each reading
         """Wait until the plans of earlier epochs are no longer read."""
 

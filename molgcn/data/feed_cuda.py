@@ -12,7 +12,7 @@ from molgcn.data.feed import Feed
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, Piece, PlanBuffer, macros, tables
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slot_batch import GraphFeed, SlotBatch
+from molgcn.data.slot_batch import SlotBatch
 from molgcn.data.slots import Capacity, Slot
 
 
@@ -66,15 +66,11 @@ class CUDAFeed(Feed):
             torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
             self._waits[number % 2] = False
         self._number = number
-        return SlotBatch(self.slots[number % 2], plan.spans[number], self.for_graphs())
-
-    def for_graphs(self) -> GraphFeed | None:
-        """Return the feed itself if a CUDA graph of the consumer may fill the slots, else None."""
-        return None
+        return SlotBatch(self.slots[number % 2], plan.spans[number], self)
 
 
 class ResidentFeed(CUDAFeed):
-    """Gathers batches from the packed set in the GPU's memory, with one launch for each."""
+    """Gathers batches from the packed set in the GPU's memory, with one launch for each, which a CUDA graph may hold."""
 
     def __init__(self, molecules: MoleculeSet, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
@@ -117,10 +113,6 @@ class ResidentFeed(CUDAFeed):
         """Fill batch `number` of the plan into a slot with one launch on the side stream."""
         launch = self._launches[number % 2]
         self.kernel.launch(launch.grid, THREADS, 0, launch.batch(number), stream=self.stream)
-
-    def for_graphs(self) -> GraphFeed:
-        """Return the feed itself, since everything that a batch is made from lies on the device."""
-        return self
 
     def next_is_enqueued(self) -> None:
         """Leave the filling of the next batch to the CUDA graph that was replayed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,17 +13,8 @@ from molgcn.data.sampler import BatchSpan
 from molgcn.data.slots import Slot
 from molgcn.errors import UserError
 
-
-class GraphFeed(Protocol):
-    """A feed whose slots a CUDA graph of the consumer may fill."""
-
-    def enqueue_next(self, slot: Slot) -> None:
-        """Fill the other slot than `slot` with the next batch, see :meth:`SlotBatch.enqueue_next`."""
-        ...
-
-    def next_is_enqueued(self) -> None:
-        """Note that a CUDA graph fills in the next batch, see :meth:`SlotBatch.next_is_enqueued`."""
-        ...
+if TYPE_CHECKING:
+    from molgcn.data.feed import Feed
 
 
 def _view(name: str, size: str, more: int = 0) -> Any:
@@ -45,15 +36,15 @@ class SlotBatch(GraphBatch):
     Args:
         slot: the slot.
         span: position and size of the batch in the epoch's plan.
-        feed: the feed, if a CUDA graph may fill its slots, else None.
+        feed: the feed of the slot, or None for a slot that no feed fills.
     """
 
     span: BatchSpan
     _slot: Slot | None
-    _feed: GraphFeed | None
+    _feed: Feed | None
     _replaced: bool
 
-    def __init__(self, slot: Slot, span: BatchSpan, feed: GraphFeed | None = None) -> None:
+    def __init__(self, slot: Slot, span: BatchSpan, feed: Feed | None = None) -> None:
         vars(self).update(slot.hints, span=span, _slot=slot, _feed=feed, _replaced=False)
         if slot.edge_attr is not None:
             vars(self)["edge_attr"] = slot.edge_attr[: span.num_edges]
