@@ -19,7 +19,7 @@ from molgcn.data.set_checks import check_once
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
 
-_OPTIONAL = ("rwse", "bond_rw", "descriptors", "component", "atom_targets", "bond_targets")
+OPTIONAL = ("rwse", "bond_rw", "descriptors", "component", "atom_targets", "bond_targets")  # what a network or a loss may read
 
 
 class GraphBatch:
@@ -82,13 +82,10 @@ class GraphBatch:
         edge_attr: Tensor | None = None,
         edge_code: Tensor | None = None,
         edge_table: Tensor | None = None,
-        rwse: Tensor | None = None,
-        bond_rw: Tensor | None = None,
-        descriptors: Tensor | None = None,
-        component: Tensor | None = None,
-        atom_targets: Tensor | None = None,
-        bond_targets: Tensor | None = None,
+        **optional: Tensor | None,
     ) -> None:
+        if unknown := optional.keys() - {*OPTIONAL}:
+            raise TypeError(f"a batch has no {min(unknown)}")
         self.x = x
         self.ptr = ptr
         self.rowptr = rowptr
@@ -98,12 +95,7 @@ class GraphBatch:
         self.leaves_merged = leaves_merged
         self.edge_code = edge_code
         self.edge_table = edge_table
-        self.rwse = rwse
-        self.bond_rw = bond_rw
-        self.descriptors = descriptors
-        self.component = component
-        self.atom_targets = atom_targets
-        self.bond_targets = bond_targets
+        vars(self).update(optional)
         if edge_attr is not None:
             self.edge_attr = edge_attr
         if tile_nodes is not None:
@@ -242,7 +234,7 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
-        optional = {name: getattr(self, name) for name in (*bonds, *_OPTIONAL)}
+        optional = {name: getattr(self, name) for name in (*bonds, *OPTIONAL)}
         moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
         tile_ptr = None if self.planned_tiles() is None else function(self.tile_ptr)
         mapped = GraphBatch(
@@ -264,7 +256,7 @@ class GraphBatch:
         """Convert to a `torch_geometric.data.Batch` with everything that networks read, `targets` as `y`."""
         from torch_geometric.data import Batch
 
-        optional = {name: getattr(self, name) for name in ("edge_attr", *_OPTIONAL) if getattr(self, name) is not None}
+        optional = {name: getattr(self, name) for name in ("edge_attr", *OPTIONAL) if getattr(self, name) is not None}
         ptr = self.ptr.long()
         batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=ptr, indices=self.indices, **optional)
         batch._num_graphs = self.num_graphs

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.data.batch import GraphBatch
+from molgcn.data.batch import OPTIONAL, GraphBatch
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import BatchArray, batch_arrays
 from molgcn.data.tiles import max_tiles
@@ -241,8 +241,7 @@ class PaddedBatch(GraphBatch):
 
     def __init__(self, slot: Slot, num_graphs: int) -> None:
         self._edge_rows = slot.edge_attr  # not the slot itself, which would be a reference cycle
-        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "component", "atom_targets", "bond_targets")
-        options = slot.hints | {name: getattr(slot, name) for name in names}
+        options = slot.hints | {name: getattr(slot, name) for name in ("tile_ptr", "edge_code", "edge_table", *OPTIONAL)}
         options["descriptors"] = None if slot.descriptors is None else slot.descriptors[:num_graphs]
         targets, indices = slot.targets[:num_graphs], slot.indices[:num_graphs]
         super().__init__(slot.x, slot.ptr[: num_graphs + 1], slot.rowptr, slot.col, targets, indices, **options)
