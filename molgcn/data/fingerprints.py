@@ -35,7 +35,7 @@ def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -
     """
     from scipy.sparse import csr_matrix
 
-    bits = _of_each(_bits, smiles, num_workers, "fingerprints")
+    bits = list(of_each(_bits, smiles, num_workers, "fingerprints"))
     starts = pointers(np.array([len(one) for one in bits]))
     return csr_matrix((np.ones(starts[-1]), np.concatenate(bits), starts), shape=(len(bits), BITS))
 
@@ -66,7 +66,7 @@ def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> l
     The scaffold of a reaction is that of its reactants.
     Source: Bemis and Murcko, J. Med. Chem. 39, 2887, 1996.
     """
-    return _of_each(_scaffold, smiles, num_workers, "scaffolds")
+    return list(of_each(_scaffold, smiles, num_workers, "scaffolds"))
 
 
 def _scaffold(smiles: str) -> str:
@@ -81,10 +81,10 @@ def _scaffold(smiles: str) -> str:
         return without_labels(smiles)
 
 
-def _of_each(function: Callable[[str], T], smiles: Sequence[str], num_workers: int | None, description: str) -> list[T]:
-    """Return what a function returns for each SMILES, computed in worker processes."""
+def of_each(function: Callable[[str], T], smiles: Sequence[str], num_workers: int | None, description: str) -> Iterator[T]:
+    """Yield what a function that can be imported returns for each SMILES, computed in worker processes. RDKit logs nothing."""
     chunks = map_chunks(partial(_of_chunk, function), smiles, num_workers=num_workers, description=description)
-    return list(chain.from_iterable(chunks))
+    return chain.from_iterable(chunks)
 
 
 def _of_chunk(function: Callable[[str], T], smiles: Sequence[str]) -> list[T]:

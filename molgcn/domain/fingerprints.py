@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import numpy as np
 
-from molgcn.data.fingerprints import BITS, morgan_fingerprint
-from molgcn.data.standardize import item_reader
-from molgcn.data.workers import map_chunks
+from molgcn.data.fingerprints import BITS, morgan_fingerprint, of_each
+from molgcn.data.standardize import Read, item_reader
 
 _WORD = 64  # bits
 _AT_ONCE = 8192  # fingerprints unpacked at a time
@@ -26,17 +25,17 @@ def morgan_fingerprints(smiles: Sequence[str], standardize: str = "none", num_wo
     Returns:
         uint8 [M, 256], with eight bits in each number as :func:`numpy.packbits` packs them.
     """
-    chunks = map_chunks(partial(_of_chunk, standardize=standardize), smiles, num_workers=num_workers, description="fingerprints")
-    return np.concatenate([np.empty((0, BITS // 8), np.uint8), *chunks])
+    packed = [*of_each(partial(_packed, standardize=standardize), smiles, num_workers, "fingerprints")]
+    return np.array(packed, np.uint8).reshape(-1, BITS // 8)
 
 
-def _of_chunk(smiles: Sequence[str], standardize: str) -> np.ndarray:
-    from rdkit import rdBase
+def _packed(smiles: str, standardize: str) -> np.ndarray:
+    return np.packbits(morgan_fingerprint(smiles, lambda one: _reader(standardize)(one).mol))
 
-    read = item_reader("smiles", "counted", stereo=False, standardize=standardize)
-    with rdBase.BlockLogs():
-        bits = [morgan_fingerprint(text, lambda one: read(one).mol) for text in smiles]
-    return np.packbits(np.array(bits, np.uint8).reshape(-1, BITS), axis=1)
+
+@cache
+def _reader(standardize: str) -> Callable[[str], Read]:
+    return item_reader("smiles", "counted", stereo=False, standardize=standardize)
 
 
 class NearestNeighbour:

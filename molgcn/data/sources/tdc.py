@@ -15,11 +15,11 @@ from molgcn.data.benchmark_sets import TDC_SETS
 from molgcn.data.cache import cache_folder
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download_archive
+from molgcn.data.fingerprints import of_each
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_csv
 from molgcn.data.sources.joined import open_files
 from molgcn.data.tables import read_columns
-from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, listed
 
 ARCHIVE = RemoteFile("admet_group.zip", ("https://dataverse.harvard.edu/api/access/datafile/4426004",))
@@ -98,8 +98,7 @@ def scaffold_split(smiles: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
         The sorted positions of the training and of the validation part.
     """
     groups: dict[str, list[int]] = {}
-    scaffolds = (one for chunk in map_chunks(_scaffolds, list(smiles), description="scaffolds") for one in chunk)
-    for place, scaffold in enumerate(scaffolds):
+    for place, scaffold in enumerate(of_each(_scaffold, list(smiles), None, "scaffolds")):
         if scaffold is not None:
             groups.setdefault(scaffold, []).append(place)
     ordered = list(groups.values())
@@ -112,11 +111,10 @@ def scaffold_split(smiles: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
     return np.sort(np.array(training, np.int64)), np.sort(np.array(validation, np.int64))
 
 
-def _scaffolds(smiles: Sequence[str]) -> list[str | None]:
-    """Return the Bemis-Murcko scaffolds that PyTDC takes: with RDKit's own reading of hydrogens and isotopes, and without chirality."""
-    from rdkit import Chem, rdBase
+def _scaffold(smiles: str) -> str | None:
+    """Return the Bemis-Murcko scaffold that PyTDC takes: with RDKit's own reading of hydrogens and isotopes, and without chirality."""
+    from rdkit import Chem
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
-    with rdBase.BlockLogs():
-        molecules = [Chem.MolFromSmiles(text) for text in smiles]
-        return [None if mol is None else MurckoScaffoldSmiles(mol=mol, includeChirality=False) for mol in molecules]
+    mol = Chem.MolFromSmiles(smiles)
+    return None if mol is None else MurckoScaffoldSmiles(mol=mol, includeChirality=False)
