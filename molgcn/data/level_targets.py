@@ -73,7 +73,8 @@ def with_level_targets(
     values: dict[Level, np.ndarray] = {}
     for of, names in given.names.items():
         if of in given.files:
-            matrices = _of_file(given.files[of], of, raw.num_rows, title)
+            matrices = given.files[of]
+            matrices.check_rows(raw.num_rows, f"dataset.{of}_targets_path", title, "where nothing is known")
             found = [dict(zip(names, matrices[row].T, strict=True)) for row in molecules.rows.tolist()]
         else:
             places = np.searchsorted(raw.rows, molecules.rows).tolist()
@@ -93,15 +94,6 @@ def with_level_targets(
     learned = _attached(molecules, given, values)
     kept = learned[np.setdiff1d(np.arange(len(molecules)), list(reasons))] if reasons else learned
     return replace(kept, skipped=skipped)
-
-
-def _of_file(matrices: RowMatrices, of: Level, num_rows: int, title: str) -> RowMatrices:
-    if len(matrices) != num_rows:
-        raise UserError(
-            f"dataset.{of}_targets_path has the matrices of {counted(len(matrices), 'molecule')}, but {title} has {num_rows:,} rows. Give "
-            "one for each row of the data, an empty one where nothing is known. One matrix for all needs `offsets`."
-        )
-    return matrices
 
 
 def _values(given: str | np.ndarray, name: str, of: Level, count: int, features: str | None) -> np.ndarray | float:

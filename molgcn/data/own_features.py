@@ -30,12 +30,9 @@ def with_features_of_files(molecules: _Set, config: DatasetConfig, title: str, n
     """
     given: dict[str, RowMatrices | None] = {"atom": None, "bond": None}
     for of, path in config.feature_files.items():
-        given[of] = matrices = read_row_matrices(path, f"dataset.{of}_features_path", PREFIXES[of])
-        if len(matrices) != num_rows:
-            raise UserError(
-                f"dataset.{of}_features_path={path} has the matrices of {counted(len(matrices), 'molecule')}, but {title} has {num_rows:,} "
-                "rows. Give one for each row of the data, an empty one for rows that are left out. One matrix for all needs `offsets`."
-            )
+        key = f"dataset.{of}_features_path"
+        given[of] = matrices = read_row_matrices(path, key, PREFIXES[of])
+        matrices.check_rows(num_rows, f"{key}={path}", title, "for rows that are left out")
     if not config.feature_files:
         return molecules
     atoms, bonds = (None if one is None else one.take(molecules.rows) for one in given.values())

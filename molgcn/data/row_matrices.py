@@ -10,7 +10,7 @@ import numpy as np
 
 from molgcn.data.npz import column_names, read_arrays
 from molgcn.data.segments import pointers, segment_index
-from molgcn.errors import UserError
+from molgcn.errors import UserError, counted
 
 _EXPECTED = (
     "Expected a .npz file with a matrix of numbers for each molecule, as numpy.savez(path, *matrices) writes it, or one matrix for all of "
@@ -49,6 +49,14 @@ class RowMatrices:
     def sizes(self) -> np.ndarray:
         """Number of rows of each matrix, int64 [M]."""
         return np.diff(self.offsets)
+
+    def check_rows(self, num_rows: int, where: str, title: str, empty: str) -> None:
+        """Raise UserError unless there are as many matrices as the data `title` has rows. It says where an `empty` one belongs."""
+        if len(self) != num_rows:
+            raise UserError(
+                f"{where} has the matrices of {counted(len(self), 'molecule')}, but {title} has {num_rows:,} rows. Give one for each row "
+                f"of the data, an empty one {empty}. One matrix for all needs `offsets`."
+            )
 
     def take(self, rows: np.ndarray) -> RowMatrices:
         """Return the matrices at `rows`, int64 [m], in that order."""
