@@ -24,6 +24,7 @@ from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
 FORMAT = "molgcn-packed-4"
+_NAMES = ("target_names", "target_units", "descriptor_names", "atom_feature_names", "bond_feature_names")
 
 
 def save_packed(molecules: MoleculeSet, folder: Path) -> None:
@@ -43,11 +44,7 @@ def save_packed(molecules: MoleculeSet, folder: Path) -> None:
             "format": FORMAT,
             "checksums": checksums,
             "features": _renamed(molecules.features, "versioned"),  # since a plain name may later mean a newer one
-            "target_names": list(molecules.target_names),
-            "target_units": list(molecules.target_units),
-            "descriptor_names": list(molecules.descriptor_names),
-            "atom_feature_names": list(molecules.atom_feature_names),
-            "bond_feature_names": list(molecules.bond_feature_names),
+            **{name: list(getattr(molecules, name)) for name in _NAMES},
             "skipped": [asdict(row) for row in molecules.skipped],
             "files": [[name, start] for name, start in molecules.files],
             "num_rows": molecules.num_rows,
@@ -80,13 +77,10 @@ def load_packed(folder: Path) -> MoleculeSet:
             raise ValueError(f"its format is {meta['format']!r}, this version reads {FORMAT!r}")
         if meta.pop("checksum", None) != _meta_checksum(meta):
             raise ValueError("meta.json is damaged: its checksum is not the one noted in it")
+        names: dict[str, Any] = {name: tuple(meta.get(name, ())) for name in _NAMES}  # sets of older versions lack some
         molecules = MoleculeSet(
             **_open(folder, meta["checksums"]),
-            target_names=tuple(meta["target_names"]),
-            target_units=tuple(meta["target_units"]),
-            descriptor_names=tuple(meta["descriptor_names"]),
-            atom_feature_names=tuple(meta.get("atom_feature_names", ())),  # sets of older versions have none
-            bond_feature_names=tuple(meta.get("bond_feature_names", ())),
+            **names,
             features=_renamed(meta["features"], "spelled"),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
             files=tuple((str(name), int(start)) for name, start in meta["files"]),
