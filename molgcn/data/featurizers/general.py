@@ -6,9 +6,6 @@ the smallest ring. Version 1 has 43 atom features and no bond features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 import numpy as np
 
 from molgcn.data.featurizers.base import Featurizer, number, one_hot
@@ -22,15 +19,11 @@ HYDROGENS = (0, 1, 2, 3, 4)
 HYBRIDIZATIONS = ("S", "SP", "SP2", "SP3", "SP3D", "SP3D2")
 RING_SIZES = (3, 4, 5, 6, 7, 8)  # the last also stands for all larger rings
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "DATIVE")
-DOUBLE_BONDS = {"e": ("STEREOE", "STEREOTRANS"), "z": ("STEREOZ", "STEREOCIS")}
+DOUBLE_BONDS = {"STEREOE": "e", "STEREOTRANS": "e", "STEREOZ": "z", "STEREOCIS": "z"}
 
 
 def _bond_type(bond: BondFields) -> str:
     return "DATIVE" if bond.type_name.startswith("DATIVE") else bond.type_name
-
-
-def _has_stereo(stereos: Sequence[str], bond: BondFields) -> bool:
-    return bond.stereo_name in stereos
 
 
 _RINGS = one_hot(
@@ -54,7 +47,7 @@ _BONDS = (
     one_hot(_bond_type, BONDS, map(str.lower, BONDS), "other_bond"),
     number("conjugated", lambda bond: bond.conjugated),
     number("in_ring", lambda bond: bond.in_ring),
-    *(number(name, partial(_has_stereo, stereos)) for name, stereos in DOUBLE_BONDS.items()),
+    one_hot(lambda bond: DOUBLE_BONDS.get(bond.stereo_name), ("e", "z"), ("e", "z")),
     _RINGS,
 )
 _MASS = sum(len(columns.names) for columns in _ATOMS_1) - 1  # its column in both versions
