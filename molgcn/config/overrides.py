@@ -227,20 +227,21 @@ def _groups_of(config_name: str, folders: Sequence[Path]) -> set[str]:
     return {name for name in named if any((folder / name).is_dir() for folder in folders)}
 
 
-def _first_choice(override: Override) -> Iterator[str]:
-    value = override.value()
-    if override.is_sweep_override():
-        value = next(iter(override.sweep_string_iterator()), None)
-    if value is not None:
-        yield f"{override.key_or_group}={value}"
+def _values(override: Override) -> list[Any]:
+    """Return the option of a group that an override chooses, or all that a sweep does."""
+    values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
+    return [value for value in values if value is not None]
+
+
+def _first_choice(override: Override) -> list[str]:
+    return [f"{override.key_or_group}={value}" for value in _values(override)[:1]]
 
 
 def _check_options(override: Override, folders: Sequence[Path]) -> None:
     group = override.key_or_group
     options = _options_of(group, folders)
-    values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
-    for value in values:
-        if value is not None and str(value) not in [*options, "null"]:
+    for value in _values(override):
+        if str(value) not in [*options, "null"]:
             raise UserError(f"{group}={value} does not exist.{nearest_option(str(value), options)} There are: {', '.join(options)}.")
 
 
