@@ -129,19 +129,10 @@ def predict_smiles(
     bond_features: Sequence[np.ndarray] | None = None,
     members: bool = False,
 ) -> Predictions:
-    """Predict SMILES in memory.
+    """Predict SMILES in memory by the models that :meth:`molgcn.screening.ensemble.Ensemble.load` gives.
 
-    Args:
-        ensemble: the models, from :meth:`molgcn.screening.ensemble.Ensemble.load`.
-        smiles: M SMILES. For models whose rows are several molecules, M lists with one SMILES per molecule.
-        on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN.
-        batch_size: the number of molecules per batch.
-        num_workers: the number of processes that read molecules. None means one per core from 10,000 molecules on.
-        domain: index files of the training molecules to compare with: the `domain_index.npz` of runs.
-        descriptors: [M, K], the descriptors of columns and files that the models were trained with. None where they take none.
-        atom_features: M matrices [atoms, K] of the atoms' own features that the models were trained with. None where they take none.
-        bond_features: M matrices [bonds, K] of the bonds' own features. None where the models take none.
-        members: whether `beside` also holds the predictions of every model.
+    For most arguments see :meth:`molgcn.model.Model.predict`. A batch has `batch_size` molecules. With `domain`, index files of training
+    molecules (the `domain_index.npz` of runs), `beside` also holds the distance from these.
 
     Raises:
         UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), for descriptors of another shape, and
