@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,19 +163,14 @@ def largest_difference(run: Run, module: MoleculePredictor) -> float:
     return worst
 
 
-def _shapes(optional: Sequence[str]) -> dict[str, dict[int, Any]]:
-    """Return the dynamic dimensions of each input, as torch.export takes them."""
-    atoms, bonds, molecules = (torch.export.Dim(name) for name in ("atoms", "bonds", "molecules"))
-    shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}}
-    rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules, "component": atoms}
-    return shapes | {name: {0: rows[name]} for name in optional}
-
-
 def _example(network: ExportedNetwork) -> dict[str, Any]:
-    """Return the arguments with which torch traces the network."""
-    batch, optional = random_batch(network.network, 5), network.network.optional_inputs
-    more = {name: getattr(batch, name) for name in optional}
-    return {"args": (batch.x, batch.edge_index, batch.batch), "kwargs": more, "dynamic_shapes": _shapes(optional)}
+    """Return the arguments with which torch traces the network, and the dynamic dimensions of each input."""
+    batch = random_batch(network.network, 5)
+    more = {name: getattr(batch, name) for name in network.network.optional_inputs}
+    atoms, bonds, molecules = (torch.export.Dim(name) for name in ("atoms", "bonds", "molecules"))
+    rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules, "component": atoms}
+    shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}} | {name: {0: rows[name]} for name in more}
+    return {"args": (batch.x, batch.edge_index, batch.batch), "kwargs": more, "dynamic_shapes": shapes}
 
 
 def _write_pt2(network: ExportedNetwork, about: dict[str, str], path: Path) -> Run:

@@ -32,6 +32,7 @@ _HEADS = {  # task, loss and outputs per target; 0 stands for the number of clas
     "MulticlassClassificationFFN": ("multiclass", "ce", 0),
 }
 _ACTIVATIONS = ("relu", "gelu", "silu", "elu", "tanh")
+_PAIR = ("weight", "bias")
 _UNREAD = ("metrics.", "predictor.criterion.")  # weights of losses and metrics
 
 
@@ -70,8 +71,8 @@ def convert_model(file: ChempropFile, targets: Sequence[str] | None = None) -> M
     if per_target > 1:  # Chemprop has the first output of every target, then the second ones
         order = torch.arange(num_targets * per_target).view(per_target, num_targets).T.flatten()
         layers[-1] = layers[-1][0][order], layers[-1][1][order]
-    one = len(layers) == 1
-    head = {f"head.{'' if one else f'{2 * place}.'}{name}": value for place, pair in enumerate(layers) for name, value in _pair(pair)}
+    prefixes = ["head."] if len(layers) == 1 else [f"head.{2 * place}." for place in range(len(layers))]
+    head = {prefix + name: value for prefix, pair in zip(prefixes, layers, strict=True) for name, value in zip(_PAIR, pair, strict=True)}
     descriptors = first.shape[1] - width
     if descriptors:
         mean, std = _scaler(file, "X_d_transform.", descriptors)
@@ -218,10 +219,6 @@ def _head_layers(file: ChempropFile) -> list[tuple[Tensor, Tensor]]:
     return [(file.weights[f"{name}.weight"].double(), file.weights[f"{name}.bias"].double()) for name in found]
 
 
-def _pair(pair: tuple[Tensor, Tensor]) -> list[tuple[str, Tensor]]:
-    return list(zip(("weight", "bias"), pair, strict=True))
-
-
 def _scaler(file: ChempropFile, prefix: str, count: int) -> tuple[Tensor, Tensor]:
     """Return mean and deviation [count] of one of Chemprop's scalers, 0 and 1 without it."""
     mean, scale = (file.weights.get(prefix + name) for name in ("mean", "scale"))
@@ -256,6 +253,6 @@ def _target_names(file: ChempropFile, given: Sequence[str] | None, count: int) -
 def _check_all_read(file: ChempropFile, layers: int) -> None:
     """Raise UserError for a weight that no part above has read, which would make predictions differ."""
     read = ("message_passing.", "agg.W.", "bn.", "X_d_transform.", "predictor.output_transform.", *_UNREAD)
-    head = {f"predictor.ffn.{place}.{2 if place else 0}.{name}" for place in range(layers) for name in ("weight", "bias")}
+    head = {f"predictor.ffn.{place}.{2 if place else 0}.{name}" for place in range(layers) for name in _PAIR}
     if unread := [key for key in file.weights if not key.startswith(read) and key not in head]:
         raise file.refused(f"it has the weight {unread[0]}, which no part of molgcn's network corresponds to.")

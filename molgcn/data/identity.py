@@ -70,7 +70,9 @@ def _refined_colors(molecules: PackedMolecules, exact: bool) -> np.ndarray:
 
     The features of bonds and RDKit's chiral tags count if `exact` is true.
     """
-    colors = _atom_colors(molecules, () if exact else _left_out(molecules))
+    colors = _row_colors(molecules.x, molecules.table, () if exact else _left_out(molecules))
+    if molecules.component is not None:
+        colors = _mix(colors + _mix(molecules.component.astype(np.uint64)))
     starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))
     bounds = np.unique(np.append(starts, len(molecules)))
     for first, last in pairwise(bounds):
@@ -86,12 +88,6 @@ def _refined_colors(molecules: PackedMolecules, exact: bool) -> np.ndarray:
             own = _mix(3 * own + _sums(_mix(own)[col], row_ptr))
         colors[nodes] = own
     return colors
-
-
-def _atom_colors(molecules: PackedMolecules, left_out: Sequence[int]) -> np.ndarray:
-    """Return a hash of each atom's component and feature row without the columns `left_out`, uint64 [N]."""
-    colors = _row_colors(molecules.x, molecules.table, left_out)
-    return colors if molecules.component is None else _mix(colors + _mix(molecules.component.astype(np.uint64)))
 
 
 def _left_out(molecules: PackedMolecules) -> Sequence[int]:

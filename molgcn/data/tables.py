@@ -136,7 +136,11 @@ def number(text: str, comma: bool) -> float:
     if is_missing(text, of_numbers=True):
         return np.nan
     stripped = text.strip()
-    return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python ignores _ in numbers: 1_5 would be 15
+    if not comma:
+        return float(stripped.replace("_", "?"))  # Python ignores _ in numbers: 1_5 would be 15
+    if not _WITHOUT_POINT.fullmatch(stripped):
+        raise ValueError
+    return float(stripped.replace(",", "."))
 
 
 def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:
@@ -147,12 +151,6 @@ def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:
             "%s, column '%s': '%s' is read as %s. If it means %s, save the file without signs between thousands",
             *(path, shown(column), marked[0], marked[0].replace(",", "."), re.sub("[.,]", "", marked[0])),
         )
-
-
-def _with_point(text: str) -> float:
-    if not _WITHOUT_POINT.fullmatch(text):
-        raise ValueError
-    return float(text.replace(",", "."))
 
 
 def _as_classes(column: str, values: Sequence[str]) -> str | None:

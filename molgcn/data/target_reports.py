@@ -24,19 +24,15 @@ def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, config: Targe
     rows = Rows.of(molecules)
     for name, column in zip(molecules.target_names, rows.targets[rows.at(train)].T, strict=True):
         known = column[~np.isnan(column)].astype(np.float64)
-        if config.transform_of(name, known) == "standardize":
-            _warn_of_steps(name, known)
-
-
-def _warn_of_steps(name: str, known: np.ndarray) -> None:
-    low, high = quartiles(known)
-    step = float32_step(known)
-    if step > _COARSE * (high - low) > 0:
-        log.warning(
-            "Target '%s': half of its values lie between %s and %s, where a network in float32 tells apart only steps of %.2g, because "
-            "values from %.4g to %.4g set the scale. Correct those that are far from the others, or use trainer.precision=64-true.",
-            *(name, *(format(value, f".{digits_of(known)}g") for value in (low, high)), step, known.min(), known.max()),
-        )
+        if config.transform_of(name, known) != "standardize":
+            continue
+        (low, high), step = quartiles(known), float32_step(known)
+        if step > _COARSE * (high - low) > 0:
+            log.warning(
+                "Target '%s': half of its values lie between %s and %s, where a network in float32 tells apart only steps of %.2g, because "
+                "values from %.4g to %.4g set the scale. Correct those that are far from the others, or use trainer.precision=64-true.",
+                *(name, *(format(value, f".{digits_of(known)}g") for value in (low, high)), step, known.min(), known.max()),
+            )
 
 
 def float32_step(known: np.ndarray) -> float:

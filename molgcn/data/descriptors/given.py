@@ -31,9 +31,8 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
         more, values = read_descriptors(Path(config.descriptors_path).expanduser())
         if len(values) != raw.num_rows:
             raise UserError(
-                f"dataset.descriptors_path={config.descriptors_path} has {counted(len(values), 'row')}, but {title} has "
-                f"{raw.num_rows:,}. Give "
-                "a row of descriptors for each row of the data, also for those that are left out."
+                f"dataset.descriptors_path={config.descriptors_path} has {counted(len(values), 'row')}, but {title} has {raw.num_rows:,}. "
+                "Give a row of descriptors for each row of the data, also for those that are left out."
             )
         values = values[raw.rows]
         raw = replace(raw, descriptors=values if raw.descriptors is None else np.concatenate([raw.descriptors, values], axis=1))

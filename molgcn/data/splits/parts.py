@@ -54,9 +54,8 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
     total = sum(numbers)
     if total in (10, 100) and total != num_molecules and all(number == int(number) for number in numbers):
         raise UserError(
-            f"dataset.split_fractions={list(numbers)} sum to {total:g}, but the set has "
-            f"{counted(num_molecules, 'molecule')}. For shares of the set "
-            f"give fractions: [{','.join(f'{number / total:g}' for number in numbers)}]. For as few molecules draw them with "
+            f"dataset.split_fractions={list(numbers)} sum to {total:g}, but the set has {counted(num_molecules, 'molecule')}. For shares "
+            f"of the set give fractions: [{','.join(f'{number / total:g}' for number in numbers)}]. For as few molecules draw them with "
             f"dataset.subset={total:g} and give the same numbers."
         )
     if are_fractions(numbers):

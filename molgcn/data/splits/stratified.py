@@ -73,9 +73,8 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
     if count < folds:
         together = "" if count == len(groups) else f", which are {counted(count, 'group')} that stay together"
         raise UserError(
-            f"dataset.folds={folds} is more than the set has: {counted(len(groups), 'molecule')}{together}. Every fold needs "
-            "at least one; use "
-            "fewer folds, or more molecules."
+            f"dataset.folds={folds} is more than the set has: {counted(len(groups), 'molecule')}{together}. Every fold needs at least one; "
+            "use fewer folds, or more molecules."
         )
     test = deal(groups, strata, [1 / folds] * folds, np.random.default_rng(seed)) == fold
     rest = np.flatnonzero(~test)
@@ -85,9 +84,8 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
         if share > 0 and len(split[name]) == 0:
             raise UserError(
                 f"Fold {fold} of dataset.folds={folds} leaves '{name}' empty: {counted(len(rest), 'molecule')}, in "
-                f"{len(np.unique(groups[rest])):,} "
-                "groups that stay together, are left for training and validation. Use more molecules, or another ratio of the first two "
-                "dataset.split_fractions."
+                f"{len(np.unique(groups[rest])):,} groups that stay together, are left for training and validation. Use more molecules, or "
+                "another ratio of the first two dataset.split_fractions."
             )
     return split
 
