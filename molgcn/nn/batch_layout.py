@@ -13,7 +13,7 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.nn.options import is_plain_gcn
+from molgcn.nn.network_steps import is_plain_gcn
 from molgcn.ops.gcn_layers_plan import pairs_small_tiles
 from molgcn.ops.gcn_tile_plan import FEW_TILES
 from molgcn.ops.gcn_tile_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,16 +48,10 @@ def of_component(model: MoleculeNet, batch: GraphBatch, number: int) -> GraphBat
 
     The others are left out. In a padded batch they become padding at the end, so that no shape depends on values.
     """
-    chosen, col = component_of(batch.component) == number, batch.col
-    if batch.counts is not None:
-        chosen = chosen & first_rows(chosen, batch.counts[1])
-        col = torch.where(first_rows(col, batch.counts[2]), col, 0)  # unused places hold anything
-    bonds = chosen[col]
+    _, num_atoms, num_bonds, _ = (None,) * 4 if batch.counts is None else batch.counts.unbind()
+    col = batch.col if num_bonds is None else torch.where(first_rows(batch.col, num_bonds), batch.col, 0)  # unused places hold anything
+    chosen, atoms, _, bonds = chosen_rows(batch.component, number, col, num_atoms, num_bonds)
     before = torch.cat([chosen.new_zeros(1, dtype=torch.int32), chosen.cumsum(0, dtype=torch.int32)])  # chosen atoms before each atom
-    atoms = chosen
-    if batch.counts is not None:
-        bonds = bonds & first_rows(bonds, batch.counts[2])
-        atoms, bonds = to_the_front(chosen)[1], to_the_front(bonds)[1]
     degree = torch.where(chosen, torch.diff(batch.rowptr), 0)[atoms]
     rowptr = torch.cat([degree.new_zeros(1), degree.cumsum(0, dtype=torch.int32)])
     made = _like(batch, batch.x[atoms], before[batch.ptr], rowptr, before[col[bonds]], batch.planned_tiles())
@@ -72,7 +66,41 @@ def of_component(model: MoleculeNet, batch: GraphBatch, number: int) -> GraphBat
     return made
 
 
-def to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
+class Chosen(NamedTuple):
+    """The atoms and bonds of one component.
+
+    Attributes:
+        mask: The atoms that belong to it, bool [N].
+        atoms: They, as a mask; in a padded batch the order of all atoms that puts them first, int64 [N].
+        places: The new position of each atom, int64 [N].
+        bonds: The bonds between them, in the form of `atoms`.
+    """
+
+    mask: Tensor
+    atoms: Tensor
+    places: Tensor
+    bonds: Tensor
+
+
+def chosen_rows(component: Tensor | None, number: int, source: Tensor, num_atoms: Tensor | None, num_bonds: Tensor | None) -> Chosen:
+    """Return the atoms and bonds of one component.
+
+    Args:
+        component: The component of every atom [N].
+        number: The component.
+        source: The source of every bond [E].
+        num_atoms: The number of real atoms of a padded batch, otherwise None.
+        num_bonds: The number of real bonds of a padded batch, otherwise None.
+    """
+    mask = component_of(component) == number
+    if num_atoms is None or num_bonds is None:
+        return Chosen(mask, mask, torch.cumsum(mask, 0) - 1, mask[source])
+    mask = mask & first_rows(mask, num_atoms)
+    (places, atoms), (_, bonds) = _to_the_front(mask), _to_the_front(mask[source] & first_rows(source, num_bonds))
+    return Chosen(mask, atoms, places, bonds)
+
+
+def _to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Return the new position of each row and the row at each new position, both int64 [R], if the chosen rows (bool [R]) come first."""
     behind = torch.cumsum(~chosen, 0) + chosen.sum()
     places = torch.where(chosen, torch.cumsum(chosen, 0), behind) - 1

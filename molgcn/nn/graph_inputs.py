@@ -12,7 +12,7 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
-from molgcn.nn.components import component_of, to_the_front
+from molgcn.nn.components import chosen_rows
 from molgcn.nn.padding import first_rows
 
 if TYPE_CHECKING:
@@ -55,32 +55,22 @@ class GraphInputs:
         The others are left out, which saves an encoder work. In a padded batch they become padding at the end, so that no shape depends on
         values.
         """
-        chosen = component_of(self.component) == number
-        if self.num_atoms is None:
-            return self._rows(chosen, chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1)
-        chosen = chosen & first_rows(chosen, self.num_atoms)
-        bonds = chosen[self.edge_index[0]]
         assert self.batch is not None
-        (places, atom_order), (_, bond_order) = to_the_front(chosen), to_the_front(bonds)
-        graph, num_atoms, num_bonds = self._rows(atom_order, bond_order, places), chosen.sum(), bonds.sum()
-        return replace(
-            graph,
-            edge_index=torch.where(first_rows(bonds, num_bonds), graph.edge_index, chosen.shape[0] - 1),
-            batch=torch.where(first_rows(chosen, num_atoms), self.batch[atom_order], self.num_graphs - 1),
-            num_atoms=num_atoms,
-            num_bonds=num_bonds,
-        )
-
-    def _rows(self, atoms: Tensor, bonds: Tensor, places: Tensor) -> GraphInputs:
-        """Return some of the atoms and bonds, or all of them in another order, without descriptors and components.
-
-        Both are chosen by a mask or by their order. `places` is the new position of each atom.
-        """
-        assert self.batch is not None
+        mask, atoms, places, bonds = chosen_rows(self.component, number, self.edge_index[0], self.num_atoms, self.num_bonds)
         edge_attr, bond_rw = (None if rows is None else rows[bonds] for rows in (self.edge_attr, self.bond_rw))
         rwse = None if self.rwse is None else self.rwse[atoms]
         edge_index = places[self.edge_index[:, bonds]]
-        return GraphInputs(self.x[atoms], edge_index, self.batch[atoms], self.num_graphs, edge_attr, rwse, bond_rw)
+        graph = GraphInputs(self.x[atoms], edge_index, self.batch[atoms], self.num_graphs, edge_attr, rwse, bond_rw)
+        if self.num_atoms is None:
+            return graph
+        num_atoms, num_bonds = mask.sum(), mask[self.edge_index[0]].sum()  # bonds of the padding start at its atom
+        return replace(
+            graph,
+            edge_index=torch.where(first_rows(bonds, num_bonds), edge_index, mask.shape[0] - 1),
+            batch=torch.where(first_rows(mask, num_atoms), self.batch[atoms], self.num_graphs - 1),
+            num_atoms=num_atoms,
+            num_bonds=num_bonds,
+        )
 
     def padded(self, batch: Tensor, num_atoms: Tensor, num_bonds: Tensor) -> GraphInputs:
         """Return the inputs of a padded batch, with the atom and the molecule of the padding added at the end.

@@ -16,7 +16,8 @@ from molgcn.nn.backend import check_recompute, check_strategy, resolve_backend, 
 from molgcn.nn.encoders import Descriptors
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.hooks import has_hooks
-from molgcn.nn.options import check_network, is_plain_gcn, settings_of
+from molgcn.nn.network_steps import is_plain_gcn
+from molgcn.nn.options import check_network, settings_of
 from molgcn.ops.head_loss import Objective, loss_of
 
 HEADS = ("head", "atom_head", "bond_head")
@@ -238,7 +239,7 @@ class MoleculeNet(Backbone):
 
     @property
     def is_plain_gcn(self) -> bool:
-        """Whether kernels made for graph convolutions may run the network; see :func:`molgcn.nn.options.is_plain_gcn`."""
+        """Whether kernels made for graph convolutions may run the network; see :func:`molgcn.nn.network_steps.is_plain_gcn`."""
         pool = "none" if self.outputs else self.pool
         return is_plain_gcn(self.conv, self.feed_forward, self.rwse, pool, self.readout, self.activation)
 

@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from molgcn.nn.layers.base import INNER, LayerOptions
 from molgcn.nn.registry import get_kind
+from molgcn.ops.gcn_network import gcn_pattern
 from molgcn.ops.layer_network.builder import Builder
-from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.steps import X
 
 
@@ -74,6 +75,17 @@ def program_of(options: NetworkOptions | tuple[Any, ...]) -> Program:
 
 # The program is a constant of a compiled graph: torch.compiler.assume_constant_result, whose import of torch._dynamo takes a second.
 program_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def is_plain_gcn(conv: str, feed_forward: bool, rwse: int, pool: str, readout: str, activation: str) -> bool:
+    """Return whether kernels made for graph convolutions may run a network: its program is their pattern, without encodings of walks."""
+    if conv != "gcn" or rwse or pool not in POOLS:
+        return False
+    options = NetworkOptions(conv, 1, 1, 2, feed_forward=feed_forward, pool=pool, readout=readout, activation=activation)
+    return gcn_pattern(_program(*options)) is not None
+
+
+is_plain_gcn._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

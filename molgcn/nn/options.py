@@ -121,12 +121,6 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kind.own_settings, **given}
 
 
-def is_plain_gcn(conv: str, feed_forward: bool, rwse: int, pool: str, readout: str, activation: str) -> bool:
-    """Return whether a network with these options is graph convolutions with relu and nothing else, which have kernels of their own."""
-    pools = pool in ("mean", "sum", "max") and readout == "last"
-    return conv == "gcn" and not feed_forward and not rwse and pools and activation == "relu"
-
-
 def _key(name: str) -> str:
     return f"model.encodings.{name}" if name in ("rwse", "rwse_dim", "bond_rw") else f"model.{name}"
 
