@@ -109,10 +109,6 @@ class PlainSteps:
         found = _gradients(lambda source: pool(source, self.run.graph.ptr, program.pool), grad_pooled, {"source": rows})
         self._write(step.source, found["source"])
 
-    def again(self, step: Step) -> None:
-        """Compute a step's value again in a backward pass."""
-        self.forward(step)
-
     @singledispatchmethod
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes."""

@@ -15,7 +15,7 @@ from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_lau
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
-from molgcn.ops.layer_network.rows_cuda import RowKernels
+from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
 from molgcn.ops.layer_network.steps import Finish
 from molgcn.ops.part_sums import PartSums
 from molgcn.ops.philox import keep_mask
@@ -36,7 +36,7 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
     return worst
 
 
-def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
+def _input_grad_errors(run: Pass, rows: FinishLaunches, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
     first, before, mask, _, leaves, beside, sums = launch
     last, kind = launch.last, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
@@ -80,7 +80,7 @@ def _input_grad_errors(run: Pass, rows: RowKernels, products: TensorCoreProducts
         yield from _norm_errors(run, rows, leaves, grad)
 
 
-def _through(run: Pass, rows: RowKernels, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
+def _through(run: Pass, rows: FinishLaunches, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
     """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm."""
     source = fill(run, run.rows(before.step.source), kind, even=True, seed=3)  # of the gradient's own numbers a norm leaves next to none
     keep_moments(run, before.step, source)
@@ -97,12 +97,12 @@ def _ended_grad(run: Pass, step: Finish, grad: Tensor, positive: Tensor) -> Tens
     return grad * positive * kept
 
 
-def _norm_errors(run: Pass, rows: RowKernels, leaves: FinishGrad, grad: Tensor) -> Iterator[tuple[str, float]]:
+def _norm_errors(run: Pass, rows: FinishLaunches, leaves: FinishGrad, grad: Tensor) -> Iterator[tuple[str, float]]:
     """Yield the errors of the gradients of a norm's weight and bias, from the sums that were left."""
     source = run.rows(leaves.step.source).values[: len(grad)].double()
     names = [f"{leaves.step.norm}.{name}" for name in ("weight", "bias")]
     parameters = [run.parameter(name).double().requires_grad_() for name in names]
-    rows.finish_grad(leaves, None)
+    rows.backward(leaves, None)
     with torch.enable_grad():
         normal = (source - source.mean(0)) / (source.var(0, correction=0) + run.program.eps).sqrt()
         out = layer_end(run, leaves.step._replace(norm=None), parameters[0] * normal + parameters[1])

@@ -19,7 +19,8 @@ from molgcn.ops.layer_network.launches_cuda import forward_launches, is_read_lat
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
-from molgcn.ops.layer_network.rows_cuda import RowKernels
+from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
+from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.part_sums import PartSums
@@ -121,7 +122,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
         if before is not None and is_read_later(run, before.out):
             worst = max(worst, row_error(run, run.rows(before.out), ended, ended.abs() + 1, kind))
         if leaves is not None:
-            rows.finish(leaves, None)
+            rows.forward(leaves, None)
             _check_statistics(run, leaves.norm, out.values[: num_real(run, kind)].double())
     return worst
 
@@ -177,11 +178,11 @@ def launch_all(call: LayerNetworkCall) -> None:
             sums.launch()
 
 
-def kernels_of(run: Pass) -> tuple[RowKernels, TensorCoreProducts, PartSums]:
+def kernels_of(run: Pass) -> tuple[FinishLaunches, TensorCoreProducts, PartSums]:
     """Return what launches the kernels of a pass."""
     workspace = Workspace(run.graph.x, overlaps=run.is_backward)
     ends = LayerEnds(run, workspace)
-    return RowKernels(run, workspace, ends), TensorCoreProducts(run, workspace, ends), workspace.sums
+    return FinishLaunches(RowLaunches(run, workspace, ends)), TensorCoreProducts(run, workspace, ends), workspace.sums
 
 
 def layer_end(run: Pass, step: Finish, source: Tensor, add: Tensor | None = None) -> Tensor:

@@ -14,44 +14,36 @@ from molgcn.ops.layer_network.steps import BONDS, Step, X
 
 
 class Steps(Protocol):
-    """An implementation of the steps of one pass. It writes zeros to rows of padding and to columns between width and stride."""
+    """An implementation of the steps of one pass. It writes zeros to rows of padding and to columns between width and stride.
+
+    Attributes:
+        signs_alone: Whether it needs no rows of the values in :func:`.passes.signs_alone` and :func:`.passes.summed_values`.
+    """
+
+    signs_alone: bool
+
+    def __init__(self, run: Pass) -> None: ...
 
     def pad(self, given: Tensor, to: Rows) -> None:
         """Copy an input whose width is not a multiple of four."""
-        ...
 
     def forward(self, step: Step) -> None:
-        """Compute a step's value, or leave it to the step or the pooling that reads it next."""
-        ...
+        """Compute a step's value, or leave it to the step or the pooling that reads it next.
+
+        In a backward pass it is computed again, with the moments that forward has kept.
+        """
 
     def pool(self, value: int, pooled: Tensor) -> None:
         """Compute the pooled rows of a value, `pooled` [B, H]."""
-        ...
 
     def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
         """Compute the gradient that a step describes, given the gradient of the value's pooled rows, `grad_pooled` [B, H]."""
-        ...
 
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes."""
-        ...
-
-    def again(self, step: Step) -> None:
-        """Compute a step's value again in a backward pass, with the moments that forward has kept."""
-        ...
 
 
-class StepsOf(Protocol):
-    """A function that returns the implementation of a pass's steps."""
-
-    @property
-    def signs_alone(self) -> bool:
-        """Whether the implementation needs no rows of the values in :func:`.passes.signs_alone` and :func:`.passes.summed_values`."""
-        ...
-
-    def __call__(self, run: Pass) -> Steps:
-        """Return the implementation of the steps of `run`."""
-        ...
+StepsOf = type[Steps]
 
 
 def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
@@ -79,7 +71,7 @@ def backward(
         call: The network and the batch.
         grad_pooled: The gradient of the pooled rows [B, H], with H columns for each value that is pooled.
         saved: The tensor that the forward pass has saved.
-        steps_of: Returns the implementation of the steps of a pass.
+        steps_of: The implementation of the steps.
         grad_x: Whether the gradient of x is wanted.
         grad_bonds: Whether the gradient of the bonds' rows is wanted.
     """
@@ -88,7 +80,7 @@ def backward(
     grads = of_outs(call, grad_pooled.contiguous())
     for step in run.backward.steps:
         if isinstance(step, Step):
-            steps.again(step)
+            steps.forward(step)
         elif isinstance(step, PoolGrad):
             steps.pool_grad(step, grads[step.place])
         else:

@@ -89,9 +89,9 @@ class LayerEnds:
         self._parts[step.norm] = _Parts(self._workspace.scratch(number * size), number, rows)
         return self._parts[step.norm].address
 
-    def left(self, step: Finish) -> None:
-        """Merge the parts that have been left for the norm of a step into one, if many blocks will read them."""
-        if self.run.graph.num_nodes <= FEW_ATOMS:
+    def left(self, step: Finish | None) -> None:
+        """Merge the parts that have been left for the norm of a step, if it is not None, into one if many blocks will read them."""
+        if step is None or self.run.graph.num_nodes <= FEW_ATOMS:
             return
         columns = stride_of(self.run.width(step.source))
         it: Any = _MERGE.ctype()(columns=columns, num_rows=self.run.num_rows(step.source))

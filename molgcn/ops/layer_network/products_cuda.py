@@ -212,8 +212,7 @@ class TensorCoreProducts:
         function = kernel("product_rows.cu", "product_rows", macros, self._device, prefetch)
         function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=self._workspace.overlaps)
         self._workspace.overlaps = True
-        if leaves is not None:
-            self._ends.left(leaves)
+        self._ends.left(leaves)
 
     @cached_property
     def _forward_operands(self) -> Mapping[Weights, _Operand]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.call import PRECISIONS
 from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_launches
-from molgcn.ops.layer_network.gradient_steps import FinishGrad, InputGrad, Product, WeightGrads
+from molgcn.ops.layer_network.gradient_steps import InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, forward_launches, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS, stride_of
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS
@@ -16,10 +15,20 @@ from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Widths, Work, row_blocks
 from molgcn.ops.layer_network.program import signed_values
-from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Gather, Linear
+from molgcn.ops.layer_network.steps import ACTIVATIONS, AGGREGATIONS, Finish, Linear
 from molgcn.ops.layer_network.weights_plan import Shape, WarpgroupWeightTile, WeightTile, weight_blocks
 
 Macros = dict[str, int]
+
+_NONE = dict.fromkeys(
+    (
+        *("GATHER", "AGGR", "BONDS", "GATHERED", "BEFORE", "BEFORE_NORM", "BEFORE_ACTIVATION", "BEFORE_DROPOUT", "BEFORE_ADD", "WRITTEN"),
+        *("FIRST_MASK", "FIRST_DROPOUT", "MIDDLE_RELU", "MIDDLE_DROPOUT", "MIDDLE_ADD", "MIDDLE_MASK", "MIDDLE_SIGNS", "MIDDLE_OUT"),
+        *("ADD_FIRST", "KEPT", "ACTIVATION", "DROPOUT", "ADD", "MASK", "SIGNS", "MOMENTS", "SUMS", "NEXT_ACTIVATION", "NEXT_DROPOUT"),
+    ),
+    0,
+)
+"""The macros of what precedes and follows products alone, as product_rows.cu explains them."""
 
 
 def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tuple[RowBlocks, Macros]:
@@ -41,24 +50,18 @@ def forward_product(run: Pass, launch: Launch, gpu: Gpu, *, again: bool) -> tupl
         "DROPOUT": any(end.dropout is not None for end in ends),
         "ADD": any(end.add is not None and end.add not in run.summed for end in ends),
         "ADD_FIRST": last.add is not None and last.add not in run.summed,
-        "MASK": False,
-        "MIDDLE_RELU": then is not None and first.relu,
-        "MIDDLE_DROPOUT": then is not None and first.dropout is not None,
-        "MIDDLE_ADD": False,
-        "MIDDLE_MASK": False,
         "SIGNS": _keeps_signs(run, last, again),
-        "MIDDLE_SIGNS": then is not None and _keeps_signs(run, first, again),
-        "MIDDLE_OUT": then is not None and is_read_later(run, first.out),
         "KEPT": after is not None and last.out not in run.signs_alone and is_read_later(run, last.out),
-        "WRITTEN": before is not None and is_read_later(run, before.out),
         "MOMENTS": leaves is not None,
-        "SUMS": False,
-        "BEFORE": 0 if before is None else 1,
-        **_first_macros(None),
-        **_before_macros(before),
-        **_gather_macros(run, gather),
-        **_next_macros(None),
     }
+    if then is not None:
+        macros |= {"MIDDLE_RELU": first.relu, "MIDDLE_DROPOUT": first.dropout is not None}
+        macros |= {"MIDDLE_SIGNS": _keeps_signs(run, first, again), "MIDDLE_OUT": is_read_later(run, first.out)}
+    if before is not None:
+        macros |= {"BEFORE": 1, "WRITTEN": is_read_later(run, before.out), **_before_macros(before)}
+    if gather is not None:
+        macros |= {"GATHER": 1, "AGGR": AGGREGATIONS.index(gather.aggr)}
+        macros |= {"BONDS": gather.bonds is not None, "GATHERED": is_read_later(run, gather.out)}
     sources = 2 if gather is None and before is not None and before.add is not None else 1
     work = Work(sources, before is not None and before.norm is not None, leaves is not None, bool(macros["ADD"]), gather is not None)
     arrays = 1 if beside is None else 2
@@ -79,29 +82,15 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     assert isinstance(first, InputGrad)
     assert isinstance(last, InputGrad)
     two = last is not first and not launch.sums
-    macros = {
-        "ACTIVATION": 0,
-        "DROPOUT": False,
-        "ADD": launch.add is not None,
-        "ADD_FIRST": False,
-        "MASK": last.source.mask is not None,
-        "MIDDLE_RELU": False,
-        "MIDDLE_DROPOUT": False,
-        "MIDDLE_ADD": two and first.source.add is not None,
-        "MIDDLE_MASK": two and first.source.mask is not None,
-        "SIGNS": False,
-        "MIDDLE_SIGNS": False,
-        "MIDDLE_OUT": two,
-        "KEPT": False,
-        "WRITTEN": before is not None,
-        "MOMENTS": False,
-        "SUMS": leaves is not None,
-        "BEFORE": 0 if before is None else 2,
-        **_first_macros(launch.mask),
-        **_before_macros(None if before is None else before.step),
-        **_gather_macros(run, None),
-        **_next_macros(None if leaves is None else leaves.step),
-    }
+    macros: Macros = {"ADD": launch.add is not None, "MASK": last.source.mask is not None, "SUMS": leaves is not None}
+    if two:
+        macros |= {"MIDDLE_ADD": first.source.add is not None, "MIDDLE_MASK": first.source.mask is not None, "MIDDLE_OUT": 1}
+    if before is not None:
+        macros |= {"BEFORE": 2, "WRITTEN": 1, **_before_macros(before.step)}
+    if launch.mask is not None:
+        macros |= {"FIRST_MASK": 1, "FIRST_DROPOUT": launch.mask.step.dropout is not None}
+    if leaves is not None:
+        macros |= {"NEXT_ACTIVATION": ACTIVATIONS.index(leaves.step.activation), "NEXT_DROPOUT": leaves.step.dropout is not None}
     norm, follows = before is not None and before.step.norm is not None, leaves is not None or launch.add is not None
     work = Work(1 if before is None else 2, norm, leaves is not None, follows)
     middle = run.width(first.source.value) if two else 0
@@ -109,43 +98,22 @@ def grad_product(run: Pass, launch: GradLaunch, gpu: Gpu) -> tuple[RowBlocks, Ma
     return _divided(run, first.step.out, widths, gpu, work, macros)
 
 
-def _before_macros(end: Finish | None) -> dict[str, int]:
+def _before_macros(end: Finish) -> Macros:
     """Return the macros of the end of a layer through which rows are first taken."""
     return {
-        "BEFORE_NORM": end is not None and end.norm is not None,
-        "BEFORE_ACTIVATION": 0 if end is None else ACTIVATIONS.index(end.activation),
-        "BEFORE_DROPOUT": end is not None and end.dropout is not None,
-        "BEFORE_ADD": end is not None and end.add is not None,
+        "BEFORE_NORM": end.norm is not None,
+        "BEFORE_ACTIVATION": ACTIVATIONS.index(end.activation),
+        "BEFORE_DROPOUT": end.dropout is not None,
+        "BEFORE_ADD": end.add is not None,
     }
 
 
-def _gather_macros(run: Pass, gather: Gather | None) -> dict[str, int]:
-    """Return the macros of a gather whose result is multiplied."""
-    if gather is None:
-        return {"GATHER": 0, "AGGR": 0, "BONDS": 0, "GATHERED": 0}
-    bonds, gathered = gather.bonds is not None, is_read_later(run, gather.out)
-    return {"GATHER": 1, "AGGR": AGGREGATIONS.index(gather.aggr), "BONDS": bonds, "GATHERED": gathered}
-
-
-def _first_macros(mask: FinishGrad | None) -> dict[str, bool]:
-    """Return the macros of the relu and dropout, at the end of a layer without norm, through which gradients are taken."""
-    return {"FIRST_MASK": mask is not None, "FIRST_DROPOUT": mask is not None and mask.step.dropout is not None}
-
-
-def _next_macros(end: Finish | None) -> dict[str, int]:
-    """Return the macros of the end of a layer for whose norm sums are left."""
-    return {
-        "NEXT_ACTIVATION": 0 if end is None else ACTIVATIONS.index(end.activation),
-        "NEXT_DROPOUT": end is not None and end.dropout is not None,
-    }
-
-
-def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macros: dict[str, Any]) -> tuple[RowBlocks, Macros]:
+def _divided(run: Pass, source: int, widths: Widths, gpu: Gpu, work: Work, macros: Macros) -> tuple[RowBlocks, Macros]:
     """Return the division of products of the rows of a value, and all macros."""
     most = MOST_PARTS if work.leaves and run.graph.num_nodes <= FEW_ATOMS else None
     plan = row_blocks(run.num_rows(source), widths, gpu, work, most)
     wanted = {name: int(value) for name, value in macros.items()}
-    return plan, {**plan.defines, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
+    return plan, {**plan.defines, **_NONE, **wanted, "PRECISION": PRECISIONS.index(run.call.options.precision)}
 
 
 def weights_macros(run: Pass, tile: WeightTile | WarpgroupWeightTile) -> Macros:

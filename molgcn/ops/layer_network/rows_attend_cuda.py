@@ -12,7 +12,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.layer_network.gradient_steps import AttendGrad
 from molgcn.ops.layer_network.norm_parts import part_columns
 from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
-from molgcn.ops.layer_network.rows_launches import ROWS, TABLE_BYTES, RowLaunches
+from molgcn.ops.layer_network.rows_launches import ROWS, RowLaunches
 from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.row_walk import THREADS, RowLayout
 
@@ -92,10 +92,8 @@ class AttendLaunches:
         parts = launches.parts_left(self._parts(layout, layout.head_blocks, _SUMMING_BLOCKS))
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
         if table and step.bonds is not None:
-            it.codes = max(1, min(run.graph.num_bond_rows, TABLE_BYTES // columns))
-            ranges = -(-run.graph.num_bond_rows // it.codes)
+            ranges = launches.sum_codes(it, step.bonds, parts, columns)
             shared = columns * it.codes
-            it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
         else:
             it.of_bonds = launches.gradient(step.bonds)
         if (name := forward.att if forward.target is not None else forward.att_bonds) is not None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
     AttendGrad,
@@ -22,7 +21,7 @@ from molgcn.ops.layer_network.gradient_steps import (
 )
 from molgcn.ops.layer_network.launches_cuda import is_read_later
 from molgcn.ops.layer_network.memory import stride_of
-from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
+from molgcn.ops.layer_network.rows_launches import PAIR_LANES, THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Finish, Gate, Spread, Step, SumIncoming, SumNonBacktracking
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
@@ -49,13 +48,8 @@ class EdgeLaunches:
     @cached_property
     def paired(self) -> Tensor:
         """The position of every bond's reverse [E]."""
-        graph, teams = self.run.graph, Teams(PAIR_LANES, 1)
-        paired = graph.x.new_empty(graph.col.shape[0], dtype=torch.int32)
-        it = fill(self._launches.arguments(0, 0, teams), {"new_paired": paired})
-        it.code = 0  # positions, not codes
-        self._launches.launch("rows_prepare.cu", "rows_pair", it, teams.parts(graph.num_nodes), defines={"AGGR": 0}, early=False)
-        self._launches.wait()
-        return paired
+        paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
+        return self._launches.prepare("rows_pair", "new_paired", paired, Teams(PAIR_LANES, 1), coded=False)
 
     @cached_property
     def _shares(self) -> Tensor:
@@ -185,10 +179,8 @@ class EdgeLaunches:
             it.of_bonds = launches.gradient(bonds)
             return self._launch("rows_expand_grad", it, teams, run.graph.num_nodes)
         each = 4 * launches.number_bytes
-        it.codes = min(run.graph.num_bond_rows, TABLE_BYTES // (teams.threads * each))
-        ranges = -(-run.graph.num_bond_rows // it.codes)
         parts = launches.parts_left(min(teams.parts(run.graph.num_nodes), launches.resident(teams.chunks, _TABLE_BLOCKS)))
-        it.table_parts, it.adds = launches.leave_rows(bonds, parts)
+        ranges = launches.sum_codes(it, bonds, parts, teams.threads * each)
         shared, defines = (teams.threads * it.codes + 6 * teams.lanes) * each, {"THREADS": THREADS, "TABLE": 1}
         launches.launch("rows_edges.cu", "rows_expand_grad", it, parts * teams.chunks * ranges, shared=shared, defines=defines)
 
@@ -218,14 +210,11 @@ class EdgeLaunches:
         """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None, or takes rows through the end of a layer."""
         launches, norms = self._launches, leaves is not None or ends
         parts = min(teams.parts(num_rows), launches.resident(teams.chunks, _BLOCKS))
-        if leaves is not None:
-            parts = launches.parts_left(parts)
-            it.left = launches.ends.room(leaves, parts)
+        parts = launches.leave_part(it, leaves, parts)
         defines = {"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None), "ENDS": int(ends)}
         shared = launches.end_bytes(teams, ends=int(ends)) if norms else 0
         launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines={"THREADS": THREADS, **defines})
-        if leaves is not None:
-            launches.ends.left(leaves)
+        launches.ends.left(leaves)
 
 
 def _pairs(step: GradStep | Step) -> bool:

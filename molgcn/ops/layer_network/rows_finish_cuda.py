@@ -33,19 +33,16 @@ class FinishLaunches:
         rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
         if self._kind(step) == "layer":
             teams = warp_teams(source.stride)
-            it, grid = (
-                self._launches.arguments(source.width, source.stride, teams, **rows),
-                warp_team_blocks(run.num_rows(step.source), teams),
-            )
-            it.end = self._ends.forward(step)
-            self._launches.on_rows_of(it, step.source)
-            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=warp_team_macros(source.stride))
-        self.leave_moments(step)
-        teams = self._launches.teams(source.stride)
+        else:
+            self.leave_moments(step)
+            teams = self._launches.teams(source.stride)
         it = self._launches.arguments(source.width, source.stride, teams, **rows)
         it.end = self._ends.forward(step)
         self._launches.on_rows_of(it, step.source)
-        self._launch("rows_finish.cu", "rows_finish", it, teams, leaves)
+        if self._kind(step) != "layer":
+            return self._launch("rows_finish.cu", "rows_finish", it, teams, leaves)
+        grid, defines = warp_team_blocks(it.num_atoms, teams), warp_team_macros(source.stride)
+        self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=defines)
 
     def leave_moments(self, step: Finish) -> None:
         """Leave the moments for the norm of a step, unless it needs none or an earlier launch has left them."""
@@ -89,13 +86,10 @@ class FinishLaunches:
         """Launch a kernel, which leaves parts for the norm of a step if it is not None."""
         rows = 1 if teams.parts(it.num_atoms) <= FEW_PARTS else _ROWS
         parts = min(teams.parts(it.num_atoms, rows), self._launches.resident(teams.chunks, _BLOCKS))
-        if leaves is not None:
-            parts = self._launches.parts_left(parts)
-            it.left = self._ends.room(leaves, parts, teams.per_block)
+        parts = self._launches.leave_part(it, leaves, parts, teams.per_block)
         defines, shared = {"LEAVES": int(leaves is not None)}, self._launches.end_bytes(teams, ends=2)
         self._launches.launch(file, name, it, teams.chunks * parts, shared=shared, defines=defines)
-        if leaves is not None:
-            self._ends.left(leaves)
+        self._ends.left(leaves)
 
     def _layer_norm_grad(self, step: FinishGrad) -> None:
         source = self.run.rows(step.step.source)

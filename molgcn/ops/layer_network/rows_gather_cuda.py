@@ -7,12 +7,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import reads_source
 from molgcn.ops.layer_network.gradient_steps import FinishGrad, GatherGrad
 from molgcn.ops.layer_network.launches_cuda import Launch, is_read_later
 from molgcn.ops.layer_network.memory import FEW_ATOMS
-from molgcn.ops.layer_network.rows_launches import PAIR_LANES, TABLE_BYTES, THREADS, RowLaunches, Teams
+from molgcn.ops.layer_network.rows_launches import PAIR_LANES, THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather
 
 # Sizes of launches, measured on an H100 (docs/decisions/rows_on_cuda.md). They follow the number of multiprocessors, and any size computes
@@ -40,20 +39,13 @@ class GatherLaunches:
         """The D^-1/2 of every atom [N]."""
         scale = self.run.graph.x.new_empty(self.run.graph.num_nodes)
         aggr = next(step.aggr for step in self.run.program.steps if isinstance(step, Gather))
-        self._prepare("rows_scale", aggr, Teams(1, 1), "new_scale", scale)
-        return scale
+        return self._launches.prepare("rows_scale", "new_scale", scale, Teams(1, 1), aggr)
 
     @cached_property
     def paired(self) -> Tensor:
         """The row in `bonds` of every bond's reverse [E]."""
         paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
-        self._prepare("rows_pair", "sum", Teams(PAIR_LANES, 1), "new_paired", paired)
-        return paired
-
-    def _prepare(self, name: str, aggr: str, teams: Teams, field: str, out: Tensor) -> None:
-        it, grid = fill(self._launches.arguments(0, 0, teams), {field: out}), teams.parts(self.run.graph.num_nodes)
-        self._launches.launch("rows_prepare.cu", name, it, grid, defines=_defines(aggr), early=False)
-        self._launches.wait()
+        return self._launches.prepare("rows_pair", "new_paired", paired, Teams(PAIR_LANES, 1))
 
     def prepare(self) -> None:
         """Compute what the gathers of a backward pass read of the bonds, before the launches that they read anything else of."""
@@ -80,19 +72,16 @@ class GatherLaunches:
         parts, leaves = min(teams.parts(run.graph.num_nodes), resident), launch.leaves
         if before is not None:
             it.end = launches.ends.forward(before)
-        if leaves is not None:
-            parts = launches.parts_left(parts)
-            it.left = launches.ends.room(leaves, parts, teams.per_block)
+        parts = launches.leave_part(it, leaves, parts, teams.per_block)
         defines = {
-            **_defines(step.aggr),
+            "AGGR": AGGREGATIONS.index(step.aggr),
             "BONDS": int(step.bonds is not None),
             "ENDS": int(before is not None),
             "LEAVES": int(leaves is not None),
         }
         shared = launches.end_bytes(teams) if before is not None or leaves is not None else 0
         launches.launch("rows_gather.cu", "rows_gather", it, teams.chunks * parts, shared=shared, defines=defines)
-        if leaves is not None:
-            launches.ends.left(leaves)
+        launches.ends.left(leaves)
 
     def backward(self, step: GatherGrad, leaves: FinishGrad | None) -> None:
         """Compute the gradients of a step's source, bonds and eps, and leave the sums for the norm of `leaves`."""
@@ -117,23 +106,19 @@ class GatherLaunches:
         summing = (_LEAVING_THREADS if few and run.call.batch_statistics else _SUMMING_THREADS) // teams.threads
         sums = table or learns_eps or leaves is not None
         parts = min(teams.parts(num_atoms), launches.resident(teams.chunks, summing if sums else _GRAD_BLOCKS))
-        if table or leaves is not None:
-            parts = launches.parts_left(parts)
+        parts = launches.parts_left(parts) if table else parts
         if leaves is not None:
             it.next, it.next_source = launches.ends.backward(leaves.step), run.rows(leaves.step.source).address
-            it.left = launches.ends.room(leaves.step, parts, teams.per_block)
-            shared = launches.end_bytes(teams)
+            parts, shared = launches.leave_part(it, leaves.step, parts, teams.per_block), launches.end_bytes(teams)
         if table and step.bonds is not None:
             each = 4 * launches.number_bytes
-            it.codes = min(run.graph.num_bond_rows, TABLE_BYTES // (teams.threads * each))
-            ranges = -(-run.graph.num_bond_rows // it.codes)
+            ranges = launches.sum_codes(it, step.bonds, parts, teams.threads * each)
             shared = max(shared, (teams.threads * it.codes + 6 * teams.lanes) * each)
-            it.table_parts, it.adds = launches.leave_rows(step.bonds, parts)
         if learns_eps and forward.eps is not None:
             it.sum_parts = launches.leave_sums(parts * teams.chunks, forward.eps)
             shared = max(shared, (teams.threads + 24 * teams.lanes) * launches.number_bytes)
         defines = {
-            **_defines(forward.aggr),
+            "AGGR": AGGREGATIONS.index(forward.aggr),
             "BONDS": int(forward.bonds is not None),
             "THREADS": teams.threads,
             "TABLE": int(table),
@@ -141,12 +126,7 @@ class GatherLaunches:
         }
         grid = parts * teams.chunks * ranges
         launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=teams.threads, shared=shared, defines=defines)
-        if leaves is not None:
-            launches.ends.left(leaves.step)
+        launches.ends.left(None if leaves is None else leaves.step)
 
     def _parameter(self, name: str | None) -> int:
         return 0 if name is None else self.run.parameter(name).data_ptr()
-
-
-def _defines(aggr: str) -> dict[str, int]:
-    return {"AGGR": AGGREGATIONS.index(aggr)}

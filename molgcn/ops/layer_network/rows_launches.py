@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
@@ -16,6 +17,7 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.norm_parts import MOST_PARTS, merge_numbers
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.program import has_other_activations
+from molgcn.ops.layer_network.steps import AGGREGATIONS, Finish
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.part_sums import Sum
 
@@ -205,6 +207,52 @@ class RowLaunches:
         """Return how many blocks share the rows of a chunk in a launch that leaves a part for each, if `parts` would."""
         return min(parts, MOST_PARTS) if self.run.graph.num_nodes <= FEW_ATOMS else parts
 
+    def leave_part(self, it: Any, leaves: Finish | None, parts: int, rows: int = 0) -> int:
+        """Let each of `parts` blocks leave a part for the norm of `leaves` if it is not None, and return how many blocks there are then.
+
+        Args:
+            it: The kernel's arguments.
+            leaves: The step whose norm takes the parts.
+            parts: The number of blocks that would share the rows.
+            rows: See :meth:`.layer_ends_cuda.LayerEnds.room`.
+        """
+        if leaves is not None:
+            parts = self.parts_left(parts)
+            it.left = self.ends.room(leaves, parts, rows)
+        return parts
+
+    def sum_codes(self, it: Any, bonds: Produced, parts: int, code_bytes: int) -> int:
+        """Let blocks leave the gradients of distinct bonds, and return among how many blocks the bonds are divided.
+
+        Args:
+            it: The kernel's arguments.
+            bonds: The gradient of the bonds' rows.
+            parts: The number of blocks that share the atoms.
+            code_bytes: The shared memory that the sums of a distinct bond take.
+        """
+        num_codes = self.run.graph.num_bond_rows
+        it.codes = max(1, min(num_codes, TABLE_BYTES // code_bytes))
+        it.table_parts, it.adds = self.leave_rows(bonds, parts)
+        return -(-num_codes // it.codes)
+
+    def prepare(self, name: str, field: str, out: Tensor, teams: Teams, aggr: str = "sum", *, coded: bool = True) -> Tensor:
+        """Return `out`, which a kernel of `cuda/rows_prepare.cu` fills with what other launches read before they wait for it.
+
+        Args:
+            name: The name of the kernel.
+            field: The argument that `out` is.
+            out: Memory for a number of each atom or bond.
+            teams: How teams share the atoms.
+            aggr: The aggregation.
+            coded: Whether the codes of bonds are read.
+        """
+        it, grid = fill(self.arguments(0, 0, teams), {field: out}), teams.parts(self.run.graph.num_nodes)
+        if not coded:
+            it.code = 0
+        self.launch("rows_prepare.cu", name, it, grid, defines={"AGGR": AGGREGATIONS.index(aggr)}, early=False)
+        self._workspace.overlaps = False
+        return out
+
     def end_bytes(self, teams: Teams, ends: int = 1) -> int:
         """Return the shared memory in bytes with which a block takes rows through `ends` ends of layers and leaves a part.
 
@@ -212,10 +260,6 @@ class RowLaunches:
         """
         columns = 4 * teams.lanes
         return self.number_bytes * (6 * columns * ends + max(merge_numbers(teams.threads, columns), 3 * 4 * teams.threads))
-
-    def wait(self) -> None:
-        """Let the next kernel start only when the previous ones have ended, since it reads their results before it waits itself."""
-        self._workspace.overlaps = False
 
     def launch(
         self,

@@ -63,15 +63,13 @@ class PoolLaunches:
         most = launches.resident(teams.chunks, _GRAD_BLOCKS if leaves is None else _SUMMING_BLOCKS)
         parts = min(max(self.run.graph.num_graphs, _FEWEST_BLOCKS), most)
         if leaves is not None:
-            parts = launches.parts_left(parts)
             it.next, it.next_source = launches.ends.backward(leaves.step), self.run.rows(leaves.step.source).address
-            it.left = launches.ends.room(leaves.step, parts)
+            parts = launches.leave_part(it, leaves.step, parts)
         grid, shared = parts * teams.chunks, launches.end_bytes(teams)
         defines = {**self._defines, "ENDS": 0, "LEAVES": int(leaves is not None)}
         # It reads nothing else before it waits than the batch, and moments that the forward pass has made.
         launches.launch("rows_pool.cu", "rows_pool_grad", it, grid, block=_THREADS, shared=shared, defines=defines, early=False)
-        if leaves is not None:
-            launches.ends.left(leaves.step)
+        launches.ends.left(None if leaves is None else leaves.step)
 
     def _rows_grad(self, step: PoolGrad, grad: Tensor) -> None:
         """Write the gradient of atoms that are not pooled, and zeros to rows of padding, whose gradients may be anything."""

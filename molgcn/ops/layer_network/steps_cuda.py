@@ -26,8 +26,13 @@ from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.passes import Pass, Rows, uses_tensor_cores
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
-from molgcn.ops.layer_network.rows_cuda import RowKernels
+from molgcn.ops.layer_network.rows_attend_cuda import AttendLaunches
+from molgcn.ops.layer_network.rows_edges_cuda import EdgeLaunches
+from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
+from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
+from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
+from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
 from molgcn.ops.layer_network.steps import Attend, EdgeStep, Expand, Finish, Gate, Gather, Linear, Spread, Step
 from molgcn.ops.layer_network.workspace import Workspace
 
@@ -45,14 +50,17 @@ class CudaSteps:
         self._run = run
         workspace, tensor_cores = Workspace(run.graph.x, overlaps=run.is_backward), uses_tensor_cores(run.call)
         self._sums, ends = workspace.sums, LayerEnds(run, workspace)
-        self._rows = RowKernels(run, workspace, ends)
+        rows = RowLaunches(run, workspace, ends)
+        self._gather, self._edges, self._finish = GatherLaunches(rows), EdgeLaunches(rows), FinishLaunches(rows)
+        self._pool, self._attend = PoolLaunches(rows), AttendLaunches(rows, self._edges)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
         self._launches, self._grad_launches, self._pooled_end = {}, {}, None
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
             if isinstance(self._products, TensorCoreProducts):
                 self._products.prepare()
-            self._rows.prepare()
+            self._gather.prepare()
+            self._edges.prepare()
             self._sums.add_zeros(run.zero_gradients)
             self._launches = again_launches(run, run.backward.steps)
             self._grad_launches = backward_launches(run, run.backward.steps, device)
@@ -71,32 +79,38 @@ class CudaSteps:
             self._compute(launch)
 
     def _compute(self, launch: Launch) -> None:
+        step = launch.step
         if launch.before is not None:
-            self._rows.leave_moments(launch.before)
-        if isinstance(launch.step, Linear):
+            self._finish.leave_moments(launch.before)
+        if isinstance(step, Linear):
             self._products.linear(launch)
-        elif isinstance(launch.step, Gather):
-            self._rows.gather(launch.step, launch)
-        elif isinstance(launch.step, Finish):
-            self._rows.finish(launch.step, launch.leaves)
-        elif isinstance(launch.step, Expand | Spread | EdgeStep | Gate):
-            self._rows.edges(launch)
-        elif isinstance(launch.step, Attend):
-            self._rows.attend(launch.step, launch.leaves)
+        elif isinstance(step, Gather):
+            self._gather.forward(step, launch)
+        elif isinstance(step, Finish):
+            self._finish.forward(step, launch.leaves)
+        elif isinstance(step, Gate):
+            self._edges.gate(step, launch.expand, launch.leaves)
+        elif isinstance(step, Spread):
+            self._edges.spread(step)
+        elif isinstance(step, Expand):
+            self._edges.expand(step, launch.after)
+        elif isinstance(step, EdgeStep):
+            self._edges.forward(step)
+        elif isinstance(step, Attend):
+            self._attend.forward(step, launch.leaves)
         else:
-            self._rows.normalize(launch.step)
-
-    def again(self, step: Step) -> None:
-        """Compute a step's value again in a backward pass, unless a later step's launch does, with the moments that forward has kept."""
-        self.forward(step)
+            self._pool.normalize(step)
 
     def pool(self, value: int, pooled: Tensor) -> None:
         """Compute the pooled rows of a value, `pooled` [B, H]."""
-        self._rows.pool(value, pooled, self._pooled_end if value == self._run.program.out else None)
+        end = self._pooled_end if value == self._run.program.out else None
+        if end is not None:
+            self._finish.leave_moments(end)
+        self._pool.pool(value, pooled, end)
 
     def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
         """Compute the gradient of a value, given the gradient of its pooled rows, `grad_pooled` [B, H]."""
-        self._rows.pool_grad(step, grad_pooled, self._grad_launches[step].leaves)
+        self._pool.pool_grad(step, grad_pooled, self._grad_launches[step].leaves)
 
     def backward(self, step: GradStep) -> None:
         """Compute the gradients that a backward step describes, unless a later step's launch does."""
@@ -104,7 +118,7 @@ class CudaSteps:
         if launch is None:
             return
         if launch.before is not None:
-            self._rows.leave_sums(launch.before)
+            self._finish.leave_sums(launch.before)
         if isinstance(step, (WeightGrads, InputGrad)) and self._reads_bonds(step):
             self._sums.launch()
         if isinstance(step, WeightGrads):
@@ -112,17 +126,23 @@ class CudaSteps:
         elif isinstance(step, InputGrad):
             self._products.input_grad(launch)
         elif isinstance(step, GatherGrad):
-            self._rows.gather_grad(step, launch.leaves)
+            self._gather.backward(step, launch.leaves)
         elif isinstance(step, FinishGrad):
-            self._rows.finish_grad(step, launch.leaves)
-        elif isinstance(step, ExpandGrad | SpreadGrad | EdgeGrad | GateGrad):
-            self._rows.edges_grad(step, launch.before)
+            self._finish.backward(step, launch.leaves)
+        elif isinstance(step, GateGrad):
+            self._edges.gate_grad(step, launch.before)
+        elif isinstance(step, SpreadGrad):
+            self._edges.spread_grad(step)
+        elif isinstance(step, ExpandGrad):
+            self._edges.expand_grad(step, launch.before)
+        elif isinstance(step, EdgeGrad):
+            self._edges.backward(step)
         elif isinstance(step, AttendGrad):
-            self._rows.attend_grad(step)
+            self._attend.backward(step)
         elif isinstance(step, AddGrad):
-            self._rows.add_grad(step)
+            self._edges.add_grad(step)
         elif isinstance(step, NormalizeGrad):
-            self._rows.normalize_grad(step)
+            self._pool.normalize_grad(step)
         if step is self._run.backward.steps[-1]:
             self._sums.launch()
 

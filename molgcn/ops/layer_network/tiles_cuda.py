@@ -61,7 +61,7 @@ class TileSteps:
         pad_rows(given, to)
 
     def forward(self, step: Step) -> None:
-        """Compute a step's value if it is one of bonds. The launch for the pooling computes all others."""
+        """Compute a step's value if it is one of bonds. The launch for the pooling, or before a layer's gradients, computes all others."""
         if isinstance(step, Linear) and self._is_of_bonds(step.source):
             self._products.linear(Launch(step))
 
@@ -75,10 +75,6 @@ class TileSteps:
     def pool_grad(self, step: PoolGrad, grad_pooled: Tensor) -> None:
         """Take the gradient of the pooled rows. The first launch computes that of the last value."""
         self._grad_pooled = grad_pooled
-
-    def again(self, step: Step) -> None:
-        """Compute a step's value again if it is one of bonds. A launch before that of the layer's gradients computes all others."""
-        self.forward(step)
 
     def backward(self, step: GradStep) -> None:
         """Compute all steps of some layers once the step comes that computes the gradients of their weights."""

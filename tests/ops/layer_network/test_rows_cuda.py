@@ -205,7 +205,7 @@ def test_moments_of_rows_far_from_zero(emulate, real, first):
     source.values[:real] = values
     with torch.no_grad(), gpu_memory():
         rows.leave_moments(step)
-        rows.finish(step, None)
+        rows.forward(step, None)
     variance, mean = torch.var_mean(values.double(), 0, correction=0)
     torch.testing.assert_close(
         run.moments(step.norm).double(), torch.stack([mean, (variance + run.program.eps).rsqrt()]), rtol=1e-6, atol=0
@@ -226,7 +226,7 @@ def test_sums_of_large_batches_are_rounded_once(emulate):
     with torch.no_grad(), gpu_memory():
         rows = kernels_of(run)[0]
         rows.leave_sums(step)
-        rows.finish_grad(step, None)
+        rows.backward(step, None)
     found = run.grad_parameters[f"{step.step.norm}.weight"].double()
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
 
