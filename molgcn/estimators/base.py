@@ -1,4 +1,4 @@
-"""What the estimators share: their parameters, training and prediction."""
+"""What the estimators share: their parameters and input, training and prediction."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from molgcn.errors import UserError
 from molgcn.estimators.configuration import config_of
-from molgcn.estimators.inputs import as_smiles
-from molgcn.estimators.run_files import read_run, write_run
 from molgcn.model import Model, load
 from molgcn.predict import Predictions
 from molgcn.process.quiet import quiet
@@ -28,11 +26,11 @@ from molgcn.replicates.run import train_all
 from molgcn.screening.ensemble import Ensemble
 
 _loaded: WeakKeyDictionary[MoleculeEstimator, Model] = WeakKeyDictionary()  # the models of fitted estimators, which pickle as files
+_NOT_FOR_PREDICTION = ("metrics.csv", "splits.json", "training_hashes.npy", "provenance.json", ".lock")
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Print nothing, and log and warn of nothing, but let errors through."""
     with quiet("molgcn", "lightning", "lightning.pytorch", "lightning.fabric"), redirect_stdout(io.StringIO()):
         yield
 
@@ -94,7 +92,7 @@ class MoleculeEstimator(BaseEstimator):
         folder = Path(folder).expanduser()
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty. Name a new folder.")
-        write_run(self.run_, folder)
+        _write_run(self.run_, folder)
 
     def _fit(self, smiles: np.ndarray, targets: pd.DataFrame, sample_weight: Any, options: Mapping[str, Any]) -> Self:
         """Train on SMILES [M, k] with targets, one column each, in a temporary folder, and keep the files that prediction needs."""
@@ -117,13 +115,12 @@ class MoleculeEstimator(BaseEstimator):
                 train_all(config_of(self, data, len({*map(tuple, smiles)}), [*targets], options), folder)
             except UserError as error:
                 raise UserError(str(error).replace(str(data), "X and y")) from error
-            self.run_ = read_run(folder)
+            self.run_ = _read_run(folder)
         self.n_features_in_ = len(columns)
         _loaded.pop(self, None)
         return self
 
     def _predicted(self, X: Any) -> tuple[Ensemble, Predictions]:
-        """Return the models, and their predictions."""
         check_is_fitted(self, "run_")
         smiles = as_smiles(X)
         if smiles.shape[1] != self.n_features_in_:
@@ -131,8 +128,52 @@ class MoleculeEstimator(BaseEstimator):
             raise ValueError(f"X has {smiles.shape[1]} features, but {expected}: columns of SMILES.")
         if self not in _loaded:
             with TemporaryDirectory(prefix="molgcn-") as folder, _silent(), isolate_rng():
-                write_run(self.run_, Path(folder))
+                _write_run(self.run_, Path(folder))
                 _loaded[self] = load(folder, device=self.device)
         model = _loaded[self]
         with nullcontext() if self.verbose else _silent():
             return model.ensemble, model.predict(smiles.tolist() if model.ensemble.components else smiles[:, 0].tolist())
+
+
+def as_smiles(X: Any) -> np.ndarray:
+    """Return the strings of a list, an array, a Series or a table, object [M, k] for k molecules in a row."""
+    if isinstance(X, str):
+        raise ValueError("X is a string. Expected a list of SMILES, as in [X].")
+    if hasattr(X, "toarray"):
+        raise TypeError("Sparse data was passed for X, but SMILES are required. Expected a list of strings.")
+    values = np.asarray(X, dtype=object) if not hasattr(X, "to_numpy") else X.to_numpy(dtype=object)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"X has the shape {values.shape}. Expected M SMILES, or a column of them for each molecule of a row.")
+    if not values.size:
+        raise ValueError(f"Found array with 0 sample(s) (shape={values.shape}) while a minimum of 1 is required.")
+    for place, value in np.ndenumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"X[{', '.join(map(str, place))}] is {value!r} and no string. Expected SMILES.")
+    return np.atleast_2d(values.T).T
+
+
+def as_columns(y: Any) -> tuple[np.ndarray, bool]:
+    """Return targets as a table [M, T], and whether they were one column without a second dimension."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    values = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"y has the shape {values.shape}. Expected [M], or [M, T] for T targets.")
+    return (values[:, None], True) if values.ndim == 1 else (values, False)
+
+
+def _read_run(folder: Path) -> dict[str, bytes]:
+    """Return the contents of the files of a run that prediction needs, by their paths within its folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        superseded = path.name == "last.ckpt" and path.with_name("best.ckpt").is_file()
+        if path.is_file() and path.name not in _NOT_FOR_PREDICTION and not superseded:
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found
+
+
+def _write_run(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)

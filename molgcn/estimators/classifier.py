@@ -11,8 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
 from molgcn.calibration.outputs import Classes, outputs_of
-from molgcn.estimators.base import MoleculeEstimator
-from molgcn.estimators.inputs import as_columns, as_smiles
+from molgcn.estimators.base import MoleculeEstimator, as_columns, as_smiles
 
 
 class Classifier(ClassifierMixin, MoleculeEstimator):

@@ -78,7 +78,6 @@ def config_of(estimator: BaseEstimator, data: Path, count: int, targets: list[st
 
 
 def _as_override(value: Any) -> str:
-    """Return a Python value as Hydra's grammar writes it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):

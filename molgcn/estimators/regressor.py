@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from molgcn.calibration.outputs import Numbers, outputs_of
 from molgcn.errors import UserError
-from molgcn.estimators.base import MoleculeEstimator
-from molgcn.estimators.inputs import as_columns, as_smiles
+from molgcn.estimators.base import MoleculeEstimator, as_columns, as_smiles
 from molgcn.screening.ensemble import Ensemble
 
 
