@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,42 +13,12 @@ import torch
 from molgcn.blending.text import check_text
 from molgcn.errors import UserError
 
-
-@dataclass(frozen=True)
-class TreeSettings:
-    """The settings of the trees. There is no early stopping, which would need molecules that are better used to train.
-
-    Attributes:
-        num_trees: the number of trees.
-        learning_rate: the factor of each tree.
-        num_leaves: the largest number of leaves of a tree.
-        least_in_leaf: the smallest number of molecules in a leaf.
-        features_a_tree: the share of the features that each tree may use.
-        molecules_a_tree: the share of the molecules that each tree learns from.
-    """
-
-    num_trees: int
-    learning_rate: float
-    num_leaves: int
-    least_in_leaf: int
-    features_a_tree: float
-    molecules_a_tree: float = 0.8
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "num_leaves": self.num_leaves,
-            "min_data_in_leaf": self.least_in_leaf,
-            "feature_fraction": self.features_a_tree,
-            "bagging_fraction": self.molecules_a_tree,
-            "bagging_freq": 1,
-        }
-
-
-# By scaffold cross-validation inside TDC's training parts. More or larger trees are as good in order, but far too sure of classes.
-SMALL, LARGE = TreeSettings(400, 0.02, 15, 10, 0.2), TreeSettings(500, 0.05, 31, 20, 0.3)
+# LightGBM's parameters, by scaffold cross-validation inside TDC's training parts. More or larger trees are as good in order, but far too
+# sure of classes. There is no early stopping, which would need molecules that are better used to train.
+SMALL = {"num_trees": 400, "learning_rate": 0.02, "num_leaves": 15, "min_data_in_leaf": 10, "feature_fraction": 0.2}
+LARGE = {"num_trees": 500, "learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "feature_fraction": 0.3}
 FROM_LARGE = 2_000  # training molecules
+_SHARED = {"bagging_fraction": 0.8, "bagging_freq": 1, "deterministic": True, "force_col_wise": True, "verbosity": -1}
 
 
 @dataclass(frozen=True)
@@ -70,7 +41,7 @@ class Trees:
         num_classes: int,
         weights: np.ndarray | None,
         seed: int,
-        settings: TreeSettings | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Trees:
         """Fit trees to molecules. The result does not depend on the number of threads.
 
@@ -80,25 +51,18 @@ class Trees:
             num_classes: the number of classes C, or 0 for numbers.
             weights: [M], the molecules' weights, or None.
             seed: random seed of the draws of molecules and features.
-            settings: the settings; None takes those for the number of molecules.
+            settings: LightGBM's parameters, such as :data:`SMALL`; None takes those for the number of molecules.
         """
-        lightgbm, settings = import_lightgbm(), settings or (LARGE if len(labels) >= FROM_LARGE else SMALL)
-        objective: dict[str, Any] = {"objective": "regression"}
-        if num_classes:
-            objective = {"objective": "binary"} if num_classes == 2 else {"objective": "multiclass", "num_class": num_classes}
-        parameters = {
-            **objective,
-            **settings.parameters,
-            **{
-                "seed": seed % 2**31,
-                "deterministic": True,
-                "force_col_wise": True,
-                "verbosity": -1,
-                "num_threads": torch.get_num_threads(),
-            },
-        }
+        lightgbm = import_lightgbm()
+        parameters: dict[str, Any] = {**_SHARED, **(settings or (LARGE if len(labels) >= FROM_LARGE else SMALL))}
+        parameters |= {"seed": seed % 2**31, "num_threads": torch.get_num_threads()}
+        if num_classes > 2:
+            parameters |= {"objective": "multiclass", "num_class": num_classes}
+        else:
+            parameters["objective"] = "binary" if num_classes else "regression"
+        count = parameters.pop("num_trees")
         data = lightgbm.Dataset(features, np.ascontiguousarray(labels), weight=weights, params=parameters)
-        return cls(lightgbm.train(parameters, data, num_boost_round=settings.num_trees).model_to_string(), num_classes)
+        return cls(lightgbm.train(parameters, data, num_boost_round=count).model_to_string(), num_classes)
 
     @cached_property
     def _booster(self) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from molgcn.blending.trees import SMALL, Trees
 from molgcn.errors import UserError
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-SETTINGS = replace(SMALL, num_trees=3, least_in_leaf=5)
+SETTINGS = SMALL | {"num_trees": 3, "min_data_in_leaf": 5}
 
 
 def fitted(num_classes=0, y=X[:, 0]):

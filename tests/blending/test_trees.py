@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from molgcn.errors import UserError
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6)).astype(np.float32)
 X[::7, 3] = np.nan
-SETTINGS = replace(SMALL, num_trees=60, learning_rate=0.1)
+SETTINGS = SMALL | {"num_trees": 60, "learning_rate": 0.1}
 
 
 def test_numbers_are_learned_alike_with_any_number_of_threads():
