@@ -49,7 +49,7 @@ def fingerprint(config: FingerprintConfig) -> Summary:
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
     from molgcn.screening.run import load_checked, open_screening
 
-    ensemble, _, output = load_checked(config, config.backend, "fingerprints.csv", endings=ENDINGS)
+    ensemble, output = load_checked(config, config.backend, "fingerprints.csv", endings=ENDINGS)
     fingerprints = Fingerprints(ensemble, config.layer)
     with open_screening(config, output, ensemble, "fingerprinted") as screening:
         molecules = screening.molecules

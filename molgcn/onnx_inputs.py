@@ -20,13 +20,10 @@ from molgcn.data.rdkit_version import check_rdkit
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError, row_of, shown
 from molgcn.screening.chunk import shown_row
-from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.inputs import ModelInputs
-from molgcn.screening.own_features import given_own_features
-from molgcn.screening.ready import prepare_records
+from molgcn.screening.ready import MOLECULES_AT_ONCE, prepare_records
 
 SOURCE = "The exported network"
-MOLECULES_AT_ONCE = 1024  # read by one process
 
 
 class OnnxInputs:
@@ -97,8 +94,7 @@ class OnnxInputs:
         """
         if isinstance(smiles, str) or len(smiles) == 0:
             raise UserError(f"Expected a list of at least one SMILES, not {smiles!r}.")
-        records = smiles_records(smiles, descriptors, self._inputs.descriptors, self._inputs.components)
-        records = given_own_features(records, len(smiles), self.own_features, {"atom": atom_features, "bond": bond_features})
+        records = self._inputs.rows_of(smiles, descriptors, atom_features, bond_features)
         parts: list[PackedMolecules] = []
         for part in prepare_records(self._inputs, records, "smiles", MOLECULES_AT_ONCE, num_workers):
             for place, reason in sorted(part.errors.items()):

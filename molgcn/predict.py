@@ -95,13 +95,11 @@ def predict(config: PredictConfig) -> Summary:
     from molgcn.screening.run import load_checked, open_result, open_screening
     from molgcn.training.domain_index import index_files
 
-    ensemble, checkpoints, output = load_checked(
-        config, config.backend, "predictions.csv", dropout_samples=config.dropout_samples, seed=config.seed
-    )
+    ensemble, output = load_checked(config, config.backend, "predictions.csv", dropout_samples=config.dropout_samples, seed=config.seed)
     contents = Contents()
     with open_screening(config, output, ensemble) as screening, TemporaryDirectory() as temporary:
         molecules = screening.molecules
-        domain = index_files(checkpoints, Path(temporary)) if config.domain else []
+        domain = index_files(ensemble.checkpoints, Path(temporary)) if config.domain else []
         headers = [column.name for columns in no_columns(ensemble, config.domain, config.members) for column in columns]
         with open_result(config, output, molecules.columns, headers) as write:
             sizes = config.batch_size, config.num_workers
@@ -140,13 +138,9 @@ def predict_smiles(
     """
     from molgcn.screening.beside import no_columns
     from molgcn.screening.chunk import check_listed
-    from molgcn.screening.descriptors import smiles_records
-    from molgcn.screening.own_features import given_own_features
     from molgcn.screening.pipeline import predict_records
 
-    records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
-    own = {"atom": atom_features, "bond": bond_features}
-    records = given_own_features(records, len(smiles), ensemble.inputs.own_features, own)
+    records, components = ensemble.inputs.rows_of(smiles, descriptors, atom_features, bond_features), ensemble.inputs.components
     none = np.empty((0, ensemble.task.num_predictions))
     values, deviation, errors, contents = [none], [none], [""] * len(smiles), Contents()
     predicted, beside = ([columns] for columns in no_columns(ensemble, bool(domain), members))
@@ -164,8 +158,8 @@ def predict_smiles(
     spread = np.concatenate(deviation) if ensemble.num_passes > 1 else None
     shown, further = _concatenated(predicted), _concatenated(beside)
     table = np.stack([*shown.values()], axis=1)
-    columns = zip(*smiles, strict=True) if ensemble.components and len(smiles) else [smiles] * (len(ensemble.components) or 1)
-    given = {name: list(column) for name, column in zip(ensemble.components or ["smiles"], columns, strict=True)}
+    columns = zip(*smiles, strict=True) if components and len(smiles) else [smiles] * (len(components) or 1)
+    given = {name: list(column) for name, column in zip(components or ["smiles"], columns, strict=True)}
     return Predictions(np.concatenate(values), spread, errors, ensemble.names, ensemble.units, [*shown], table, further, given)
 
 

@@ -132,7 +132,7 @@ class MoleculeEstimator(BaseEstimator):
                 _loaded[self] = load(folder, device=self.device)
         model = _loaded[self]
         with nullcontext() if self.verbose else _silent():
-            return model.ensemble, model.predict(smiles.tolist() if model.ensemble.components else smiles[:, 0].tolist())
+            return model.ensemble, model.predict(smiles.tolist() if model.ensemble.inputs.components else smiles[:, 0].tolist())
 
 
 def as_smiles(X: Any) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import combined
 from molgcn.training.joint_calibration import FILE, common_folder, save_joint_calibration
-from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.trained_on import were_trained_on
 
 if TYPE_CHECKING:
@@ -41,14 +39,12 @@ def run(config: CalibrateConfig) -> Calibration:
     """Calibrate what a configuration names; see :func:`molgcn.calibrate.calibrate`."""
     if config.input is None:
         raise UserError("No molecules are named. Give input=<file.csv>, which has the true values of the model's targets.")
-    checkpoints = find_checkpoints(config.ckpt, models=config.models)
-    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    ensemble = Ensemble.load([config.ckpt], config.backend, config.device, models=config.models)
     ensemble.levels.check_none("python -m molgcn.calibrate", "Use training.loss=mve or training.ensemble for their uncertainties.")
     task, methods = ensemble.task, chosen_methods(config.calibration, ensemble.task, "calibration")
-    saved = ensemble.members[0].config.dataset
-    data = other_data(config.input, config.dataset, replace(saved, features=ensemble.features), task.names, task.units)
+    data = other_data(config.input, config.dataset, ensemble.dataset, task.names, task.units)
     check_fits(data.molecules, ensemble.members[0])
-    molecules = _unknown(data.molecules, checkpoints, config)
+    molecules = _unknown(data.molecules, ensemble.trainings, config)
     task.check(molecules.targets, RowNames.of(molecules))
     targets, name = measured(molecules).targets, Path(config.input).name
     _check_enough(task.names, targets, config)
@@ -58,9 +54,9 @@ def run(config: CalibrateConfig) -> Calibration:
     predicted, _ = combined(task, predict_part(ensemble, molecules, config.dataset.batch_size))
     alpha, sets = config.calibration_alpha, config.conformal_sets
     calibration = Calibration.fit(task, predicted, targets, methods, alpha, sets, "file", name)
-    _store(calibration, ensemble, checkpoints)
+    _store(calibration, ensemble)
     if data.molecules.skipped:
-        folder = run_folder(checkpoints[0]) or checkpoints[0].parent
+        folder = next(iter(ensemble.trainings), ensemble.checkpoints[0].parent)
         write_skipped(folder / "calibration_skipped.csv", data.molecules.skipped, data.molecules.files)
     return calibration
 
@@ -76,13 +72,13 @@ def _check_enough(names: Sequence[str], targets: np.ndarray, config: CalibrateCo
         )
 
 
-def _unknown(molecules: PackedMolecules, checkpoints: Sequence[Path], config: CalibrateConfig) -> PackedMolecules:
+def _unknown(molecules: PackedMolecules, trainings: Sequence[Path], config: CalibrateConfig) -> PackedMolecules:
     """Return the molecules that no model was trained on.
 
     Raises:
         UserError: when there are others and they are not to be left out, or there are no others.
     """
-    trained_on = were_trained_on([folder for file in checkpoints if (folder := run_folder(file))], molecules)
+    trained_on = were_trained_on(trainings, molecules)
     if trained_on is None:
         log.warning("Whether the model was trained on some of these molecules is not known: there is no training_hashes.npy of its run")
         return molecules
@@ -100,9 +96,9 @@ def _unknown(molecules: PackedMolecules, checkpoints: Sequence[Path], config: Ca
     return molecules[np.flatnonzero(~trained_on)]
 
 
-def _store(calibration: Calibration, ensemble: Ensemble, checkpoints: Sequence[Path]) -> None:
+def _store(calibration: Calibration, ensemble: Ensemble) -> None:
     """Store the calibration of one model in its checkpoint, and that of the mean of several in their run's folder."""
-    before = ensemble.calibration
+    before, checkpoints = ensemble.calibration, ensemble.checkpoints
     if len(checkpoints) == 1:
         where = checkpoints[0]
         checkpoint = load_checkpoint(where)
@@ -110,7 +106,7 @@ def _store(calibration: Calibration, ensemble: Ensemble, checkpoints: Sequence[P
         write(checkpoint, where)
     else:
         folder = common_folder(checkpoints)
-        assert folder is not None  # find_checkpoints takes one path, and several checkpoints are those of a run
+        assert folder is not None  # one path is given, and several checkpoints are those of a run
         where = folder / FILE
         save_joint_calibration(folder, calibration, checkpoints)
     if before is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from molgcn.comparison.forest import check_forest
 from molgcn.comparison.table import results_table
 from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed
-from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.levels import Rows
 from molgcn.data.load import write_skipped
@@ -36,7 +35,6 @@ from molgcn.report.subject import Subject
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.blending import measured_alone
 from molgcn.training.inference import Of, combined
-from molgcn.training.restore import find_checkpoints, run_folder
 from molgcn.training.run_report import assemble_subject
 from molgcn.training.trained_on import count_trained_on
 
@@ -64,35 +62,24 @@ class _Models:
         ensemble: The models, which predict together.
         checkpoint: The checkpoint, or the folder of a run of several trainings.
         run: The folder of the run, or None for a checkpoint alone.
-        trainings: The folder of each model's training, where it has one.
     """
 
     ensemble: Ensemble
     checkpoint: Path
     run: Path | None
-    trainings: Sequence[Path]
-
-    @property
-    def dataset(self) -> DatasetConfig:
-        """The configuration of the data that the models were trained on."""
-        return replace(self.ensemble.members[0].config.dataset, features=self.ensemble.features)
-
-    @property
-    def name(self) -> str:
-        return (self.run or self.checkpoint).name
 
 
 def run(config: EvaluateConfig) -> Evaluation:
     """Evaluate what a configuration names; see :func:`molgcn.evaluate.evaluate`."""
     models = _load(config)
     task = models.ensemble.task
-    own = config.dataset.path is None and config.dataset.name in (None, models.dataset.name)
+    own = config.dataset.path is None and config.dataset.name in (None, models.ensemble.dataset.name)
     data = _load_data(config, models, own)
     check_fits(data.molecules, models.ensemble.members[0])
     parts = chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
-    wanted, training_molecules = _baseline(config, models)
-    trained_on = count_trained_on(models.trainings, data.molecules, parts)
+    wanted, training_molecules = _baseline(config, models.ensemble)
+    trained_on = count_trained_on(models.ensemble.trainings, data.molecules, parts)
     known = _warn_of_known(trained_on, parts, models, own_split=own and config.dataset.split_file is None)
     all_rows = Rows.of(data.molecules)
     task.check(all_rows.targets, RowNames(data.molecules.rows[all_rows.molecule], data.molecules.files))
@@ -121,7 +108,7 @@ def run(config: EvaluateConfig) -> Evaluation:
     comparison = compare(task, metrics, detailed, predictions, labels, config.bootstrap, seed, baselines, thresholds, molecule)
     subject = assemble_subject(
         module,
-        name=models.name,
+        name=(models.run or models.checkpoint).name,
         source=data.title,
         data_hash=data.data_hash,
         where=models.checkpoint,
@@ -140,15 +127,13 @@ def run(config: EvaluateConfig) -> Evaluation:
 
 
 def _load(config: EvaluateConfig) -> _Models:
-    checkpoints = find_checkpoints(config.ckpt, models=config.models)
-    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    ensemble = Ensemble.load([config.ckpt], config.backend, config.device, models=config.models)
     if config.members:
         ensemble.check_several()
-    trainings = [training for file in checkpoints if (training := run_folder(file))]
-    if len(checkpoints) == 1:
-        return _Models(ensemble, checkpoints[0], run_folder(checkpoints[0]), trainings)
+    if len(ensemble.checkpoints) == 1:
+        return _Models(ensemble, ensemble.checkpoints[0], next(iter(ensemble.trainings), None))
     folder = Path(config.ckpt or "").expanduser()
-    return _Models(ensemble, folder, folder, trainings)
+    return _Models(ensemble, folder, folder)
 
 
 def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> EvaluationData:
@@ -157,20 +142,21 @@ def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> Evaluation
     Raises:
         UserError: For their own data where the models have different splits, since each molecule is then in the training part of some.
     """
+    ensemble, given = models.ensemble, config.dataset
     if not own:
-        task, given = models.ensemble.task, config.dataset
-        return other_data(given.path, given, models.dataset, task.names, task.units, given.split_file, models.ensemble.levels)
-    if config.dataset.split_file is None and differ_in_split(models.trainings):
-        one = as_typed("ckpt", models.trainings[0])
+        task = ensemble.task
+        return other_data(given.path, given, ensemble.dataset, task.names, task.units, given.split_file, ensemble.levels)
+    if given.split_file is None and differ_in_split(ensemble.trainings):
+        one = as_typed("ckpt", ensemble.trainings[0])
         raise UserError(
-            f"ckpt={models.checkpoint}: its {len(models.trainings)} models have different training, validation and test parts. What they "
+            f"ckpt={models.checkpoint}: its {len(ensemble.trainings)} models have different training, validation and test parts. What they "
             f"predict of their test parts is in {models.checkpoint / 'report.html'}. Name one of them, as in {one}, "
             "or evaluate all of them on another file, dataset=<file>."
         )
-    return own_data(config.dataset, models.dataset, next(iter(models.trainings), None))
+    return own_data(given, ensemble.dataset, next(iter(ensemble.trainings), None))
 
 
-def _baseline(config: EvaluateConfig, models: _Models) -> tuple[str, PackedMolecules | None]:
+def _baseline(config: EvaluateConfig, ensemble: Ensemble) -> tuple[str, PackedMolecules | None]:
     """Return the name of the baselines to measure, and the training molecules where a random forest is one of them.
 
     Where the run asks for a forest that cannot be fitted, the forest is left out with a warning.
@@ -178,11 +164,11 @@ def _baseline(config: EvaluateConfig, models: _Models) -> tuple[str, PackedMolec
     Raises:
         UserError: Where `baseline` asks for a forest that cannot be fitted.
     """
-    wanted = config.baseline or models.ensemble.members[0].config.training.baseline
+    wanted = config.baseline or ensemble.members[0].config.training.baseline
     if wanted != "rf":
         return wanted, None
     try:
-        molecules = training_part(config.dataset, models.dataset, models.trainings)
+        molecules = training_part(config.dataset, ensemble.dataset, ensemble.trainings)
         check_forest(molecules, "baseline")
     except UserError as error:
         if config.baseline is not None:

@@ -47,11 +47,12 @@ def explain(config: ExplainConfig) -> Summary:
     compute = explainer(network, config)
     folder = _folder(config)
     trees = BlendedTrees.of(ensemble.members[0], config.target or ensemble.names[0], config.class_number or 0)
-    groups = DescriptorGroups.of(ensemble.members[0].descriptor_names, ensemble.descriptors, ensemble.components)
+    inputs = ensemble.inputs
+    groups = DescriptorGroups.of(ensemble.members[0].descriptor_names, inputs.descriptors, inputs.components)
     share = 1.0 if trees is None else trees.share
     if trees is not None:
-        groups = groups.with_trees(trees.names, ensemble.tree_generators, ensemble.components)
-    names = Names(name, header, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components, groups, share)
+        groups = groups.with_trees(trees.names, ensemble.tree_generators, inputs.components)
+    names = Names(name, header, inputs.features, inputs.standardize, str(checkpoint), inputs.components, groups, share)
     with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,86 +14,55 @@ import torch
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.data.applicability import common_domain
+from molgcn.data.config import DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
-from molgcn.screening.inputs import ModelInputs, components_of
+from molgcn.screening.inputs import ModelInputs
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.predictor import MoleculePredictor
-from molgcn.training.restore import find_checkpoints, load_module, require_features
+from molgcn.training.restore import find_checkpoints, load_module, require_features, run_folder
 
 
 class Ensemble:
-    """Models of the same task, targets, units and features, whose predictions are averaged.
+    """Models of the same task, targets, units and features, whose predictions are averaged; made by :meth:`load`.
 
-    Args:
-        members: trained modules in evaluation mode, on one device. With `dropout_samples` they are changed in place.
-        sources: the checkpoint of each member, for messages.
-        dropout_samples: the number of passes of each member with its dropout active, each of which counts as a model. 0 means one pass
-            without dropout.
-        seed: random seed of the dropout.
-        calibration: the calibration of the members' mean prediction without dropout, or None.
-
-    Raises:
-        UserError: when members differ in their targets or inputs, take other input than SMILES, or have no dropout although
-            `dropout_samples` asks for it.
+    Attributes:
+        members: the trained modules, in evaluation mode and on one device.
+        checkpoints: the checkpoint of each member.
+        inputs: what the models take of a row.
     """
 
-    def __init__(
-        self,
-        members: Sequence[MoleculePredictor],
-        sources: Sequence[Path | str] = (),
-        dropout_samples: int = 0,
-        seed: int = 0,
-        calibration: Calibration | None = None,
-    ) -> None:
-        self.members = list(members)
-        self.dropout_samples = dropout_samples
-        self.seed = seed
-        self._of_mean = calibration
-        sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
-        self.features = require_features(self.members[0], Path(sources[0]))
-        self.task, self.levels = self.members[0].task, self.members[0].levels
-        self.descriptors = DescriptorInput.of(self.members[0])
-        self.tree_generators = tuple(self.members[0].config.dataset.tree_generators or ())
-        self.standardize = self.members[0].config.dataset.standardize
-        sees_bonds = any(member.model.edge_channels is not None for member in self.members)
-        self.inputs = replace(ModelInputs.of(self.members[0]), bonds=sees_bonds)
+    def __init__(self, members: Sequence[MoleculePredictor], checkpoints: Sequence[Path], dropout_samples: int, seed: int) -> None:
+        self.members, self.checkpoints = members, checkpoints
+        self.dropout_samples, self.seed = dropout_samples, seed
+        self.task, self.levels = members[0].task, members[0].levels
         self.names, self.units = list(self.task.names), list(self.task.units)
-        self.components = components_of(self.members[0])
-        self.smiles_columns = list(dict.fromkeys(name for member in self.members for name in member.config.dataset.smiles_columns))
-        self.trained_on = common_domain([member.trained_on for member in self.members])
-        for member, source in zip(self.members[1:], sources[1:], strict=True):
-            for what, ours, theirs in (
-                ("tasks", self.task.name, member.task.name),
-                ("numbers of classes", self.task.num_classes, member.task.num_classes),
-                ("targets", self.names, member.target_names),
-                ("units", self.units, member.target_units),
-                ("targets of atoms and bonds", self.levels, member.levels),
-                ("features", self.features, member.features),
-                ("predictions", self.task.described, member.task.described),
-                ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
-                ("standard forms", self.standardize, member.config.dataset.standardize),
-                ("descriptors", self.descriptors, DescriptorInput.of(member)),
-                *((f"own features of {of}s", names, member.own_features[of]) for of, names in self.inputs.own_features.items()),
-                ("trees", ", ".join(self.tree_generators) or "none", ", ".join(member.config.dataset.tree_generators or ()) or "none"),
-                ("columns of predictions", self.task.columns, member.task.columns),
-            ):
-                if ours != theirs:
+        self._of_mean = load_joint_calibration(checkpoints, self.task)
+        for member, checkpoint in zip(members, checkpoints, strict=True):
+            require_features(member, checkpoint)
+        inputs = [ModelInputs.of(member) for member in members]
+        self.inputs = replace(inputs[0], bonds=any(one.bonds for one in inputs))
+        self.tree_generators = tuple(members[0].config.dataset.tree_generators or ())
+        self.smiles_columns = list(dict.fromkeys(name for member in members for name in member.config.dataset.smiles_columns))
+        self.trained_on = common_domain([member.trained_on for member in members])
+        first, *others = map(_shared, members, inputs)
+        for checkpoint, other in zip(checkpoints[1:], others, strict=True):
+            for what, theirs in other.items():
+                if theirs != first[what]:
                     raise UserError(
-                        f"{source} and {sources[0]} differ in their {what}: {theirs} and {ours}. Members of an ensemble predict the same "
-                        "targets, in the same units and from the same features; predict with each by itself."
+                        f"{checkpoint} and {checkpoints[0]} differ in their {what}: {theirs} and {first[what]}. Members of an ensemble "
+                        "predict the same targets, in the same units and from the same features; predict with each by itself."
                     )
         if dropout_samples:
-            for member, source in zip(self.members, sources, strict=True):
-                activate_dropout(member, source)
+            for member, checkpoint in zip(members, checkpoints, strict=True):
+                activate_dropout(member, checkpoint)
 
     @classmethod
     def load(
         cls,
-        checkpoints: Sequence[str | Path],
+        checkpoints: Sequence[str | Path | None],
         backend: BackendConfig | None = None,
         device: str = "cpu",
         dropout_samples: int = 0,
@@ -102,19 +72,32 @@ class Ensemble:
         """Load the models of checkpoints.
 
         Args:
-            checkpoints: checkpoint files or folders of runs. The folder of a run of several trainings stands for all of them.
+            checkpoints: checkpoint files or folders of runs. The folder of a run of several trainings stands for all of them, and None for
+                a key of the configuration that has no value.
             backend: what computes the layers; None is the default.
             device: where the models compute.
-            dropout_samples: the number of passes with dropout; see :class:`Ensemble`.
+            dropout_samples: the number of passes of each member with its dropout active, each of which counts as a model. 0 means one pass
+                without dropout.
             seed: random seed of the dropout.
             models: which models the folder of a cross-validation stands for; see :func:`molgcn.training.restore.find_checkpoints`.
 
         Raises:
-            UserError: when a checkpoint cannot be read, or the models do not fit together.
+            UserError: when a checkpoint cannot be read, the models differ in their targets or inputs or take other input than SMILES, or
+                they have no dropout although `dropout_samples` asks for it.
         """
         paths = [file for path in checkpoints for file in find_checkpoints(path, models=models)]
         members = [load_module(path, backend, device) for path in paths]
-        return cls(members, paths, dropout_samples, seed, load_joint_calibration(paths, members[0].task))
+        return cls(members, paths, dropout_samples, seed)
+
+    @property
+    def trainings(self) -> list[Path]:
+        """The folder of each model's training, where it has one."""
+        return [folder for checkpoint in self.checkpoints if (folder := run_folder(checkpoint))]
+
+    @property
+    def dataset(self) -> DatasetConfig:
+        """The configuration of the data that the models were trained on."""
+        return replace(self.members[0].config.dataset, features=self.inputs.features)
 
     @property
     def num_passes(self) -> int:
@@ -161,3 +144,23 @@ class Ensemble:
         with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
             passes = [(member, member(batch).cpu().numpy()) for member in self.members for _ in range(max(self.dropout_samples, 1))]
         return np.stack([blended(member, found, molecules) for member, found in passes])
+
+
+def _shared(member: MoleculePredictor, inputs: ModelInputs) -> dict[str, Any]:
+    """Return what the members of an ensemble have in common, by its name in messages."""
+    task, dataset = member.task, member.config.dataset
+    return {
+        "tasks": task.name,
+        "numbers of classes": task.num_classes,
+        "targets": member.target_names,
+        "units": member.target_units,
+        "targets of atoms and bonds": member.levels,
+        "features": inputs.features,
+        "predictions": task.described,
+        "components": ", ".join(inputs.components) or "none",
+        "standard forms": inputs.standardize,
+        "descriptors": inputs.descriptors,
+        **{f"own features of {of}s": names for of, names in inputs.own_features.items()},
+        "trees": ", ".join(dataset.tree_generators or ()) or "none",
+        "columns of predictions": task.columns,
+    }

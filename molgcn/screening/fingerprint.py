@@ -14,11 +14,9 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk, check_listed
-from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.own_features import given_own_features
 from molgcn.screening.pipeline import NOT_FINITE
-from molgcn.screening.ready import Ready, prepare_records
+from molgcn.screening.ready import MOLECULES_AT_ONCE, Ready, prepare_records
 
 
 class Fingerprints:
@@ -78,7 +76,6 @@ def fingerprint_smiles(
     smiles: Sequence[str] | Sequence[Sequence[str]],
     *,
     on_error: Literal["raise", "nan"] = "raise",
-    batch_size: int = 1024,
     num_workers: int | None = None,
     descriptors: np.ndarray | None = None,
     atom_features: Sequence[np.ndarray] | None = None,
@@ -95,10 +92,8 @@ def fingerprint_smiles(
         UserError: for a string that is not a molecule (with on_error="raise").
     """
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
-    records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors, fingerprints.ensemble.components)
-    own = {"atom": atom_features, "bond": bond_features}
-    records = given_own_features(records, len(smiles), fingerprints.ensemble.inputs.own_features, own)
-    for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
+    records = fingerprints.ensemble.inputs.rows_of(smiles, descriptors, atom_features, bond_features)
+    for part in fingerprint_records(fingerprints, records, "smiles", MOLECULES_AT_ONCE, num_workers):
         check_listed(part, on_error, "fingerprinted")
         values.append(part.values)
     return np.concatenate(values)

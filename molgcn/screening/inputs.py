@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from molgcn.data.featurizers import get_featurizer
-from molgcn.screening.descriptors import DescriptorInput
+from molgcn.data.formats import Record
+from molgcn.screening.descriptors import DescriptorInput, smiles_records
+from molgcn.screening.own_features import given_own_features
 
 if TYPE_CHECKING:
     from molgcn.training.predictor import MoleculePredictor
@@ -38,14 +42,31 @@ class ModelInputs:
     def of(cls, module: MoleculePredictor) -> ModelInputs:
         """Return what a module takes, whose features are those of a featuriser."""
         assert module.features is not None
-        return cls(
-            module.features,
-            module.model.edge_channels is not None,
-            module.config.dataset.standardize,
-            tuple(components_of(module)),
-            DescriptorInput.of(module),
-            module.own_features,
-        )
+        dataset = module.config.dataset
+        components = tuple(dataset.smiles_columns) if len(dataset.smiles_columns) > 1 else ()
+        bonds = module.model.edge_channels is not None
+        return cls(module.features, bonds, dataset.standardize, components, DescriptorInput.of(module), module.own_features)
+
+    def rows_of(
+        self,
+        smiles: Sequence[str] | Sequence[Sequence[str]],
+        descriptors: np.ndarray | None,
+        atom_features: Sequence[np.ndarray] | None,
+        bond_features: Sequence[np.ndarray] | None,
+    ) -> Iterator[Record]:
+        """Return M SMILES in memory, or M lists with one SMILES per component, as rows with their descriptors and own features.
+
+        Args:
+            smiles: the SMILES.
+            descriptors: [M, K], the descriptors of columns and files, or None where the model takes none.
+            atom_features: M matrices [atoms, K], the own features of atoms, or None where the model takes none.
+            bond_features: M matrices [bonds, K], the own features of bonds, or None where the model takes none.
+
+        Raises:
+            UserError: for descriptors or own features of another shape, or another number of molecules in a row.
+        """
+        records = smiles_records(smiles, descriptors, self.descriptors, self.components)
+        return given_own_features(records, len(smiles), self.own_features, {"atom": atom_features, "bond": bond_features})
 
     def to_json(self) -> str:
         """Return the inputs as text, with the version of the featuriser, of which a later molgcn may have a newer one."""
@@ -64,9 +85,3 @@ class ModelInputs:
             return cls(**{**values, "components": tuple(values["components"]), "descriptors": descriptors})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(error) from error
-
-
-def components_of(module: MoleculePredictor) -> list[str]:
-    """Return the columns of the molecules of a row that a model was trained on. It is empty where a row is one molecule."""
-    columns = module.config.dataset.smiles_columns
-    return columns if len(columns) > 1 else []

@@ -24,6 +24,7 @@ from molgcn.screening.inputs import ModelInputs
 from molgcn.screening.own_features import attach_own_features
 from molgcn.screening.prepare import Prepared, prepare
 
+MOLECULES_AT_ONCE = 1024  # of a list in memory, read by one process
 CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 
 

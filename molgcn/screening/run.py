@@ -154,13 +154,13 @@ class Screening:
 
 def load_checked(
     config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
-) -> tuple[Ensemble, list[Path], Path | None]:
+) -> tuple[Ensemble, Path | None]:
     """Check that the input is given and the output can be written, and then load the models; see :class:`Ensemble`.
 
     The output is `name` where the configuration names none. `endings` are those of outputs that are no tables (:func:`check_output`).
 
     Returns:
-        The models, their checkpoints, and the output. The output is None where results go to standard output.
+        The models and the output. The output is None where results go to standard output.
 
     Raises:
         UserError: when the input or a checkpoint is missing, or the output cannot be written.
@@ -169,7 +169,7 @@ def load_checked(
     output, source = config.output_or(name), config.source
     if output is not None:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip", more=endings)
-    return Ensemble.load(checkpoints, backend, config.device, dropout_samples, seed), checkpoints, output
+    return Ensemble.load(checkpoints, backend, config.device, dropout_samples, seed), output
 
 
 @contextmanager
@@ -182,14 +182,15 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     Raises:
         UserError: when the molecules cannot be read, or do not fit the models.
     """
-    beside = [*ensemble.components, *ensemble.descriptors.columns]
+    components, descriptors = ensemble.inputs.components, ensemble.inputs.descriptors
+    beside = [*components, *descriptors.columns]
     if config.molecule is not None and beside:
         raise UserError(
             f"molecule={shown(config.molecule)} is a SMILES alone, and the model takes the columns {listed(beside)}. Give a table that has "
             "them as input=<file.csv>."
         )
     named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
-    columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles" if config.header else "0"])]
+    columns = named or [*ensemble.smiles_columns, *([] if components else ["smiles" if config.header else "0"])]
     opened = (
         open_molecules(config.source, config.format, columns, config.max_record_mb, header=config.header)
         if config.molecule is None
@@ -198,8 +199,8 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     with ExitStack() as stack:
         molecules = stack.enter_context(opened)
         given = None if config.descriptors is None else Path(config.descriptors).expanduser()
-        molecules = with_components(molecules, named or ensemble.components, ensemble.components)
-        records = records_with_descriptors(molecules, ensemble.descriptors, given)
+        molecules = with_components(molecules, named or components, components)
+        records = records_with_descriptors(molecules, descriptors, given)
         files = {"atom": config.atom_features, "bond": config.bond_features}
         records = records_with_own_features(records, ensemble.inputs.own_features, files, molecules.name)
         molecules = replace(molecules, records=records)

@@ -60,19 +60,19 @@ def options(run, folder, **values):
 
 
 def columns_of(ensemble):
-    return ensemble.components or ALONE
+    return ensemble.inputs.components or ALONE
 
 
 def test_predictions_are_those_of_the_run(run, folder, tmp_path):
     predict(options(run, folder, output=str(tmp_path / "p.csv"), batch_size=7))
     rows, ensemble = rows_of(tmp_path / "p.csv"), Ensemble.load([run.folder])
-    assert ensemble.features == "general:reac_prod_balance" + ("@1" if ensemble.components else "")
+    assert ensemble.inputs.features == "general:reac_prod_balance" + ("@1" if ensemble.inputs.components else "")
     for own in rows_of(run.folder / "predictions_test.csv"):
         row = rows[int(own["row"])]
-        assert own["smiles"] == (row["rxn"].replace(">>", f">{row['solvent']}>") if ensemble.components else row["rxn"])
+        assert own["smiles"] == (row["rxn"].replace(">>", f">{row['solvent']}>") if ensemble.inputs.components else row["rxn"])
         assert float(own["y predicted"]) == pytest.approx(float(row["y predicted"]), rel=1e-5, abs=1e-5)
     texts = [{"rxn": rxn, "solvent": solvent} for rxn, solvent, *_ in ROWS]
-    given = [[text[name] for name in columns_of(ensemble)] if ensemble.components else text["rxn"] for text in texts]
+    given = [[text[name] for name in columns_of(ensemble)] if ensemble.inputs.components else text["rxn"] for text in texts]
     found = predict_smiles(ensemble, given, num_workers=0).values[:, 0]
     np.testing.assert_allclose(found, [float(row["y predicted"]) for row in rows], rtol=1e-5, atol=1e-5)
 
@@ -82,7 +82,7 @@ def test_the_direction_and_the_numbers_of_maps(run):
     ensemble, (reaction, solvent, reverse, _) = Ensemble.load([run.folder]), ROWS[3]
     other = reaction.replace(":1]", ":77]").replace(":4]", ":5]")
     texts = [{"rxn": text, "solvent": solvent} for text in (reaction, other, reverse)]
-    given = [[text[name] for name in columns_of(ensemble)] if ensemble.components else text["rxn"] for text in texts]
+    given = [[text[name] for name in columns_of(ensemble)] if ensemble.inputs.components else text["rxn"] for text in texts]
     one, same, back = predict_smiles(ensemble, given, num_workers=0).values[:, 0]
     assert one == pytest.approx(same, rel=1e-6) and abs(one - back) > 1e-4
 

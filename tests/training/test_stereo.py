@@ -68,7 +68,7 @@ def test_a_run_keeps_it(small_config, table, tmp_path):
     described = load_checkpoint(tmp_path / "whole" / "checkpoints" / "last.ckpt")["molgcn"]
     assert (described["features"], described["features_version"], described["stereo"]) == ("general", 3, False)
     model = Ensemble.load([tmp_path / "whole"])
-    assert model.features == "general:no_stereo"
+    assert model.inputs.features == "general:no_stereo"
     assert len(set(predict_smiles(model, ISOMERS, num_workers=0).values[:, 0].tolist())) == 1
     result = evaluate(
         parse(EvaluateConfig, {"ckpt": str(tmp_path / "whole"), "device": "cpu", "split": "all", "dataset": {"path": str(table)}})
