@@ -1,15 +1,16 @@
-"""Ensembles: one or several trained models that predict together, each once or several times with dropout."""
+"""Ensembles: one or several trained models that predict together, each once or several times with its dropout active."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from molgcn.calibration.calibration import Calibration
 from molgcn.config.run import BackendConfig, WhichModels
@@ -17,7 +18,6 @@ from molgcn.data.applicability import common_domain
 from molgcn.data.config import DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.screening.inputs import ModelInputs
 from molgcn.training.inference import blended, common_digits
 from molgcn.training.joint_calibration import load_joint_calibration
@@ -164,3 +164,42 @@ def _shared(member: MoleculePredictor, inputs: ModelInputs) -> dict[str, Any]:
         "trees": ", ".join(dataset.tree_generators or ()) or "none",
         "columns of predictions": task.columns,
     }
+
+
+def activate_dropout(module: MoleculePredictor, source: Path | str) -> None:
+    """Let a module predict with its dropout active. Batch norms keep their statistics.
+
+    The fused operators have no dropout in evaluation, so that backend=reference replaces backend=fused.
+
+    The module, in evaluation mode, is changed in place. Its checkpoint `source` is named in messages.
+
+    Source: Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
+
+    Raises:
+        UserError: when the network has no dropout.
+    """
+    network = module.averaged
+    if not network.dropout and not network.settings.get("attention_dropout"):
+        raise UserError(
+            f"{source} was trained without dropout, so that all passes would predict the same. Leave dropout_samples out, or train with "
+            "model.dropout=0.1."
+        )
+    if network.backend.name == "fused":
+        network = network.on_backend("reference")
+    network.train()
+    for layer in network.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.eval()
+    module.model, module.ema = network, None
+
+
+@contextmanager
+def seeded(seed: int, start: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generator of a device by a run's seed and the batch's first row within the block, and restore its state afterwards."""
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
+    try:
+        yield
+    finally:
+        generator.set_state(before)
