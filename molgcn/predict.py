@@ -90,8 +90,7 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
-    from molgcn.screening.beside import no_columns, say_calibration
-    from molgcn.screening.pipeline import predict_records
+    from molgcn.screening.pipeline import no_columns, predict_records, say_calibration
     from molgcn.screening.run import load_checked, open_result, open_screening
     from molgcn.training.domain_index import index_files
 
@@ -136,9 +135,8 @@ def predict_smiles(
         UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), for descriptors of another shape, and
             for members=True with a single model.
     """
-    from molgcn.screening.beside import no_columns
     from molgcn.screening.chunk import check_listed
-    from molgcn.screening.pipeline import predict_records
+    from molgcn.screening.pipeline import no_columns, predict_records
 
     records, components = ensemble.inputs.rows_of(smiles, descriptors, atom_features, bond_features), ensemble.inputs.components
     none = np.empty((0, ensemble.task.num_predictions))
