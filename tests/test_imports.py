@@ -166,7 +166,7 @@ def test_documented_names_are_where_they_are_documented():
 
 def test_what_starts_often_imports_no_torch():
     """This concerns a command that only checks its arguments or starts other jobs, and worker processes that read molecules."""
-    modules = ["molgcn.config.run", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare", "molgcn.search.sweep"]
+    modules = ["molgcn.config.run", "molgcn.cli", "molgcn.data.load", "molgcn.screening.ready", "molgcn.search.sweep"]
     after = imported_by(*(f"import {module}" for module in modules))
     slow = {"torch", "lightning", "matplotlib", "pandas"}
     assert {module: found & slow for module, found in zip(modules, after, strict=True) if found & slow} == {}

@@ -19,7 +19,7 @@ from molgcn.data.molecules import smiles_reader
 from molgcn.data.workers import available_cores
 from molgcn.predict import PredictConfig, predict
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.prepare import prepare
+from molgcn.screening.ready import prepare
 from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.module import MoleculeModule
