@@ -45,8 +45,8 @@ def fingerprint(config: FingerprintConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
-    from molgcn.screening.arrays import ENDINGS
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
+    from molgcn.screening.output import ENDINGS
     from molgcn.screening.run import load_checked, open_screening
 
     ensemble, output = load_checked(config, config.backend, "fingerprints.csv", endings=ENDINGS)
@@ -68,8 +68,8 @@ def fingerprint(config: FingerprintConfig) -> Summary:
 @contextmanager
 def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
     """Open the output, and yield a function that writes some rows to it."""
-    from molgcn.screening.arrays import ENDINGS, open_array
     from molgcn.screening.chunk import written_rows
+    from molgcn.screening.output import ENDINGS, open_array
     from molgcn.screening.run import open_result
 
     if output is not None and output.suffix in ENDINGS:

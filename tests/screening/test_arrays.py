@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.errors import UserError
-from molgcn.screening.arrays import open_array
+from molgcn.screening.output import open_array
 
 
 @given(st.lists(st.integers(0, 5), max_size=6), st.integers(1, 4))
