@@ -15,9 +15,8 @@ from molgcn.report import class_plots
 from molgcn.report.charts import as_svg
 from molgcn.report.drawings import draw
 from molgcn.report.overview import overview
-from molgcn.report.page import TargetGroup, TargetPart
+from molgcn.report.page import TargetGroup, TargetPart, number, render
 from molgcn.report.plots import new_figure, plain
-from molgcn.report.rendering import number, render
 from molgcn.report.subject import PARTS, WORST, Draw, Subject
 
 _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"}

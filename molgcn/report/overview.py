@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from molgcn.metrics.comparison import Interval
-from molgcn.report.rendering import render
+from molgcn.report.page import render
 from molgcn.report.subject import PARTS, Subject
 
 

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from molgcn.data import PackedMolecules
 from molgcn.metrics.comparison import Comparison, Interval
 from molgcn.report.numbers import number_group
-from molgcn.report.page import write_page
-from molgcn.report.rendering import number
+from molgcn.report.page import number, write_page
 from molgcn.report.subject import Subject, Trainings, Uncertainty
 
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
