@@ -14,8 +14,7 @@ from molgcn.metrics.comparison import Threshold
 from molgcn.report import class_plots
 from molgcn.report.charts import as_svg
 from molgcn.report.drawings import draw
-from molgcn.report.overview import overview
-from molgcn.report.page import TargetGroup, TargetPart, number, render
+from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
 from molgcn.report.plots import new_figure, plain
 from molgcn.report.subject import PARTS, WORST, Draw, Subject
 

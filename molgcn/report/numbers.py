@@ -15,8 +15,7 @@ from molgcn.metrics.regression import METRICS
 from molgcn.report import charts
 from molgcn.report.analysis import LEAST, NO_RING, Errors, Group
 from molgcn.report.drawings import draw
-from molgcn.report.overview import overview
-from molgcn.report.page import TargetGroup, TargetPart, number, render
+from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
 from molgcn.report.subject import WORST, Draw, Subject
 
 _TITLES = {"r2": "R\u00b2"}
