@@ -11,8 +11,7 @@ from molgcn.calibration.assessment import measures_of
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.measures import binned_deviations, confidence_bins, covering_levels
 from molgcn.calibration.outputs import Numbers, Output, outputs_of
-from molgcn.report.charts import as_svg
-from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, tidy
+from molgcn.report.plots import BLUE, GREY, ORANGE, as_svg, new_figure, tidy
 from molgcn.report.subject import Uncertainty
 from molgcn.tasks.base import Task
 

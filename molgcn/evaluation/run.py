@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -116,10 +116,9 @@ def run(config: EvaluateConfig) -> Evaluation:
         part=detailed,
         predictions=predictions,
         metrics=metrics,
-        comparison=comparison,
         calibration=models.ensemble.calibration,
-        trained_on=known,
     )
+    subject = replace(subject, comparison=comparison, trained_on=known)
     task.write_report(folder / "report.html", subject)
     _write_summary(folder, models, data, subject, trained_on)
     _print(folder, models, data, subject)

@@ -17,8 +17,8 @@ from molgcn.explain.contributions import Contributions, Explained
 from molgcn.explain.drawing import draw_contributions
 from molgcn.explain.names import DescriptorGroups, Names, name_column, small_share
 from molgcn.files.whole_file import whole
-from molgcn.report.charts import embedded
 from molgcn.report.page import render
+from molgcn.report.plots import embedded
 from molgcn.screening.chunk import shown_row
 
 PAGE_NAME = "index.html"

@@ -12,10 +12,9 @@ from molgcn.metrics import metric_title
 from molgcn.metrics.classes import METRICS, THRESHOLD, class_metrics, confusion, predicted_classes
 from molgcn.metrics.comparison import Threshold
 from molgcn.report import class_plots
-from molgcn.report.charts import as_svg
 from molgcn.report.drawings import draw
 from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
-from molgcn.report.plots import new_figure, plain
+from molgcn.report.plots import as_svg, new_figure, plain
 from molgcn.report.subject import PARTS, WORST, Draw, Subject
 
 _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"}

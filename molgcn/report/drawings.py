@@ -10,7 +10,7 @@ from typing import Any
 
 from molgcn.data.plain_molecule import without_labels
 from molgcn.data.reaction_smiles import sides_of
-from molgcn.report.charts import embedded
+from molgcn.report.plots import embedded
 
 log = logging.getLogger(__name__)
 _SIZE = 240, 170

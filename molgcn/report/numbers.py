@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from molgcn.data.featurizers import ReactionFeaturizer, get_featurizer
 from molgcn.data.fingerprints import murcko_scaffolds
 from molgcn.metrics import metric_title
 from molgcn.metrics.regression import METRICS
-from molgcn.report import charts
 from molgcn.report.analysis import LEAST, NO_RING, Errors, Group
 from molgcn.report.drawings import draw
 from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
+from molgcn.report.plots import BLUE, GREY, as_svg, new_figure, parity_panel, plain, tidy
 from molgcn.report.subject import WORST, Draw, Subject
 
 _TITLES = {"r2": "R\u00b2"}
@@ -67,18 +68,16 @@ def _summary(view: NumberView) -> Markup:
 
 
 def _parity(view: NumberView) -> Markup:
-    """Return a parity plot and a histogram of the errors."""
     if not len(view.errors.index):
         return Markup("")
     pictures = {
-        "predicted against true values": charts.parity(view.errors),
-        "distribution of the errors": charts.histogram(view.errors),
+        "predicted against true values": _draw_parity(view.errors),
+        "distribution of the errors": _draw_histogram(view.errors),
     }
     return render("sections/pictures.html.jinja", pictures=pictures)
 
 
 def _by_size(view: NumberView) -> Markup:
-    """Return a picture of the mean absolute error of each range of sizes."""
     molecules = view.subject.molecules
     groups = view.errors.by_size(molecules.num_nodes_per_graph)
     if not groups:
@@ -89,7 +88,7 @@ def _by_size(view: NumberView) -> Markup:
         what = "atoms in the reaction"
     elif featurizer is not None:
         what = f"{what}, with hydrogens" if featurizer.hydrogens == "explicit" else f"heavy {what}"
-    return render("sections/by_size.html.jinja", picture=charts.by_size(groups, view.errors, what))
+    return render("sections/by_size.html.jinja", picture=_draw_by_size(groups, view.errors, what))
 
 
 def _by_scaffold(view: NumberView) -> Markup:
@@ -123,6 +122,46 @@ def _worst(view: NumberView) -> Markup:
 
     cards = [card(place) for place in errors.worst(WORST).tolist()]
     return render("sections/molecules.html.jinja", cards=cards, explained="", what=view.subject.what(errors.name)) if cards else Markup("")
+
+
+def _draw_parity(errors: Errors) -> str:
+    figure = new_figure(4.4, 4.5)
+    parity_panel(figure.subplots(), errors.true, errors.predicted, plain(errors.name), plain(errors.unit))
+    return as_svg(figure)
+
+
+def _draw_histogram(errors: Errors) -> str:
+    """Draw a histogram of the errors. The largest one percent is counted in the outermost bars."""
+    figure = new_figure(4.4, 4.5)
+    axes = figure.subplots()
+    error = errors.error
+    limit = float(np.quantile(np.abs(error), 0.99)) or float(np.abs(error).max()) or 1.0
+    axes.hist(error.clip(-limit, limit), bins=41, range=(-limit, limit), color=BLUE, alpha=0.85, linewidth=0)
+    axes.axvline(0, color=GREY, linewidth=1.0)
+    axes.set_xlabel(f"predicted \u2212 true {plain(errors.name)}" + (f" ({plain(errors.unit)})" if errors.unit else ""))
+    axes.set_ylabel("molecules")
+    shares = f"half within ±{errors.quantile(0.5):.3g}, 95 % within ±{errors.quantile(0.95):.3g}"
+    beyond = int((np.abs(error) > limit).sum())
+    clipped = f"{beyond:,} beyond ±{limit:.3g} in the outermost bars" if beyond else ""
+    axes.set_title(f"{shares}\n{clipped}", fontsize=10)
+    tidy(axes)
+    return as_svg(figure)
+
+
+def _draw_by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
+    """Draw the mean absolute error of each range of sizes, with the number of molecules below it."""
+    figure = new_figure(9.0, 3.3)
+    axes = figure.subplots()
+    places = np.arange(len(groups))
+    axes.bar(places, [group.mae for group in groups], width=0.72, color=BLUE, alpha=0.85)
+    axes.axhline(errors.mae, color=GREY, linewidth=1.2, linestyle="--", label=f"all molecules, {errors.mae:.3g}")
+    axes.set_xticks(places, [f"{group.name}\nn = {group.count:,}" for group in groups], fontsize=9)
+    axes.set_xlabel(what)
+    axes.set_ylabel("MAE" + (f" ({plain(errors.unit)})" if errors.unit else ""))
+    axes.legend(frameon=False, fontsize=9)
+    tidy(axes)
+    axes.grid(visible=False, axis="x")
+    return as_svg(figure)
 
 
 SECTIONS: tuple[Callable[[NumberView], Markup], ...] = (_summary, _parity, _by_size, _by_scaffold, _worst)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from molgcn.errors import counted
 from molgcn.files.whole_file import whole
 from molgcn.metrics.comparison import BASELINES, Interval
-from molgcn.report import charts
+from molgcn.report.plots import embedded
 from molgcn.report.subject import PARTS, Subject
 
 
@@ -79,7 +79,7 @@ def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> N
         described=BASELINES,
         parts=[part for group in groups for part in group.parts],
         part_names=PARTS,
-        pictures={caption: charts.embedded(file.read_bytes(), "image/png") for caption, file in subject.pictures.items()},
+        pictures={caption: embedded(file.read_bytes(), "image/png") for caption, file in subject.pictures.items()},
         skipped=len(subject.molecules.skipped),
         written=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )

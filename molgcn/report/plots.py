@@ -1,12 +1,15 @@
-"""The pictures of a run: its learning curve and its parity plot."""
+"""The pictures of a run, its learning curve and its parity plot, and what all pictures share."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -45,6 +48,19 @@ def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG file."""
     with whole(path) as temporary:
         figure.savefig(temporary, format="png", bbox_inches="tight", pad_inches=0.12)
+
+
+def as_svg(figure: Figure) -> str:
+    """Return a figure as a `data:` URL of an SVG picture; see :func:`embedded`. Text is drawn as paths, so that no font is needed."""
+    file = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "molgcn"}):
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.08, metadata={"Date": None, "Creator": None})
+    return embedded(file.getvalue(), "image/svg+xml")
+
+
+def embedded(content: bytes, kind: str) -> str:
+    """Return a picture as the URL `data:<kind>;base64,...`. Browsers run no script in such a picture."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def tidy(axes: Axes) -> None:

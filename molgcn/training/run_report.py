@@ -16,8 +16,8 @@ from molgcn.comparison.compare import class_counts
 from molgcn.data.label_columns import measured
 from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
+from molgcn.errors import counted
 from molgcn.metrics.comparison import Comparison
-from molgcn.report.facts import facts
 from molgcn.report.subject import Subject, Trainings
 from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import Models, common_digits
@@ -54,11 +54,9 @@ def write_run_report(
         part=part,
         predictions=predicted.values,
         metrics=metrics,
-        comparison=comparison,
         calibration=models.calibration,
-        pictures=pictures,
-        trainings=trainings,
     )
+    subject = replace(subject, comparison=comparison, pictures=pictures or {}, trainings=trainings)
     task.write_report(folder / "report.html", subject)
     return own_pictures
 
@@ -74,13 +72,9 @@ def assemble_subject(
     part: str,
     predictions: np.ndarray,
     metrics: Mapping[str, float],
-    comparison: Comparison,
     calibration: Calibration | None,
-    pictures: Mapping[str, Path] | None = None,
-    trained_on: Mapping[str, int] | None = None,
-    trainings: Trainings | None = None,
 ) -> Subject:
-    """Assemble what a report is about, as :class:`molgcn.report.subject.Subject` describes it.
+    """Assemble what every report is about, as :class:`molgcn.report.subject.Subject` describes it.
 
     The facts are those of the module, or of one of several that predict together. `where` is the checkpoint or the run's folder.
     """
@@ -89,37 +83,33 @@ def assemble_subject(
     task = module.task
     exact = {one: measured(molecules) for one, molecules in parts.items()}
     rows = {one: Rows.of(molecules) for one, molecules in exact.items()}
-    shown = labelled(rows[part])
+    shown = _labelled(rows[part])
     levels = rows[part].levels.of_targets
     below = {name: level for name, level in zip(task.names, levels, strict=True) if level != "molecule"}
     return Subject(
         title=f"{name} on {_file_names(source)}",
-        facts=facts(module, source, data_hash, str(where), versions()),
+        facts=_facts(module, source, data_hash, where),
         metrics=metrics,
         sizes={one: len(molecules) for one, molecules in parts.items()},
         labels={one: (~np.isnan(own.targets)).sum(axis=0).tolist() for one, own in rows.items()},
         class_counts={one: class_counts(task, own.targets) for one, own in rows.items()},
         part=part,
-        molecules=exact[part] if shown is None else molecules_of_rows(rows[part], shown),
+        molecules=exact[part] if shown is None else _molecules_of_rows(rows[part], shown),
         predictions=predictions if shown is None else predictions[shown],
         names=task.names,
         units=task.units,
-        pictures=pictures or {},
-        trained_on=trained_on or {},
-        comparison=comparison,
-        trainings=trainings,
         below={name: (level, {one: own.counts[level] for one, own in rows.items()}) for name, level in below.items()},
         numbers=None if shown is None else rows[part].number[shown],
         uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, rows[part].targets),
     )
 
 
-def labelled(rows: Rows) -> np.ndarray | None:
+def _labelled(rows: Rows) -> np.ndarray | None:
     """Return the rows that have a value of any target, int64; None for a set whose rows are its molecules."""
     return np.flatnonzero(~np.isnan(rows.targets).all(axis=1)) if rows.levels else None
 
 
-def molecules_of_rows(rows: Rows, chosen: np.ndarray) -> PackedMolecules:
+def _molecules_of_rows(rows: Rows, chosen: np.ndarray) -> PackedMolecules:
     """Return the molecule of each chosen row, with the targets of that row."""
     molecules = cast(PackedMolecules, rows.molecules[rows.molecule[chosen]])
     return replace(molecules, targets=rows.targets[chosen], atom_targets=None, bond_targets=None)
@@ -128,3 +118,31 @@ def molecules_of_rows(rows: Rows, chosen: np.ndarray) -> PackedMolecules:
 def _file_names(source: str) -> str:
     """Return the title of a source with the files' names in place of their paths."""
     return "".join(part if place % 2 else Path(part).name for place, part in enumerate(re.split(r"(, | and )", source)))
+
+
+def _facts(module: MoleculePredictor, source: str, data_hash: str, where: Path) -> dict[str, str]:
+    model, config = module.averaged, module.config
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    options = [f"norm {model.norm or 'none'}", "residual" if model.residual else "no residual", f"pool {model.pool}"]
+    averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
+    network = f"{model.conv}, {counted(model.num_layers, 'layer')} of {counted(model.hidden_channels, 'channel')}, {', '.join(options)}"
+    shown = {name: number for name, number in versions().items() if number and name in ("python", "molgcn", "torch", "rdkit")}
+    dataset = config.dataset
+    given = [*(dataset.descriptors or ()), *(["a file"] if dataset.descriptors_path else []), *(dataset.descriptor_generators or ())]
+    descriptors = {"Descriptors": f"{len(module.descriptor_names)}, of {', '.join(given)}"} if module.descriptor_names else {}
+    own = {of: names for of, names in module.own_features.items() if names}
+    given_features = {f"Own features of {of}s": f"{len(names)}, of a file" for of, names in own.items()}
+    trees = {} if module.blend is None else {"Blend": f"the network and boosted trees (LightGBM): {module.blend.described}"}
+    return {
+        "Model": f"{network}; {counted(parameters, 'parameter')}{averaged}",
+        **trees,
+        "Weights": str(where),
+        "Data": source,
+        "Data hash": data_hash[:16],
+        "Features": f"{module.features}, {model.in_channels} an atom" if module.features else f"{model.in_channels} an atom",
+        **given_features,
+        **descriptors,
+        "Trained on": f"{config.dataset.name}, {module.task.loss_name(config.training)} loss, {config.optimizer.name}, seed {config.seed}",
+        "Computed by": f"backend {model.backend.name} on {module.device}",
+        "Versions": ", ".join(f"{name} {number}" for name, number in shown.items()),
+    }
