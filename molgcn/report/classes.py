@@ -15,7 +15,7 @@ from molgcn.report import class_plots
 from molgcn.report.drawings import draw
 from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
 from molgcn.report.plots import as_svg, new_figure, plain
-from molgcn.report.subject import PARTS, WORST, Draw, Subject
+from molgcn.report.subject import PARTS, WORST, Subject
 
 _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"}
 _OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1", "mcc")
@@ -33,7 +33,6 @@ class ClassView:
         given: float64, the predicted probabilities of class 1 [n], or of all classes [n, C].
         titles: the names of the C classes.
         unpredicted: number of molecules left out because a probability is not finite.
-        draw: returns the drawing of a SMILES as a `data:` URL.
     """
 
     subject: Subject
@@ -43,16 +42,15 @@ class ClassView:
     given: np.ndarray
     titles: Sequence[str]
     unpredicted: int
-    draw: Draw
 
     @classmethod
-    def of(cls, subject: Subject, place: int, probabilities: np.ndarray, titles: Sequence[str], draw: Draw) -> ClassView:
+    def of(cls, subject: Subject, place: int, probabilities: np.ndarray, titles: Sequence[str]) -> ClassView:
         """Make the view of a target from its probabilities of class 1 [M], or of all classes [M, C]."""
         labels = subject.molecules.targets[:, place]
         known, finite = ~np.isnan(labels), np.isfinite(probabilities.reshape(len(labels), -1)).all(axis=1)
         index = np.flatnonzero(known & finite)
         given = probabilities[index].astype(np.float64)
-        return cls(subject, place, index, labels[index].astype(np.int64), given, titles, int((known & ~finite).sum()), draw)
+        return cls(subject, place, index, labels[index].astype(np.int64), given, titles, int((known & ~finite).sum()))
 
     @property
     def name(self) -> str:
@@ -60,7 +58,6 @@ class ClassView:
 
     @property
     def binary(self) -> bool:
-        """Whether there are two classes, which one probability describes."""
         return self.given.ndim == 1
 
     @property
@@ -70,21 +67,19 @@ class ClassView:
 
     @property
     def threshold(self) -> float:
-        """The probability above which class 1 is predicted."""
         return THRESHOLD if self.chosen is None else self.chosen.value
 
 
-def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw) -> TargetGroup:
+def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]]) -> TargetGroup:
     """Return the part of the page about targets that are classes.
 
     Args:
         subject: what the report is about.
         probabilities: for each target, the probabilities of class 1 [M] or of all classes [M, C].
         titles: for each target, the names of its C classes.
-        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
     """
     columns = zip(probabilities, titles, strict=True)
-    views = [ClassView.of(subject, place, given, classes, draw) for place, (given, classes) in enumerate(columns)]
+    views = [ClassView.of(subject, place, given, classes) for place, (given, classes) in enumerate(columns)]
     parts = [TargetPart(view.name, "", [section(view) for section in SECTIONS]) for view in views]
     metrics = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
     return TargetGroup("probabilities measured", overview(subject, metrics), parts)
@@ -113,7 +108,6 @@ def _summary(view: ClassView) -> Markup:
 
 
 def _curves(view: ClassView) -> Markup:
-    """Return one picture with the ROC, precision-recall and calibration curves of a target with two classes."""
     if not view.binary or not len(view.index):
         return Markup("")
     picture = as_svg(class_plots.curves({view.name: (view.true, view.given)}, view.titles[1]))
@@ -142,14 +136,13 @@ def _decisions(view: ClassView) -> Markup:
 
 
 def _least_likely(view: ClassView) -> Markup:
-    """Return the cards of the molecules whose true class got the least probability."""
     if not len(view.index):
         return Markup("")
     every = np.stack([1 - view.given, view.given], axis=1) if view.binary else view.given
     of_truth = np.take_along_axis(every, view.true[:, None], axis=1)[:, 0]
     predicted = predicted_classes(view.given, view.threshold)
     cards = [
-        view.subject.drawn(int(view.index[place]), view.draw)
+        view.subject.drawn(int(view.index[place]), draw)
         | {
             "lines": view.subject.number_line(view.name, int(view.index[place]))
             | {"true class": view.titles[view.true[place]], "predicted class": view.titles[predicted[place]]},

@@ -17,7 +17,7 @@ from molgcn.report.analysis import LEAST, NO_RING, Errors, Group
 from molgcn.report.drawings import draw
 from molgcn.report.page import TargetGroup, TargetPart, number, overview, render
 from molgcn.report.plots import BLUE, GREY, as_svg, new_figure, parity_panel, plain, tidy
-from molgcn.report.subject import WORST, Draw, Subject
+from molgcn.report.subject import WORST, Subject
 
 _TITLES = {"r2": "R\u00b2"}
 _SCAFFOLDS = 12  # shown
@@ -31,22 +31,15 @@ class NumberView:
         subject: what the page is about.
         errors: the errors of the n molecules whose true value is known and whose prediction is finite.
         scaffolds: the scaffolds of the M molecules, or None.
-        draw: returns the drawing of a SMILES as a `data:` URL.
     """
 
     subject: Subject
     errors: Errors
     scaffolds: Sequence[str] | None
-    draw: Draw
 
 
-def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
-    """Return the part of the page about targets that are numbers.
-
-    Args:
-        subject: what the report is about.
-        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
-    """
+def number_group(subject: Subject) -> TargetGroup:
+    """Return the part of the page about targets that are numbers."""
     smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
     scaffolds = None
     if smiles is not None:
@@ -54,7 +47,7 @@ def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
         of_text = dict(zip(texts, murcko_scaffolds(texts), strict=True))
         scaffolds = [of_text[text] for text in smiles]
     columns = zip(subject.names, subject.units, targets, subject.predictions.T, strict=True)
-    views = [NumberView(subject, Errors.of(*column), scaffolds, draw) for column in columns]
+    views = [NumberView(subject, Errors.of(*column), scaffolds) for column in columns]
     parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in SECTIONS]) for view in views]
     return TargetGroup("errors", overview(subject, {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}), parts)
 
@@ -100,7 +93,7 @@ def _by_scaffold(view: NumberView) -> Markup:
     def card(group: Group) -> dict[str, Any]:
         ring = group.name != NO_RING
         share = min(group.mae / (2 * view.errors.mae or 1.0), 1.0)
-        return {"group": group, "picture": view.draw(group.name) if ring else None, "ring": ring, "share": share}
+        return {"group": group, "picture": draw(group.name) if ring else None, "ring": ring, "share": share}
 
     cards = [card(group) for group in groups[:_SCAFFOLDS]]
     unit, what = view.errors.unit, view.subject.what(view.errors.name)
@@ -113,7 +106,7 @@ def _worst(view: NumberView) -> Markup:
 
     def card(place: int) -> dict[str, Any]:
         true, predicted, error = (float(values[place]) for values in (errors.true, errors.predicted, errors.error))
-        return view.subject.drawn(int(errors.index[place]), view.draw) | {
+        return view.subject.drawn(int(errors.index[place]), draw) | {
             "lines": view.subject.number_line(errors.name, int(errors.index[place]))
             | {"true": number(true, errors.digits), "predicted": number(predicted, errors.digits)},
             "main": "error",

@@ -35,7 +35,7 @@ def page(tmp_path, labels, given, name, thresholds=None, titles=("0", "1", "2"))
     counts = {"test": count_classes(labels[:, None], 2 if given.ndim == 1 else given.shape[1])}
     given_facts = "run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""]
     subject = Subject(*given_facts, class_counts=counts, comparison=Comparison(thresholds=thresholds or {}))
-    group = class_group(subject, [given], [titles[: 2 if given.ndim == 1 else given.shape[1]]], draw=lambda smiles: None)
+    group = class_group(subject, [given], [titles[: 2 if given.ndim == 1 else given.shape[1]]])
     write_page(tmp_path / "report.html", subject, [group])
     return " ".join((tmp_path / "report.html").read_text().split())
 
@@ -52,7 +52,7 @@ def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
     worst = int(np.argmin(of_truth))
     first = text.split("The worst molecules")[1].split("<dl>")[1]
     assert f'<dd class="big">{of_truth[worst]:.4g}</dd>' in first and SMILES[worst] in first
-    assert text.count("data:image/svg+xml") == (2 if count == 2 else 1)
+    assert text.count("data:image/svg+xml") == (2 if count == 2 else 1) + 7  # curves and decisions, and each molecule with a label
     assert ("above the probability 0.5, since no other threshold" in text) == (count == 2)
 
 

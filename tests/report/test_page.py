@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from molgcn.data import PackedMolecules
 from molgcn.metrics.comparison import Comparison, Interval
+from molgcn.report import numbers
 from molgcn.report.numbers import number_group
 from molgcn.report.page import number, write_page
 from molgcn.report.subject import Subject, Trainings, Uncertainty
@@ -45,8 +46,8 @@ class Page(HTMLParser):
             self.text.append(data)
 
 
-def write_report(path, about, **options):
-    write_page(path, about, [number_group(about, **options)])
+def write_report(path, about):
+    write_page(path, about, [number_group(about)])
 
 
 def subject(smiles=SMILES, names=("logp",), units=("A^2",), **changes):
@@ -191,9 +192,10 @@ def test_numbers():
     assert number(float("nan")) == number(float("inf")) == "\u2013"
 
 
-def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path):
+def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(numbers, "draw", lambda smiles: None)
     smiles = ["c1ccccc1C", "c1ccccc1O", "c1ccccc1N", "c1ccccc1CC", "c1ccccc1F", "CCO", "C", "O"]
-    write_report(tmp_path / "report.html", subject(smiles), draw=lambda smiles: None)
+    write_report(tmp_path / "report.html", subject(smiles))
     text = "\n".join(Page((tmp_path / "report.html").read_text()).text).split("\n")
     assert {*smiles, "c1ccccc1", "no drawing"} <= set(text)
     assert "The 1 Bemis\u2013Murcko scaffolds that at least 5 molecules share" in " ".join(text)
