@@ -12,9 +12,8 @@ from molgcn.data.featurize import Side, sides_of_graph
 from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
-from molgcn.explain.drawing import on_drawn_atoms
 from molgcn.explain.names import GRAPH, Names, shares_of
-from molgcn.explain.page import Gallery
+from molgcn.explain.page import Gallery, on_drawn_atoms
 from molgcn.screening.chunk import header_of, shown_row, written_rows
 from molgcn.screening.output import Table, open_table
 

@@ -13,9 +13,9 @@ from molgcn.errors import UserError
 from molgcn.explain.command import explained_column
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, explainer
-from molgcn.explain.drawing import on_drawn_atoms
 from molgcn.explain.methods import masking
 from molgcn.explain.network import ExplainedNetwork
+from molgcn.explain.page import on_drawn_atoms
 from molgcn.nn.build import edge_channels_of
 from molgcn.tasks.registry import build_task
 from molgcn.training.module import MoleculeModule

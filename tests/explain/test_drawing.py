@@ -7,8 +7,7 @@ import pytest
 from matplotlib.image import imread
 from rdkit import Chem
 
-from molgcn.explain.drawing import LOWERS, RAISES, draw_contributions
-from molgcn.explain.page import colour_scale
+from molgcn.explain.page import LOWERS, RAISES, colour_scale, draw_contributions
 
 pytest.importorskip("rdkit.Chem.Draw.rdMolDraw2D", exc_type=ImportError)
 
