@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.calibration.assessment import assess
-from molgcn.calibration.columns import prediction_columns
+from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
 from molgcn.evaluation.data import EvaluationData
 from molgcn.screening.ensemble import Ensemble
-from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import Of, combined, predict_molecules
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from molgcn.calibration.calibration import Calibration
-from molgcn.calibration.columns import prediction_columns
+from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.comparison.compare import class_counts
 from molgcn.data.label_columns import measured
 from molgcn.data.levels import Rows
@@ -19,7 +19,6 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import counted
 from molgcn.metrics.comparison import Comparison
 from molgcn.report.subject import Subject, Trainings
-from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.training.inference import Models, common_digits
 from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.provenance import versions

@@ -14,7 +14,7 @@ import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 from sklearn.metrics import roc_auc_score
 
-from molgcn.calibration.columns import prediction_columns
+from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.config.run import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -24,7 +24,6 @@ from molgcn.metrics.classes import METRICS
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
-from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.tasks.registry import build_task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
-from molgcn.calibration.columns import prediction_columns
+from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.calibration.conformal import Conformal
 from molgcn.data import PackedMolecules
 from molgcn.files.column import Column
-from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.tasks.regression import Regression
 
 

@@ -11,12 +11,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
 
-from molgcn.calibration.columns import prediction_columns
+from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.config.run import parse
 from molgcn.config.training import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.tasks.predictions_csv import write_predictions
 from molgcn.tasks.registry import build_task
 from molgcn.training.monitor import Monitor
 
