@@ -17,8 +17,7 @@ from molgcn.errors import UserError, counted
 from molgcn.files.json_file import read_json, write_json
 from molgcn.files.yaml_file import read_yaml
 from molgcn.replicates.combine import combine
-from molgcn.replicates.plan import Member, Plan, first_training, plan
-from molgcn.replicates.refit import check_refit, refit_of
+from molgcn.replicates.plan import Member, Plan, check_refit, first_training, plan, refit_of
 from molgcn.training.compatible import check_same_keys
 from molgcn.training.members import REFIT, trainings_of, write_members
 from molgcn.training.result import RunResult

@@ -12,7 +12,7 @@ import molgcn
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.evaluation.config import EvaluationDataConfig
-from molgcn.replicates.refit import refit_of
+from molgcn.replicates.plan import refit_of
 from molgcn.replicates.run import train_all
 from molgcn.training.members import trainings_of
 from molgcn.training.restore import find_checkpoint, find_checkpoints
