@@ -34,7 +34,7 @@ class Ensemble:
         inputs: what the models take of a row.
     """
 
-    def __init__(self, members: Sequence[MoleculePredictor], checkpoints: Sequence[Path], dropout_samples: int, seed: int) -> None:
+    def __init__(self, members: Sequence[MoleculePredictor], checkpoints: Sequence[Path], dropout_samples: int = 0, seed: int = 0) -> None:
         self.members, self.checkpoints = members, checkpoints
         self.dropout_samples, self.seed = dropout_samples, seed
         self.task, self.levels = members[0].task, members[0].levels

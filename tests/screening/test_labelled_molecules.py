@@ -1,5 +1,7 @@
 """Molecules with isotopes and atom maps have exactly the prediction of the plain ones, descriptors and all."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,7 @@ def test_predictions_are_the_same_bit_for_bit(features):
         descriptor_names=names,
     )
     module.fit_descriptors(np.random.default_rng(0).normal(size=(10, len(names))).astype(np.float32))
-    ensemble = Ensemble([module.eval()])
+    ensemble = Ensemble([module.eval()], [Path("best.ckpt")])
     first, second = (predict_smiles(ensemble, smiles, on_error="nan", num_workers=0) for smiles in (LABELLED, PLAIN))
     np.testing.assert_array_equal(first.values, second.values)
     assert np.isfinite(first.values[:2]).all()

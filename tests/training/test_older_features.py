@@ -82,7 +82,7 @@ def test_it_goes_on_bit_for_bit(runs, small_config, table):
 
 def test_it_predicts_and_is_evaluated_with_its_own(runs, small_config, table):
     old = Ensemble.load([runs / "whole"])
-    assert old.features == "general:1"
+    assert old.inputs.features == "general:1"
     heavy, light = predict_smiles(old, [DEUTERATED, PLAIN], num_workers=0).values[:, 0]
     assert abs(heavy - light) > 1e-3
     result = evaluate(parse(EvaluateConfig, {"ckpt": str(runs / "whole"), "device": "cpu"}))
@@ -93,7 +93,7 @@ def test_it_predicts_and_is_evaluated_with_its_own(runs, small_config, table):
     assert (about["features"], about["features_version"], about["hydrogens"]) == ("general", "1", "implicit")
     train(config(small_config, table, runs / "cache", "general"), runs / "new")
     new = Ensemble.load([runs / "new"])
-    assert new.features == "general"
+    assert new.inputs.features == "general"
     heavy, light = predict_smiles(new, [DEUTERATED, PLAIN], num_workers=0).values[:, 0]
     assert heavy == light
     with pytest.raises(UserError, match="differ in their features: general and general:1"):
