@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from torch import Tensor
 
+from molgcn.comparison.compare import with_means
 from molgcn.comparison.forest import forest_predictions
-from molgcn.comparison.means import with_means
 from molgcn.data.label_columns import measured, metric_labels
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import FOREST, MEAN, PRIOR

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from molgcn.comparison.means import means, means_of_parts
+from molgcn.comparison.compare import means, means_of_parts
 from molgcn.config.training import TrainingConfig
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.classes import Classification
