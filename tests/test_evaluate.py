@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from rdkit import Chem
 
-from molgcn.comparison.forest import forest_predictions
+from molgcn.comparison.baselines import forest_predictions
 from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, main, spell_out_dataset

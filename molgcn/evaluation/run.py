@@ -13,9 +13,8 @@ import numpy as np
 from rich.console import Console
 
 from molgcn.calibration.assessment import print_assessment
-from molgcn.comparison.baselines import baselines_of
+from molgcn.comparison.baselines import baselines_of, check_forest
 from molgcn.comparison.compare import compare
-from molgcn.comparison.forest import check_forest
 from molgcn.comparison.table import results_table
 from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed

@@ -14,7 +14,7 @@ import torch
 from lightning import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
-from molgcn.comparison.forest import check_forest
+from molgcn.comparison.baselines import check_forest
 from molgcn.config.run import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components

@@ -11,7 +11,7 @@ from rdkit import Chem
 from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 from sklearn.ensemble import RandomForestRegressor
 
-from molgcn.comparison.forest import MOST, check_forest, fingerprints, forest_predictions
+from molgcn.comparison.baselines import MOST, check_forest, fingerprints, forest_predictions
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.resources import resource

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molgcn.comparison.forest import fingerprints
+from molgcn.comparison.baselines import fingerprints
 from molgcn.data import GraphBatch
 from molgcn.data.descriptors.generators import GENERATORS, calculator
 from molgcn.data.featurize import featurize_chunk
