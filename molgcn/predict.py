@@ -92,7 +92,7 @@ def predict(config: PredictConfig) -> Summary:
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from molgcn.screening.pipeline import no_columns, predict_records, say_calibration
     from molgcn.screening.run import load_checked, open_result, open_screening
-    from molgcn.training.domain_index import index_files
+    from molgcn.training.trained_on import index_files
 
     ensemble, output = load_checked(config, config.backend, "predictions.csv", dropout_samples=config.dropout_samples, seed=config.seed)
     contents = Contents()

@@ -24,7 +24,6 @@ from molgcn.training.blending import fit_blend, with_blend
 from molgcn.training.build import build_data, build_module, check_options, load_weights, prepare_process, start_or_resume
 from molgcn.training.calibrating import calibrated, store_calibration
 from molgcn.training.checkpoint import RunCheckpoint
-from molgcn.training.domain_index import save_index
 from molgcn.training.inference import Models
 from molgcn.training.inputs import inputs_written
 from molgcn.training.loggers import MetricsCSV, loggers_of_run
@@ -34,6 +33,7 @@ from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import KernelLaunches, Throughput
+from molgcn.training.trained_on import save_index
 from molgcn.training.trainer import build_trainer, validates
 from molgcn.training.training_report import report_training
 

@@ -1,4 +1,4 @@
-"""Save hashes of the molecules that a run trained on in its folder, and not in checkpoints, which may be shared."""
+"""Save and find what a run keeps of its training molecules: hashes in its folder, and an index of them, in its checkpoints too where asked for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from molgcn.config.overrides import as_typed
+from molgcn.config.run import Config
 from molgcn.data.packed import PackedMolecules
+from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
+from molgcn.training.restore import run_folder
 
 TRAINED_ON = "training_hashes.npy"
+_KEY = "domain_index"
 
 
 def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
@@ -47,3 +55,47 @@ def _load(path: Path) -> np.ndarray:
             f"{path} cannot be read: {error}. Restore it, or delete it to evaluate without a count of what was trained on."
         ) from error
     return hashes
+
+
+def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpoints: Sequence[Path]) -> None:
+    """Write the index of the training molecules where `training.domain_index` says.
+
+    That is nowhere, into the run's folder, or also into those of the run's checkpoint files that exist.
+    """
+    if config.training.domain_index == "none":
+        return
+    index = DomainIndex.of(molecules, config.dataset.standardize)
+    index.save(folder / FILE)
+    for path in checkpoints if config.training.domain_index == "checkpoint" else ():
+        if path.is_file():
+            write(load_checkpoint(path) | {_KEY: {name: torch.from_numpy(values) for name, values in index.arrays().items()}}, path)
+
+
+def index_files(checkpoints: Sequence[Path], folder: Path) -> list[Path]:
+    """Return the index files of the runs that wrote checkpoints; an index that only a checkpoint holds is written into `folder`.
+
+    The message about a checkpoint without an index says how to get it.
+    """
+    files = []
+    for number, checkpoint in enumerate(checkpoints):
+        run = run_folder(checkpoint)
+        file = None if run is None else run / FILE
+        if file is None or not file.is_file():
+            file = folder / f"{number}.npz"
+            _from_checkpoint(checkpoint, run).save(file)
+        files.append(file)
+    return list(dict.fromkeys(files))
+
+
+def _from_checkpoint(checkpoint: Path, run: Path | None) -> DomainIndex:
+    arrays = load_checkpoint(checkpoint).get(_KEY)
+    if arrays is None:
+        how = "Give the folder of its run" if run is None else f"Write it with {as_typed('resume', run)} training.domain_index=run"
+        raise UserError(
+            f"domain=true compares with the molecules that {checkpoint} was trained on, and there is no index of them: neither {FILE} in "
+            f"its run's folder, nor one in the checkpoint. {how}, or train with training.domain_index=checkpoint."
+        )
+    try:
+        return DomainIndex.of_arrays({name: values.numpy() for name, values in arrays.items()})
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{checkpoint} holds a damaged index of training molecules: {error}. Restore the file, or train again.") from error

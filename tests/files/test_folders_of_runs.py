@@ -21,7 +21,7 @@ from molgcn.predict import PredictConfig, predict
 from molgcn.replicates.run import train_all
 from molgcn.search.search import SearchConfig, search
 from molgcn.search.sweep import show_sweep
-from molgcn.training.domain_index import FILE as INDEX
+from molgcn.training.trained_on import FILE as INDEX
 
 TEMPORARY = re.compile(r"\.(.+)-[0-9a-f]{32}")
 GROWING = re.compile(r"metrics\.csv|\.lock|\..*\.lock|study\.db(-journal)?")  # logs, locks, and the database of a search

@@ -19,9 +19,9 @@ from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
-from molgcn.training.domain_index import index_files, save_index
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
+from molgcn.training.trained_on import index_files, save_index
 
 NAMES = ["nearest similarity", "unseen atoms", "unseen bonds", "size outside"]
 
