@@ -23,10 +23,9 @@ from molgcn.files.yaml_file import read_yaml
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.summary import Summary
 from molgcn.report.subject import Trainings
-from molgcn.training.calibrating import calibrated, measured_uncertainties
+from molgcn.training.calibrating import calibrated, load_joint_calibration, measured_uncertainties, save_joint_calibration
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import Models
-from molgcn.training.joint_calibration import load_joint_calibration, save_joint_calibration
 from molgcn.training.measure_run import compare_models
 from molgcn.training.members import members_of, trainings_of
 from molgcn.training.predictor import MoleculePredictor

@@ -19,8 +19,8 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.screening.inputs import ModelInputs
+from molgcn.training.calibrating import load_joint_calibration
 from molgcn.training.inference import blended, common_digits
-from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.restore import find_checkpoints, load_module, require_features, run_folder
 

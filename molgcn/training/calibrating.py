@@ -1,8 +1,10 @@
-"""Calibration at the end of a training run: what is checked before it, fitted after it and stored in its checkpoints."""
+"""Calibration of a run: checked before training, fitted after it, and stored in its checkpoints or, of several models, its folder."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +20,16 @@ from molgcn.data.label_columns import measured
 from molgcn.data.load import LoadedDataset
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
 from molgcn.errors import UserError
+from molgcn.files.json_file import read_json, write_json
 from molgcn.tasks.base import Task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import Models
-from molgcn.training.module import MoleculeModule
+from molgcn.training.predictor import MoleculePredictor
+from molgcn.training.restore import run_folder
 
 log = logging.getLogger(__name__)
+FILE = "calibration.json"
 
 
 def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -> None:
@@ -53,7 +58,7 @@ def calibrated(models: Models, config: TrainingConfig) -> Models:
     return replace(models, calibration=fitted)
 
 
-def store_calibration(calibration: Calibration, module: MoleculeModule, checkpoints: Sequence[Path]) -> None:
+def store_calibration(calibration: Calibration, module: MoleculePredictor, checkpoints: Sequence[Path]) -> None:
     """Set a module's attribute `calibration`, and store it in those checkpoint files that are there and hold the module's weights."""
     module.calibration = calibration
     mine = module.state_dict()
@@ -89,3 +94,39 @@ def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
         "from training, for example with dataset.calibration_fraction=0.1. training.calibration_on_validation=true takes the validation "
         "part instead, if there is one; its results are approximate, since validation chose the epoch."
     )
+
+
+def save_joint_calibration(folder: Path, calibration: Calibration | None, checkpoints: Sequence[Path]) -> None:
+    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one."""
+    if calibration is None:
+        (folder / FILE).unlink(missing_ok=True)
+    else:
+        write_json(folder / FILE, {"checkpoints": _digests(checkpoints), "calibration": calibration.to_values()})
+
+
+def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibration | None:
+    """Return the calibration of the mean prediction of checkpoints; None where there is none for exactly these files.
+
+    Raises:
+        UserError: If the file is damaged.
+    """
+    run = common_folder(checkpoints)
+    if run is None or not (run / FILE).is_file():
+        return None
+    saved = read_json(run / FILE)
+    try:
+        return Calibration.of_values(saved["calibration"], task) if saved["checkpoints"] == _digests(checkpoints) else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{run / FILE} cannot be used: {error}. Restore it, or delete it to predict without calibration.") from error
+
+
+def common_folder(checkpoints: Sequence[Path]) -> Path | None:
+    """Return the deepest folder that holds the folders of the checkpoints' trainings; None where one lies outside any."""
+    folders = [run_folder(checkpoint) for checkpoint in checkpoints]
+    found = [folder for folder in folders if folder is not None]
+    return Path(os.path.commonpath(found)) if len(found) == len(folders) else None
+
+
+def _digests(checkpoints: Sequence[Path]) -> list[str]:
+    """Return the SHA-256 digests of the files, sorted: once a model is trained further, its earlier calibration no longer applies."""
+    return sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in checkpoints)

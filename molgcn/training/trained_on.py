@@ -1,4 +1,4 @@
-"""Save and find what a run keeps of its training molecules: hashes in its folder, and an index of them, in its checkpoints too where asked for."""
+"""Save and find what a run keeps of its training molecules: their hashes, and an index that tells how far others are from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY = "domain_index"
 
 
 def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
-    """Write the distinct exact hashes of the training part, sorted uint64, into the run's folder."""
+    """Write the distinct exact hashes of the training part, sorted uint64, into the run's folder; checkpoints may be shared."""
     assert molecules.exact_hashes is not None
     with whole(folder / TRAINED_ON) as temporary, open(temporary, "wb") as file:
         np.save(file, np.unique(molecules.exact_hashes), allow_pickle=False)
