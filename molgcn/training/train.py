@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -31,11 +32,12 @@ from molgcn.training.measure_run import compare_models, measure_run, with_uncert
 from molgcn.training.module import MoleculeModule
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.result import RunResult
+from molgcn.training.run_report import write_run_report
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import KernelLaunches, Throughput
 from molgcn.training.trained_on import save_index
 from molgcn.training.trainer import build_trainer, validates
-from molgcn.training.training_report import report_training
+from molgcn.training.wandb_logger import Wandb
 
 
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
@@ -108,7 +110,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             result = replace(with_uncertainties(result, models), comparison=comparison)
             save_index(config, data.part("train"), folder, checkpoints)
             if config.training.report:
-                report_training(result, models, config, loggers)
+                _write_report(result, models, config, loggers)
     return result
 
 
@@ -127,3 +129,17 @@ def _fit(trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, las
         if isinstance(error, ValueError) and "`val_check_interval`" not in str(error):  # an interval of more batches than there are
             raise
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
+
+
+def _write_report(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
+    from molgcn.report.plots import plot_learning_curve  # Matplotlib and pandas take long to import
+
+    folder, data = result.folder, models.data[0]
+    curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
+    plot_learning_curve(folder / "metrics.csv", curve, label, result.monitor, result.maximize)
+    parts = {part: data.part(part) for part in data.parts}
+    pictures = write_run_report(models, folder, parts, result.metrics, result.comparison, {"learning curve": curve})
+    for logger in loggers:
+        if isinstance(logger, Wandb):
+            logger.log_images({**pictures, "learning_curve": curve})
+            logger.log_summary(result.metrics)
