@@ -58,12 +58,7 @@ class Blend:
     def fit(cls, task: Task, statistics: Sequence[Tensor], molecules: PackedMolecules, seed: int, balanced: bool) -> Blend:
         """Fit the trees of every target to its known values among the training molecules. The shares are the expected ones.
 
-        Args:
-            task: what is predicted.
-            statistics: the task's statistics of the training part.
-            molecules: the training molecules. Targets that are bounds are left out.
-            seed: random seed of the trees.
-            balanced: whether labels of a class weigh by how rare the class is.
+        Targets that are bounds are left out. If `balanced`, labels of a class weigh by how rare the class is.
         """
         features, targets = tree_features(molecules), measured(molecules).targets
         weights = np.ones(len(targets)) if molecules.weights is None else molecules.weights[:, 0].astype(np.float64)
@@ -79,12 +74,7 @@ class Blend:
         return cls(task, statistics, ordered, [share if one else 1.0 for one, share in zip(ordered, expected, strict=True)])
 
     def weighed(self, predictions: np.ndarray, molecules: PackedMolecules) -> Blend:
-        """Return the blend with the shares that suit molecules to which the trees were not fitted.
-
-        Args:
-            predictions: [M, P], the network's predictions.
-            molecules: the M molecules, with targets.
-        """
+        """Return the blend with the shares that suit M molecules to which the trees were not fitted; the network predicts [M, P]."""
         found, shares = self._predict(molecules), list(self.shares)
         for part in _parts(self.task, self.statistics, predictions, measured(molecules).targets):
             share = share_of_classes if isinstance(part.task, ClassTask) else share_of_numbers
@@ -94,13 +84,9 @@ class Blend:
         return replace(self, shares=shares)
 
     def mix(self, predictions: np.ndarray, molecules: PackedMolecules) -> np.ndarray:
-        """Return the predictions [M, P] of network and trees together.
+        """Return the predictions [M, P] of network and trees together, from those of the network.
 
         Where a target has several columns, its quantiles move as far as its value, and its standard deviations stay the network's.
-
-        Args:
-            predictions: [M, P], the network's predictions.
-            molecules: the M molecules.
         """
         found = self._predict(molecules)
         mixed = []
@@ -135,16 +121,7 @@ class Blend:
 
     @classmethod
     def load(cls, run: Path, task: Task, statistics: Sequence[Tensor]) -> Blend:
-        """Read what :meth:`save` wrote.
-
-        Args:
-            run: the run's folder.
-            task: what is predicted.
-            statistics: the task's statistics of the training part.
-
-        Raises:
-            UserError: If a file is missing or damaged.
-        """
+        """Read what :meth:`save` wrote into a run's folder; UserError where a file is missing or damaged."""
         folder = run / FOLDER
         if not (folder / FILE).is_file():
             raise UserError(
@@ -168,11 +145,7 @@ class Blend:
 
 
 def tree_features(molecules: PackedMolecules) -> np.ndarray:
-    """Return what trees take of each molecule, float32 [M, F]: its descriptors and those that are computed for trees alone.
-
-    Raises:
-        UserError: If there are none.
-    """
+    """Return what trees take of each molecule, float32 [M, F]: its descriptors and those that are computed for trees alone."""
     parts = [one for one in (molecules.descriptors, molecules.tree_descriptors) if one is not None]
     if not parts:
         raise UserError("training.blend=trees needs molecules with dataset.tree_generators or descriptors, and these have none.")
@@ -215,15 +188,7 @@ class _Part:
         return ((self.task.transforms.forward(torch.from_numpy(values).double(), *curves) - mean) / std).numpy()
 
     def mixed(self, trees: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Mix the network's predictions with those of trees.
-
-        Args:
-            trees: [M, T] or [M, T, C], what trees predict.
-            shares: [T], the network's shares.
-
-        Returns:
-            [M, P], in the form of the network's predictions.
-        """
+        """Mix the network's predictions [M, P] with those of trees, [M, T] or [M, T, C], by the network's shares [T]."""
         task, rows, count = self.task, len(self.predictions), len(self.task.columns[0])
         if isinstance(task, ClassTask):
             return task.joined(mix_of_classes(np.stack(self.learned, axis=1), trees, shares))
@@ -238,7 +203,6 @@ class _Part:
 
 
 def _parts(task: Task, statistics: Sequence[Tensor], predictions: np.ndarray, targets: np.ndarray) -> list[_Part]:
-    """Return the parts of a task, each with its own statistics, predictions and targets."""
     names = list(task.names)
     return [
         _Part(cast(Regression | ClassTask, part), own, given, true, [names.index(name) for name in part.names])

@@ -28,14 +28,9 @@ def share_of_numbers(network: np.ndarray, trees: np.ndarray, labels: np.ndarray)
 
 
 def share_of_classes(network: np.ndarray, trees: np.ndarray, labels: np.ndarray) -> float:
-    """Return the network's share of the probabilities of a target that is a class, from 0 to 1.
+    """Return the network's share of the probabilities of a target that is a class, from 0 to 1; see :func:`share_of_numbers`.
 
-    It has the least mean logarithmic loss on the labels, moved towards 1 / 4 where a class has few.
-
-    Args:
-        network: [M, C], the network's probabilities.
-        trees: [M, C], the trees' probabilities.
-        labels: [M], the classes 0 to C - 1, NaN where missing.
+    It has the least mean logarithmic loss on the labels, moved towards 1 / 4 where a class has few. Probabilities are [M, C].
     """
     known = np.flatnonzero(~np.isnan(labels))
     true = labels[known].astype(np.int64)
@@ -61,12 +56,6 @@ def mix_of_classes(network: np.ndarray, trees: np.ndarray, share: np.ndarray | f
 
 
 def _shrunk(losses: np.ndarray, labels: int, expected: float) -> float:
-    """Return the share with the least mean loss, and the expected one counted as `EQUAL` labels beside it.
-
-    Args:
-        losses: [101, M], the loss of each molecule for every share.
-        labels: the number of labels that count; 0 gives the expected share.
-        expected: the share that is expected.
-    """
+    """Return the share with the least mean of losses [101, M], and the expected one counted as `EQUAL` labels beside so many."""
     best = _GRID[losses.mean(axis=1).argmin()] if labels else expected
     return float((labels * best + EQUAL * expected) / (labels + EQUAL))

@@ -16,15 +16,7 @@ _OBJECTIVE = re.compile(r"[a-z_0-9]+( [a-z_]+(:[-+.e\d]+)?)*")
 
 
 def check_text(text: str, num_outputs: int) -> None:
-    """Check that every tree of a text is a tree, of numeric splits, within the arrays that it states.
-
-    Args:
-        text: LightGBM's text.
-        num_outputs: the number of values that the trees predict.
-
-    Raises:
-        ValueError: If the text is not what LightGBM writes.
-    """
+    """Raise ValueError unless every tree of LightGBM's text, which predicts so many outputs, is of numeric splits within its arrays."""
     starts, end = [found.start() for found in _TREE.finditer(text)], text.find(_END) + 1
     if not text.startswith("tree\n") or not starts or end < starts[-1] or not text.isascii():
         raise ValueError("it is not LightGBM's text")

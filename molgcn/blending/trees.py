@@ -100,11 +100,7 @@ class Trees:
 
 
 def import_lightgbm() -> Any:
-    """Return the package LightGBM.
-
-    Raises:
-        UserError: If it is not installed.
-    """
+    """Return the package LightGBM, or raise UserError where it is not installed."""
     try:
         import lightgbm
     except ImportError as error:

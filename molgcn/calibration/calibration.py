@@ -39,14 +39,9 @@ class TargetCalibration:
 
     @classmethod
     def fit(cls, output: Output, true: np.ndarray, methods: Sequence[str], alpha: float, sets: Sets) -> TargetCalibration:
-        """Fit methods on one target; none where its true values do not suffice, see :func:`molgcn.calibration.methods.can_learn`.
+        """Fit methods that suit a target to true values or labels [n], NaN where missing; none where :func:`can_learn` says so.
 
-        Args:
-            output: the predictions for n molecules.
-            true: [n], the true values or labels, NaN where missing.
-            methods: names in :data:`molgcn.calibration.methods.METHODS`, of which those that suit the target are fitted.
-            alpha: the share of molecules that conformal intervals or sets may miss.
-            sets: the conformal score of classes; see :class:`Conformal`.
+        `alpha` is the share of molecules that conformal intervals or sets may miss; see :class:`Conformal` for `sets`.
         """
         known = ~np.isnan(true) & output.finite
         seen, true = output[known], true[known].astype(np.float64)
@@ -139,11 +134,7 @@ class Calibration:
 
     @classmethod
     def of_values(cls, values: Any, task: Task) -> Calibration:
-        """Make the calibration from the values that :meth:`to_values` returned.
-
-        Raises:
-            ValueError: for values that are damaged, or belong to another task.
-        """
+        """Make the calibration from what :meth:`to_values` returned; values that are damaged or of another task are a ValueError."""
         try:
             found = TypeAdapter(cls).validate_python(values)
         except ValidationError as error:

@@ -13,12 +13,7 @@ _BINS = 10
 
 
 def deviation_metrics(error: np.ndarray, std: np.ndarray) -> dict[str, float]:
-    """Compute "nll", "miscalibration_area", "ence" and "uncertainty_spearman" (:func:`rank_correlation`), NaN where undefined.
-
-    Args:
-        error: float64 [n], true minus predicted.
-        std: float64 [n], the predicted standard deviations.
-    """
+    """Compute the measures below of errors [n], true minus predicted, and predicted standard deviations [n], NaN where undefined."""
     return {
         "nll": nll(error, std),
         "miscalibration_area": miscalibration_area(error, std),
@@ -87,8 +82,7 @@ def rank_correlation(error: np.ndarray, std: np.ndarray) -> float:
 def confidence_bins(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort molecules into ten bins of equal width by their confidence, the largest probability [n, C] in a row.
 
-    Returns:
-        For each bin the number of molecules, the sum of their confidence, and the number of correct predictions, [10] each.
+    Of each bin it returns the number of molecules, the sum of their confidence, and the number of correct predictions, [10] each.
     """
     confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
     bins = np.clip(np.ceil(confidence * _BINS).astype(np.int64) - 1, 0, _BINS - 1)  # (0, 0.1], (0.1, 0.2], ...

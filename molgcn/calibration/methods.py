@@ -18,12 +18,9 @@ _OF_CLASSES = ("isotonic", "platt")
 
 
 def chosen_methods(wanted: str | Sequence[str], task: Task, key: str = "training.calibration") -> tuple[str, ...]:
-    """Return the methods that `training.calibration`, or another key, names.
+    """Return the methods that `training.calibration`, or another key, names; UserError unless they suit the task and each other.
 
     "auto" means every method that suits the task, except isotonic, since platt calibrates probabilities.
-
-    Raises:
-        UserError: when a method does not suit the task, or both isotonic and platt are named.
     """
     if wanted == "none":
         return ()
@@ -63,12 +60,9 @@ def check_labels(
     where: str,
     advice: str = "Use a larger part (dataset.calibration_fraction) or another dataset.split_seed.",
 ) -> None:
-    """Warn of targets [n, T] that stay uncalibrated for want of labels, and of those with too few for conformal prediction.
+    """Warn of targets [n, T] without labels from which to learn, or too few for conformal prediction; UserError where no target has them.
 
     `where` names the molecules in messages, such as "the calibration part", and `advice` says how to get more of them.
-
-    Raises:
-        UserError: when no target can be calibrated.
     """
     columns = {name: column[~np.isnan(column)] for name, column in zip(task.names, targets.T, strict=True)}
     without = [name for name, output in zip(task.names, _outputs(task), strict=True) if not can_learn(output, columns[name])]

@@ -60,12 +60,7 @@ Output = Numbers | Classes
 
 
 def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
-    """Split predictions by target.
-
-    Args:
-        task: the task.
-        predictions: [M, P], from :meth:`molgcn.tasks.base.Task.decode`.
-    """
+    """Split predictions [M, P], from :meth:`molgcn.tasks.base.Task.decode`, by target."""
     if isinstance(task, Mixed):
         parts = zip(task.parts, task.prediction_places, strict=True)
         found = {name: one for part, own in parts for name, one in zip(part.names, outputs_of(part, predictions[:, own]), strict=True)}

@@ -53,7 +53,6 @@ def _picture(output: Output, true: np.ndarray, target: TargetCalibration | None)
 
 
 def _deviation_picture(error: np.ndarray, std: np.ndarray, calibrated: np.ndarray | None) -> str:
-    """Draw the coverage of central intervals against their level, and errors [n] against predicted and calibrated deviations [n]."""
     drawn = [("predicted", std, GREY if calibrated is not None else BLUE)]
     if calibrated is not None:
         drawn.append(("calibrated", calibrated, BLUE))
@@ -77,7 +76,6 @@ def _deviation_picture(error: np.ndarray, std: np.ndarray, calibrated: np.ndarra
 
 
 def _confidence_picture(labels: np.ndarray, probabilities: np.ndarray, calibrated: np.ndarray | None) -> str:
-    """Draw the accuracy against the confidence, in ten bins of equal width, for predicted and calibrated probabilities [n, C]."""
     figure = new_figure(4.4, 4.5)
     axes = figure.subplots()
     for label, values, color in (("predicted", probabilities, GREY if calibrated is not None else BLUE), ("calibrated", calibrated, BLUE)):

@@ -33,10 +33,8 @@ def baselines_of(
 ) -> dict[str, dict[str, float]]:
     """Measure the baselines that `training.baseline` names ("none", "simple" or "rf") on the molecules of a part.
 
-    The simple ones need the task's statistics of the training part, the forest its molecules, `known`.
-
-    Returns:
-        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
+    The simple ones need the task's statistics of the training part, the forest its molecules, `known`. By name of the baseline, metrics are
+    by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     found: dict[str, dict[str, float]] = {}
     if wanted != "none":
@@ -86,11 +84,7 @@ def measured_as(task: Task, part: str, predictions: np.ndarray, targets: np.ndar
 
 
 def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> None:
-    """Check that a forest can be fitted to the training molecules, and log where fitting will take long.
-
-    Raises:
-        UserError: for molecules without SMILES, or too many molecules. It names the configuration's `key` that asks for the forest.
-    """
+    """Raise UserError, naming the `key` that asks for a forest, where there are no SMILES or too many molecules. Log if it takes long."""
     cause = ""
     if molecules.smiles is None:
         cause = "needs SMILES, which these molecules do not have"
@@ -105,8 +99,7 @@ def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> 
 def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], num_classes: int, seed: int) -> np.ndarray:
     """Fit a forest to the known values of each target [M, T] (NaN = missing) of M SMILES, and predict K others.
 
-    Returns:
-        Values float64 [K, T], or probabilities float64 [K, T, C] of C classes. They are NaN for a target without a known value.
+    Predicted are values [K, T], or probabilities [K, T, C] of C classes, NaN for a target without a known value.
     """
     known, unknown = fingerprints(smiles), fingerprints(asked)
     there = ~np.isnan(targets.T)

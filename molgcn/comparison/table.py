@@ -48,7 +48,6 @@ def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str],
 
 
 def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison, monitor: str) -> Table:
-    """Make the table of targets that have the same metrics."""
     table = Table(title_justify="left", caption_justify="left")
     table.add_column("target", overflow="fold", min_width=len(" 95 % from"))
     if task.has_units:

@@ -73,11 +73,7 @@ def _check_enough(names: Sequence[str], targets: np.ndarray, config: CalibrateCo
 
 
 def _unknown(molecules: PackedMolecules, trainings: Sequence[Path], config: CalibrateConfig) -> PackedMolecules:
-    """Return the molecules that no model was trained on.
-
-    Raises:
-        UserError: when there are others and they are not to be left out, or there are no others.
-    """
+    """Return the molecules that no model was trained on; UserError unless others are to be left out."""
     trained_on = were_trained_on(trainings, molecules)
     if trained_on is None:
         log.warning("Whether the model was trained on some of these molecules is not known: there is no training_hashes.npy of its run")
@@ -97,7 +93,6 @@ def _unknown(molecules: PackedMolecules, trainings: Sequence[Path], config: Cali
 
 
 def _store(calibration: Calibration, ensemble: Ensemble) -> None:
-    """Store the calibration of one model in its checkpoint, and that of the mean of several in their run's folder."""
     before, checkpoints = ensemble.calibration, ensemble.checkpoints
     if len(checkpoints) == 1:
         where = checkpoints[0]

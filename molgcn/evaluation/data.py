@@ -47,12 +47,9 @@ class EvaluationData:
 
 
 def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """Return the indices of the molecules of each part to evaluate.
+    """Return the indices of the molecules of each part to evaluate, or raise UserError for a part that is empty or does not exist.
 
     `split` names one part, or "all" for all molecules as one. None means every part that has molecules, except "calibration".
-
-    Raises:
-        UserError: for a part that is empty or does not exist.
     """
     parts = {part: indices for part, indices in data.parts.items() if len(indices)}
     if split is None:
@@ -100,11 +97,7 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
 
 
 def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
-    """Return the molecules that the runs in some folders were trained on, with targets.
-
-    Raises:
-        UserError: when the data is missing or has changed, or the runs have different training parts.
-    """
+    """Return the molecules that the runs in some folders were trained on, with targets; UserError where they had different ones."""
     if differ_in_split(trainings):
         raise UserError(
             f"A random forest needs one training part, and the {len(trainings)} models have different ones. Use baseline=simple."

@@ -57,11 +57,7 @@ class FinishedRun:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """Read what a run predicted of the molecules of its test parts.
-
-    Raises:
-        UserError: If the folder holds no run that is complete and has predictions of test molecules.
-    """
+    """Read what a run predicted of the molecules of its test parts; UserError unless it is complete and has such predictions."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. Expected the folder of a finished run, as in runs/<run>.")
     members = members_of(folder)
@@ -100,13 +96,9 @@ def _number(cell: str) -> float:
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> bool:
-    """Check that runs predict the same of the same test molecules.
+    """Return whether the splits of runs are the same, so that they can be compared fold by fold.
 
-    Returns:
-        Whether their splits are the same too, so that they can be compared fold by fold.
-
-    Raises:
-        UserError: If they differ in their targets, units, test molecules or true values. The message names two runs and the difference.
+    UserError names two runs and the difference where they do not predict the same of the same test molecules.
     """
     first, *others = runs
     for other in others:

@@ -135,11 +135,6 @@ def _load(config: EvaluateConfig) -> _Models:
 
 
 def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> EvaluationData:
-    """Load the data of the models' own run, or another file.
-
-    Raises:
-        UserError: For their own data where the models have different splits, since each molecule is then in the training part of some.
-    """
     ensemble, given = models.ensemble, config.dataset
     if not own:
         task = ensemble.task
@@ -157,10 +152,7 @@ def _load_data(config: EvaluateConfig, models: _Models, own: bool) -> Evaluation
 def _baseline(config: EvaluateConfig, ensemble: Ensemble) -> tuple[str, PackedMolecules | None]:
     """Return the name of the baselines to measure, and the training molecules where a random forest is one of them.
 
-    Where the run asks for a forest that cannot be fitted, the forest is left out with a warning.
-
-    Raises:
-        UserError: Where `baseline` asks for a forest that cannot be fitted.
+    A forest that the run asks for and that cannot be fitted is left out with a warning.
     """
     wanted = config.baseline or ensemble.members[0].config.training.baseline
     if wanted != "rf":

@@ -87,7 +87,6 @@ def compare_runs(folders: Sequence[Path], metric: str | None, resamples: int, se
 
 
 def _in_folds(run: FinishedRun, wanted: Sequence[str]) -> dict[str, list[float]]:
-    """Return the metrics of each split by "<metric>/<target>"."""
     measured = [run.task.measure(split.predictions, split.targets, wanted) for split in run.splits]
     return {key: [one[key] for one in measured] for key in measured[0]}
 
@@ -130,7 +129,6 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
 
 
 def _named(comparison: Comparison, key: str) -> tuple[str, str, str]:
-    """Return metric, target and the metric's unit."""
     metric, _, target = key.partition("/")
     task = next(part for part in comparison.task.parts if target in part.names)
     unit = dict(zip(task.names, task.units, strict=True))[target] if metric in task.in_units else ""
@@ -198,7 +196,6 @@ def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _draw(comparison: Comparison, folder: Path) -> None:
-    """Draw the difference of each pair with its intervals, one panel for each metric of a target."""
     keys, pairs = list(comparison.values), len(comparison.differences) // len(comparison.values)
     figure = new_figure(7, len(keys) * (0.9 + 0.4 * pairs))
     for place, key in enumerate(keys):

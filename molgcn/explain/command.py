@@ -64,11 +64,7 @@ def explain(config: ExplainConfig) -> Summary:
 
 
 def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str, str]:
-    """Return the index of the column of predictions that a configuration asks for, its name, and its header in a table.
-
-    Raises:
-        UserError: when the target or the class is missing or does not exist.
-    """
+    """Return the index of the explained column of predictions, its name, and its header in a table; UserError without target or class."""
     names, target = list(task.names), config.target
     if target is None and len(names) > 1:
         raise UserError(
@@ -95,7 +91,6 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str, str]:
 
 
 def _folder(config: ExplainConfig) -> Path:
-    """Return the folder to write to, which is made or is empty."""
     if config.output == STREAM:
         raise UserError("output=- is not possible: explanations are several files. Give a folder.")
     if config.output is None:
@@ -114,7 +109,6 @@ def _folder(config: ExplainConfig) -> Path:
 
 @contextmanager
 def _removed_if_empty(folder: Path) -> Iterator[None]:
-    """Remove the folder where the block fails before it has put anything into it."""
     try:
         yield
     except BaseException:

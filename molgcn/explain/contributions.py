@@ -108,11 +108,7 @@ Explain = Callable[[MoleculeGraph], Contributions]
 
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
-    """Return the function that computes the contributions of a row by the method that the configuration names.
-
-    Raises:
-        UserError: when the package of the method is not installed.
-    """
+    """Return the function that computes the contributions of a row by the method that the configuration names."""
     if config.method == "masking":
         return lambda graph: _contributions(network, graph, masking(network, graph, config.orders))
     captum_attr()

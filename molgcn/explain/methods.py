@@ -24,15 +24,8 @@ def integrated_gradients(network: ExplainedNetwork, graph: MoleculeGraph, steps:
 
     The gradient is integrated along the straight line from the baseline to the molecule: all features of atoms and bonds from zero to their
     own, all descriptors from the training part's mean to their own. The contribution of an atom is the sum over its features of mean
-    gradient times difference. The contribution of a bond is the sum for its two directions.
-
-    Args:
-        network: what is explained.
-        graph: the molecule.
-        steps: the number of points of the Gauss-Legendre rule.
-
-    Raises:
-        UserError: when Captum is not installed.
+    gradient times difference. The contribution of a bond is the sum for its two directions. `steps` is the number of points of the
+    Gauss-Legendre rule.
     """
     features = graph.features
     with torch.enable_grad():
@@ -67,18 +60,13 @@ def captum_attr() -> Any:
 
 @torch.no_grad()
 def masking(network: ExplainedNetwork, graph: MoleculeGraph, orders: int) -> Found:
-    """Compute contributions as sampled Shapley values (Strumbelj and Kononenko, 2010).
+    """Compute contributions as sampled Shapley values (Strumbelj and Kononenko, 2010) over a number of orders.
 
     Atoms, bonds and descriptors are masked one after the other in a random order. The contribution of each is the mean, over the orders, of
     how much its step lowers the prediction. To mask an atom or a bond is to set its features to zero, for a bond those of both directions.
     To mask a descriptor is to set it to the training part's mean. The graph and its encodings by random walks stay as they are. Every order
     leads from the prediction to the baseline, so that contributions add up to the difference of the two for any number of orders. Every
     second order is the one before it reversed.
-
-    Args:
-        network: what is explained.
-        graph: the molecule.
-        orders: the number of orders.
     """
     atoms, bonds, rng = graph.x.shape[0], graph.num_bonds_read, np.random.default_rng(0)
     players = atoms + bonds + graph.num_descriptors

@@ -105,13 +105,9 @@ class ExplainedNetwork:
             yield MoleculeGraph(**vars(inputs), baseline=baseline, ends=ends.reshape(-1, 2), bond_of=of)
 
     def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None, descriptors: Tensor | None = None) -> Tensor:
-        """Return the explained output for K copies of a molecule with different features, float64 [K].
+        """Return the explained output [K] for K copies of a molecule by features of atoms [K, N, F], bonds [K, E, D], descriptors [K, D'].
 
-        Args:
-            graph: the molecule.
-            x: float64 [K, N, F], the features of the atoms in each copy.
-            edge_attr: float64 [K, E, D], the features of the bonds in each copy. None takes the molecule's own.
-            descriptors: float64 [K, D'], the descriptors of each copy. None takes the molecule's own.
+        Where none are given for bonds or descriptors, they are the molecule's own.
         """
         copies, atoms = x.shape[:2]
         copy = torch.arange(copies, device=x.device)

@@ -96,11 +96,7 @@ def part_rows(sides: Sequence[Side], found: Parts) -> Iterator[tuple[list[str], 
 
 @contextmanager
 def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Molecules) -> Iterator[ExplanationFolder]:
-    """Open the tables of a folder that exists. They, pictures and the page appear when the block ends without an error.
-
-    Raises:
-        UserError: when the tables cannot be written.
-    """
+    """Open the tables of a folder that exists. They, pictures and the page appear when the block ends without an error."""
     with ExitStack() as stack:
         tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
         opened = ExplanationFolder(Gallery(folder, config, names, molecules), config, names, molecules, *tables)

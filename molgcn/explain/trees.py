@@ -55,14 +55,10 @@ class BlendedTrees:
         return cls(trees, blend.shares[place], number, tuple(names), *curves)
 
     def added_to(self, found: Contributions, molecules: PackedMolecules) -> Contributions:
-        """Return the contributions to the prediction of network and trees together.
+        """Return the contributions to the prediction of network and trees together, from those to the network's prediction of a row.
 
         Both mix what the network learns, in which contributions add up. Where a transform is not a line, those of the network, and then
         those of both, are scaled by the slope between prediction and baseline.
-
-        Args:
-            found: the contributions to the network's prediction of a row.
-            molecules: the row.
         """
         share, (own, mean) = self.share, self.trees.contributions(tree_features(molecules), self.number)
         ends = [
@@ -99,7 +95,6 @@ def _curves(task: Regression, statistics: Sequence[torch.Tensor], place: int) ->
 
 
 def _slope(curve: Callable[[float], float], start: float, end: float) -> float:
-    """Return the slope of a curve between two places."""
     if abs(end - start) <= _NEAR * max(abs(start), abs(end)):
         end = start + max(abs(start), 1.0) * 1e-6
     return (curve(end) - curve(start)) / (end - start)

@@ -74,11 +74,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
 
 
 def load_models(config: Config, folder: Path, checkpoints: Sequence[Path]) -> Models:
-    """Load all models of a run of several trainings, each with the split that its training saved, on the configuration's backend.
-
-    Raises:
-        UserError: If a file is damaged, or the data has changed since.
-    """
+    """Load all models of a run of several trainings, each with the split that its training saved, on the configuration's backend."""
     trainings = trainings_of(folder)
     device = "cpu" if config.trainer.get("accelerator") == "cpu" else "auto"
     molecules, source, data_hash = load_molecules_once(parse(Config, read_yaml(trainings[0] / "config.yaml", dict)).dataset)

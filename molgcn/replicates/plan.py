@@ -127,11 +127,7 @@ def _check(config: Config) -> None:
 
 
 def check_refit(config: Config) -> None:
-    """Check, before anything is trained, that a run can be refitted.
-
-    Raises:
-        UserError: If it is not a whole cross-validation, or an option needs a validation part, which all molecules leave out.
-    """
+    """Raise UserError, before anything is trained, unless the run is a whole cross-validation and no option needs a validation part."""
     if config.dataset.split != "cv" or config.dataset.fold is not None or config.dataset.repeat is not None:
         raise UserError(
             "training.refit=true follows a whole cross-validation, whose folds say for how many epochs to train. Use dataset.split=cv with "
@@ -144,13 +140,10 @@ def check_refit(config: Config) -> None:
 
 
 def refit_of(config: Config, trainings: Sequence[Path]) -> Member:
-    """Return the training on all molecules that follows complete trainings of folds.
+    """Return the training on all molecules that follows complete trainings of folds, which are in these folders.
 
-    It has no validation and no test part, hence no early stopping and no calibration. Its schedule ends with its epochs.
-
-    Args:
-        config: the configuration of the run.
-        trainings: the folders of all trainings of the folds, with their `result.json`. Without validation all their epochs count.
+    It has no validation and no test part, hence no early stopping and no calibration. Its schedule ends with its epochs: the median of the
+    folds' best, or of all their epochs without validation.
     """
     results = [RunResult.load(training) for training in trainings]
     epochs = max(int(statistics.median(result.best_epoch or result.epochs for result in results) + 0.5), 1)

@@ -58,11 +58,7 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
 
 
 def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
-    """Check that the run may start or go on, and write its files.
-
-    Returns:
-        The text of an earlier `config.yaml`; None for a new run.
-    """
+    """Write the files of a run that may start or go on, and return the text of an earlier `config.yaml`; None for a new run."""
     before, changed = None, True
     if config.resume is None:
         check_new(folder)

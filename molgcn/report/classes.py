@@ -71,12 +71,9 @@ class ClassView:
 
 
 def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]]) -> TargetGroup:
-    """Return the part of the page about targets that are classes.
+    """Return the part of the page about targets that are classes, with names `titles`, from the probabilities of each target.
 
-    Args:
-        subject: what the report is about.
-        probabilities: for each target, the probabilities of class 1 [M] or of all classes [M, C].
-        titles: for each target, the names of its C classes.
+    They are of class 1 [M] or of all classes [M, C].
     """
     columns = zip(probabilities, titles, strict=True)
     views = [ClassView.of(subject, place, given, classes) for place, (given, classes) in enumerate(columns)]
@@ -86,7 +83,6 @@ def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: S
 
 
 def _summary(view: ClassView) -> Markup:
-    """Return the metrics in large print, or a sentence why there are none, and the number of labels of every class in every part."""
     subject = view.subject
     sizes = np.bincount(view.true) if len(view.true) else np.zeros(1, int)
     counts = {

@@ -53,7 +53,6 @@ def number_group(subject: Subject) -> TargetGroup:
 
 
 def _summary(view: NumberView) -> Markup:
-    """Return the errors in large print beside the error of always predicting the mean, or a sentence why there are none."""
     errors = view.errors
     missing = view.subject.count(errors.name) - len(errors.index) - errors.unpredicted
     what = view.subject.what(errors.name)
@@ -85,7 +84,6 @@ def _by_size(view: NumberView) -> Markup:
 
 
 def _by_scaffold(view: NumberView) -> Markup:
-    """Return the cards of the most common Bemis-Murcko scaffolds, and the error of the molecules with rare ones."""
     groups, rare = ([], None) if view.scaffolds is None else view.errors.by_scaffold(view.scaffolds)
     if not groups and rare is None:
         return Markup("")
@@ -101,7 +99,6 @@ def _by_scaffold(view: NumberView) -> Markup:
 
 
 def _worst(view: NumberView) -> Markup:
-    """Return the cards of the molecules with the largest errors."""
     errors, unit = view.errors, view.errors.unit
 
     def card(place: int) -> dict[str, Any]:

@@ -130,7 +130,6 @@ def _steps_per_epoch(table: pd.DataFrame) -> float:
 
 
 def _log_scale(axes: Axes, span: float) -> None:
-    """Make the y axis logarithmic with plain decimals as labels, more of them for a small span."""
     axes.set_yscale("log")
     subs = (1, 2, 3, 4, 5, 6, 7, 8, 9) if span < 4 else (1, 2, 5)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))

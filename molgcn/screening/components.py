@@ -13,10 +13,7 @@ from molgcn.errors import UserError, nearest, shown
 def with_components(molecules: Molecules, columns: Sequence[str], components: Sequence[str]) -> Molecules:
     """Return a file whose records hold the SMILES of all components, one per line, from a column for each component.
 
-    For models whose rows are one molecule, which have no components, the file is returned unchanged.
-
-    Raises:
-        UserError: when the number of columns differs from that of the components, or a column does not exist.
+    Where rows are one molecule and there are no components, the file is returned unchanged. UserError names columns that do not fit.
     """
     if len(columns) != len(components) and (components or len(columns) > 1):
         expected = f"{len(components)} columns, for {', '.join(components)}" if components else "one column"
@@ -40,11 +37,7 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
 
 
 def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
-    """Return the text of a row that is featurised: its SMILES, or the SMILES of all components, one per line.
-
-    Raises:
-        UserError: when the number of SMILES differs from that of the components, or one is not text.
-    """
+    """Return the text of a row that is featurised: its SMILES, or those of all components, one per line; UserError if they do not fit."""
     alone = isinstance(smiles, str) or not isinstance(smiles, Iterable)  # None and NaN are missing SMILES
     if alone and not components:
         return _text(smiles)

@@ -45,11 +45,7 @@ class ScreeningConfig:
 
     @property
     def source(self) -> Path | None:
-        """The file that is read. None means standard input, or a single `molecule=`.
-
-        Raises:
-            UserError: when neither a file nor a molecule is given, or both are.
-        """
+        """The file that is read, or None for standard input or a single `molecule=`; UserError where neither or both are given."""
         if self.input is None and self.molecule is None:
             raise UserError(
                 "No molecules are named. Give input=<file.csv> smiles=<column>, a .smi or .sdf file, input=- for standard input, or one "
@@ -73,11 +69,7 @@ class ScreeningConfig:
 
 
 def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
-    """Return the paths that `ckpt` names: one, or several in brackets or separated by commas.
-
-    Raises:
-        UserError: when it names no path.
-    """
+    """Return the paths that `ckpt` names: one, or several in brackets or separated by commas; none is a UserError."""
     if isinstance(ckpt, str):
         ckpt = [ckpt] if Path(ckpt).expanduser().exists() else ckpt.removeprefix("[").removesuffix("]").split(",")
     paths = [path.strip() for path in ckpt or ()]

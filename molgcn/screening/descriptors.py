@@ -87,8 +87,7 @@ def smiles_records(
 ) -> Iterator[Record]:
     """Return M SMILES in memory, or M lists with one SMILES per component, as rows with descriptors [M, K] or None.
 
-    Raises:
-        UserError: for descriptors of another shape, or another number of molecules in a row.
+    Descriptors of another shape, or another number of molecules in a row, are a UserError.
     """
     shape = [len(smiles), len(wanted.given)]
     given = np.empty((len(smiles), 0)) if descriptors is None else as_numbers(descriptors, "descriptors=", str(shape))

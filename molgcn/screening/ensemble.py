@@ -130,14 +130,9 @@ class Ensemble:
 
     @torch.no_grad()
     def predict(self, molecules: PackedMolecules, start: int = 0) -> np.ndarray:
-        """Predict molecules as one batch, in every pass.
+        """Predict M molecules as one batch in every pass, [N, M, P], with the rows of :func:`molgcn.training.inference.predict_molecules`.
 
-        Args:
-            molecules: M molecules.
-            start: the number of the first row. It seeds the dropout, which so differs between batches but not between runs.
-
-        Returns:
-            [N, M, P], the predictions of every pass; see :func:`molgcn.training.inference.predict_molecules` for their rows.
+        `start` is the number of the first row. It seeds the dropout, which so differs between batches but not between runs.
         """
         device = self.members[0].device
         batch = molecules.batch(slice(None), device=device)
@@ -167,16 +162,11 @@ def _shared(member: MoleculePredictor, inputs: ModelInputs) -> dict[str, Any]:
 
 
 def activate_dropout(module: MoleculePredictor, source: Path | str) -> None:
-    """Let a module predict with its dropout active. Batch norms keep their statistics.
+    """Let a module in evaluation mode predict with its dropout active. Batch norms keep their statistics.
 
     The fused operators have no dropout in evaluation, so that backend=reference replaces backend=fused.
 
-    The module, in evaluation mode, is changed in place. Its checkpoint `source` is named in messages.
-
     Source: Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
-
-    Raises:
-        UserError: when the network has no dropout.
     """
     network = module.averaged
     if not network.dropout and not network.settings.get("attention_dropout"):
@@ -195,7 +185,7 @@ def activate_dropout(module: MoleculePredictor, source: Path | str) -> None:
 
 @contextmanager
 def seeded(seed: int, start: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generator of a device by a run's seed and the batch's first row within the block, and restore its state afterwards."""
+    """Seed torch's generator of a device by a run's seed and the batch's first row within the block."""
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     before = generator.get_state()
     generator.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))

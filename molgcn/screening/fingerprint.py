@@ -81,16 +81,7 @@ def fingerprint_smiles(
     atom_features: Sequence[np.ndarray] | None = None,
     bond_features: Sequence[np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Compute the fingerprints of M SMILES in memory.
-
-    The arguments other than `fingerprints` are those of :func:`molgcn.predict.predict_smiles`.
-
-    Returns:
-        float32 [M, H]. With on_error="nan" the row of a string that is not a molecule is NaN.
-
-    Raises:
-        UserError: for a string that is not a molecule (with on_error="raise").
-    """
+    """Compute the fingerprints of M SMILES in memory, float32 [M, H]; see :meth:`molgcn.model.Model.fingerprint`."""
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
     records = fingerprints.ensemble.inputs.rows_of(smiles, descriptors, atom_features, bond_features)
     for part in fingerprint_records(fingerprints, records, "smiles", MOLECULES_AT_ONCE, num_workers):

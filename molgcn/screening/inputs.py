@@ -54,17 +54,7 @@ class ModelInputs:
         atom_features: Sequence[np.ndarray] | None,
         bond_features: Sequence[np.ndarray] | None,
     ) -> Iterator[Record]:
-        """Return M SMILES in memory, or M lists with one SMILES per component, as rows with their descriptors and own features.
-
-        Args:
-            smiles: the SMILES.
-            descriptors: [M, K], the descriptors of columns and files, or None where the model takes none.
-            atom_features: M matrices [atoms, K], the own features of atoms, or None where the model takes none.
-            bond_features: M matrices [bonds, K], the own features of bonds, or None where the model takes none.
-
-        Raises:
-            UserError: for descriptors or own features of another shape, or another number of molecules in a row.
-        """
+        """Return M SMILES in memory as rows with their descriptors and own features; see :func:`molgcn.predict.predict_smiles`."""
         records = smiles_records(smiles, descriptors, self.descriptors, self.components)
         return given_own_features(records, len(smiles), self.own_features, {"atom": atom_features, "bond": bond_features})
 
@@ -74,11 +64,7 @@ class ModelInputs:
 
     @classmethod
     def from_json(cls, text: str) -> ModelInputs:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: when the text is something else.
-        """
+        """Read what :meth:`to_json` wrote; anything else is a ValueError."""
         try:
             values = json.loads(text)
             descriptors = DescriptorInput(**{name: tuple(names) for name, names in values.pop("descriptors").items()})

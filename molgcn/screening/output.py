@@ -38,16 +38,9 @@ def failure_list(output: Path) -> Path:
 
 
 def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, more: Sequence[str] = ()) -> None:
-    """Check that an output file can be written, and make its folder.
+    """Make the folder of an output file, or raise UserError where it would replace an input or a file of a run, or cannot be written.
 
-    Args:
-        output: the file.
-        inputs: the files that are read.
-        listing: whether :func:`failure_list` is written too.
-        more: endings that are accepted beside those of tables.
-
-    Raises:
-        UserError: when the file would replace an input or a file of a run, has another ending, or cannot be written.
+    `listing` says whether :func:`failure_list` is written too, and `more` which endings are accepted beside those of tables.
     """
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
@@ -108,13 +101,9 @@ class TerminalTable:
 
 @contextmanager
 def open_table(path: Path | None) -> Iterator[Table]:
-    """Open a table to write. The file appears under its name when the block ends without an error.
+    """Open a table to write, CSV or TSV and gzipped as its ending says; None is standard output.
 
-    Args:
-        path: the file, whose ending says whether it is CSV or TSV, and gzipped. None means standard output.
-
-    Raises:
-        UserError: when the file cannot be written. An earlier file of that name then stays as it was.
+    The file appears under its name when the block ends without an error. UserError says why it cannot be written.
     """
     if path is None:
         yield Table(sys.stdout, ",")
@@ -185,13 +174,10 @@ class ArrayFile:
 
 @contextmanager
 def open_array(path: Path, width: int, name: str) -> Iterator[ArrayFile]:
-    """Open a .npy or .npz file for values of a width H that are written row by row.
+    """Open a .npy or .npz file for values of a width H that are written row by row; see :func:`open_table`.
 
     A .npy file holds the values, float32 [M, H]. A .npz file holds them under a name, and `rows`, int64 [M], the numbers of their input
-    rows. The file appears under its name when the block ends without an error.
-
-    Raises:
-        UserError: when the file cannot be written. An earlier file of that name then stays as it was.
+    rows.
     """
     with as_mistake(path), whole(path) as temporary, ExitStack() as stack:
         folder = path.parent

@@ -39,8 +39,7 @@ def given_own_features(
 ) -> Iterator[Record]:
     """Return M rows in memory with own features, for each kind M matrices with a row for each atom or bond, or None.
 
-    Raises:
-        UserError: for features that are missing, or of another number or shape.
+    Features that are missing, or of another number or shape, are a UserError.
     """
     given: dict[str, RowMatrices] = {}
     for of, values in arrays.items():
@@ -61,12 +60,9 @@ def given_own_features(
 def attach_own_features(
     molecules: PackedMolecules, kept: np.ndarray, records: Sequence[Record], wanted: Names
 ) -> tuple[PackedMolecules | None, np.ndarray, dict[int, str]]:
-    """Return molecules with the own features of their records, at the positions `kept`, and why others are left out.
+    """Return molecules with the own features of their records, at the positions `kept`, or None where no molecule can be used.
 
-    Returns:
-        - the molecules that can be used, or None where there is none.
-        - int64, their positions among the records.
-        - the reasons by position.
+    Their positions among the records follow, int64, and the reasons why others are left out, by position.
     """
     given = {
         of: RowMatrices.of([records[place].own_features[of] for place in kept.tolist()], names) if names else None

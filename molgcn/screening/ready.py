@@ -72,16 +72,10 @@ def prepare(
     domain: Sequence[Path] = (),
     **options: Any,
 ) -> Prepared:
-    """Parse, featurise and pack molecules by :func:`featurize_chunk`, and compare them with the training molecules.
+    """Parse, featurise and pack molecules by :func:`featurize_chunk`, and compare them with those of index files, `domain`.
 
-    Args:
-        items: SMILES or mol blocks. With `components`, each item has one SMILES per component, one per line.
-        features: the name of the featuriser.
-        kind: the format of the items.
-        bonds: whether bonds get features. They do anyway where there is a `domain`.
-        components: the names of the molecules of a row; empty where a row is one molecule.
-        domain: index files of training molecules to compare with.
-        **options: further options of the featuriser.
+    Items are SMILES or mol blocks. With `components`, the names of the molecules of a row, each item has one SMILES per component, one per
+    line. Bonds get features if `bonds` says so or there is a `domain`.
     """
     bonds = bonds or bool(domain)
 

@@ -108,11 +108,7 @@ class Screening:
         self._results, self._first = 0, ""
 
     def follow(self, chunks: Iterable[S]) -> Iterator[S]:
-        """Yield chunks as they come. Their errors stop the pass, or are listed or kept, as on_error says.
-
-        Raises:
-            UserError: with on_error=raise, for the first row without a result.
-        """
+        """Yield chunks as they come. Their errors stop the pass with a UserError, or are listed or kept, as on_error says."""
         for chunk in chunks:
             rows = chunk.start + len(chunk.records)
             for place, reason in sorted(chunk.errors.items()):
@@ -122,11 +118,7 @@ class Screening:
             self._bar.update(len(chunk.records))
 
     def summary(self) -> Summary:
-        """Return the summary of the pass.
-
-        Raises:
-            UserError: when there were no rows, or no row had a result.
-        """
+        """Return the summary of the pass, or raise UserError where there were no rows or none had a result."""
         summary = Summary(self._bar.count, self._results, self._bar.seconds)
         if not summary.rows:
             raise UserError(f"{self.molecules.name} has no rows. Expected at least one molecule.")
@@ -229,7 +221,6 @@ def open_result(
 
 @contextmanager
 def _failure_list(output: Path | None) -> Iterator[Table | None]:
-    """Open the list of rows left out. Yield None where there is no file to list them in."""
     listing = _listing(output)
     if listing is None:
         yield None

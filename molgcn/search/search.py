@@ -243,7 +243,6 @@ def _end(study: Study, settings: SearchConfig, compose: Compose, folder: Path) -
 
 
 def _preset(study: Study, compose: Compose) -> dict[str, Any] | None:
-    """Return the whole configuration of the best trial; None where no trial is complete."""
     if not _completed(study):
         return None
     values = asdict(compose(study.best_trial.user_attrs["overrides"]))

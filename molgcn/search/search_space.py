@@ -16,12 +16,9 @@ _INTERVAL = {"low", "high", "log", "step"}
 
 
 def read_space(params: Mapping[str, Any], fixed: Collection[str] = ()) -> dict[str, Any]:
-    """Return the space of a search, `sweep.params` without fixed keys.
+    """Return the space of a search, `sweep.params` without fixed keys, after a check.
 
     It has by dotted key a list of values, or a mapping with low, high and perhaps log or step.
-
-    Raises:
-        UserError: If the space is empty, or an entry is neither of the two.
     """
     space = {key: entry for key, entry in _leaves(params, "") if key not in fixed}
     if not space:

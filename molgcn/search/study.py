@@ -71,7 +71,6 @@ def _up_to_date(known: Mapping[str, Any], about: Collection[str]) -> dict[str, A
 
 
 def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) -> None:
-    """Raise UserError unless trials with the settings `known` can be compared with trials with the settings `made_of`."""
     changed = _differences(known, made_of)
     if changed == ["data_hash"]:
         before, now = (one["data_hash"][:12] for one in (known, made_of))
@@ -146,7 +145,6 @@ def _requeue(study: Study, folder: Path) -> None:
 
 
 def _retries(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> int:
-    """Return how often the parameters of a trial had been tried before it."""
     before = trial.user_attrs.get(_RETRY_OF)
     return 0 if before is None else 1 + _retries(trials[before], trials)
 

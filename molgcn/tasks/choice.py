@@ -83,12 +83,7 @@ def _transforms(given: TargetConfig, tasks: Mapping[str, str], train: np.ndarray
 
 
 def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:
-    """Check that the options of the run's configuration, in which the task is not `auto`, fit the molecules' targets.
-
-    Raises:
-        UserError: If balanced sampling is asked for anything but the classes of a single target, if classes are transformed or have
-            bounds, or if the loss cannot use bounds.
-    """
+    """Raise UserError unless the options of the run's configuration, in which the task is not `auto`, fit the molecules' targets."""
     sampling, loss = config.dataset.sampling, config.training.loss
     if sampling is not None and (len(task.names) > 1 or not task.num_classes):
         what = f"task={task.name}" if len(task.names) == 1 else f"{len(task.names)} targets"
@@ -108,11 +103,7 @@ def check_options(task: Task, config: Config, molecules: PackedMolecules) -> Non
 
 
 def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: Mapping[str, str]) -> dict[str, str]:
-    """Return each target's task: the one that `dataset.tasks` gives for it, else the one that `task` or its values say.
-
-    Raises:
-        UserError: If `task` contradicts `dataset.tasks`, or is mixed and `dataset.tasks` is empty.
-    """
+    """Return each target's task: the one that `dataset.tasks` gives for it, else the one that `task` or its values say."""
     if wanted == Mixed.name and not given:
         found = zip(names[:5], _values(targets[:, :5]), strict=True)
         example = typed_mapping("dataset.tasks", {name: (Classification if seen <= {0, 1} else Regression).name for name, seen in found})
@@ -191,7 +182,6 @@ def _warn_of_one_number(task: Task, trained: list[set[float]]) -> None:
 
 
 def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:
-    """Warn of each target of which a part has a single class, although training has several."""
     for name, several, here in zip(task.names, trained, found, strict=True):
         if len(several) > 1 and len(here) == 1:
             (only,) = here

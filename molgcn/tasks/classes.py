@@ -65,11 +65,7 @@ class ClassTask(Task):
         """The advice about a label that is none of the classes, for messages."""
 
     def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
-        """Check that labels [M, T] are whole numbers from 0 to C - 1, or missing.
-
-        Raises:
-            UserError: If they are not. The message names target, row and value.
-        """
+        """Raise UserError unless labels [M, T] are whole numbers from 0 to C - 1, or missing; see :meth:`Task.check`."""
         wrong = ~np.isnan(targets) & ~np.isin(targets, np.arange(self.num_classes))
         if wrong.any():
             row, column = np.argwhere(wrong)[0]

@@ -17,12 +17,7 @@ from molgcn.tasks.uncertain import UncertainRegression, positive
 
 
 def normal_nll(error: Tensor, variance: Tensor) -> Tensor:
-    """Return the negative log-likelihood of values under normal distributions.
-
-    Args:
-        error: the differences of the values from the means.
-        variance: the variances, in the shape of `error`.
-    """
+    """Return the negative log-likelihood of values that differ by `error` from the means of normal distributions of a variance."""
     return 0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
 
 

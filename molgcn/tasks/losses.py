@@ -166,12 +166,7 @@ class MixedLoss(Loss):
         self.sizes = list(sizes)
 
     def __call__(self, outputs: Tensor, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the sum and number of its terms, float64 [2].
-
-        Args:
-            outputs: [B, O], those of one part after those of the other.
-            *taken: what each part's loss takes beside its outputs.
-        """
+        """Return the mean loss and the sum and number of its terms, float64 [2], for outputs [B, O] part by part and each part's labels."""
         given = zip(self.losses, outputs.split(self.sizes, dim=1), taken, strict=True)
         means, sums = zip(*(loss(one.contiguous(), *own) for loss, one, own in given), strict=True)
         total = torch.stack(sums).sum(0)

@@ -48,11 +48,7 @@ class Mixed(Task):
         return replace(self, members=tuple(map(change, self.members)))
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
-        """Return the options of training after a check; `loss=auto` stays, since each part has a loss of its own.
-
-        Raises:
-            UserError: If an option belongs to no part.
-        """
+        """Check the options of training for each part; `loss=auto` stays, since each part has a loss of its own."""
         for part in self.parts:
             part.settled(self._options_of(part, options))
         if options.loss != "auto" and not any(options.loss in part.losses for part in self.parts):

@@ -98,11 +98,7 @@ def task_of(config: Config) -> Task:
 
 
 def settled(config: Config, task: Task) -> Config:
-    """Return the configuration in which what is left to the task, as `auto` or null, has the value that it means for this task.
-
-    Raises:
-        UserError: If an option belongs to another task.
-    """
+    """Return the configuration in which what is left to the task, as `auto` or null, has its value; see :meth:`Task.settled`."""
     dataset = config.dataset
     if len(task.parts) > 1:
         dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))

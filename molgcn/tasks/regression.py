@@ -66,11 +66,7 @@ class Regression(Task):
         return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
 
     def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
-        """Check that targets [M, T] are above 0 where their logarithm is learned.
-
-        Raises:
-            UserError: If one is not. The message names target, row and value.
-        """
+        """Raise UserError unless targets [M, T] are above 0 where their logarithm is learned; see :meth:`Task.check`."""
         for place in self.transforms.places("log10"):
             wrong = np.flatnonzero(targets[:, place] <= 0)
             if len(wrong):
@@ -181,7 +177,6 @@ class Regression(Task):
         return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
 
     def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Compute each metric [R, T] for R resamples of the molecules."""
         return regression_metrics(self.points(predictions), targets, wanted, weights)
 
     def points(self, predictions: Any) -> Any:

@@ -54,12 +54,7 @@ class UncertainRegression(Regression):
 
     @abstractmethod
     def measures(self, columns: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return terms [M, T] whose means over molecules are metrics, by the names of the metrics.
-
-        Args:
-            columns: float64 [M, T, C], predictions.
-            targets: float64 [M, T], 0 where missing.
-        """
+        """Return terms [M, T] whose means over molecules are metrics, by metric, for predictions [M, T, C] and targets, 0 where missing."""
 
     def loss(self, config: TrainingConfig, fused: bool) -> TermsLoss:
         return TermsLoss(self, self.settled(config))
@@ -106,7 +101,6 @@ class UncertainRegression(Regression):
         return predictions[:, :: len(self.endings)]
 
     def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Compute each metric [R, T] for R resamples of the molecules: those of values and those of uncertainties."""
         given, true = as_float64(predictions), as_float64(targets)
         values = Values(self.points(given), true, weights)
         terms = self.measures(self.by_target(given), torch.where(values.known, true, 0.0))

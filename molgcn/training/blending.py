@@ -33,11 +33,7 @@ MOST = 200_000  # training molecules, whose descriptors are 2 GB of float32
 
 
 def check_blend(config: Config, data: MoleculeDataModule) -> None:
-    """Check before training that the trees which a configuration asks for can be fitted after it.
-
-    Raises:
-        UserError: If LightGBM is not installed, or there are too many molecules.
-    """
+    """Raise UserError before training where the trees that a configuration asks for could not be fitted after it."""
     if config.training.blend == "none":
         return
     import_lightgbm()
@@ -102,15 +98,9 @@ def blended_parts(models: Models, parts: Sequence[str]) -> dict[str, dict[str, f
 def measured_alone(
     task: Task, parts: Sequence[str], predicted: Callable[[str, Of], tuple[np.ndarray, np.ndarray]]
 ) -> dict[str, dict[str, float]]:
-    """Measure what the network and the trees of a blend predict alone.
+    """Measure what the network and the trees of a blend predict alone, as baselines are (:func:`molgcn.comparison.baselines.baselines_of`).
 
-    Args:
-        task: what is predicted.
-        parts: the parts to measure on.
-        predicted: a function that returns the predictions [M, P] of one of them on a part, and the part's labels.
-
-    Returns:
-        By the names of network and trees, their metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
+    `predicted` returns the predictions [M, P] of one of them on a part, and the part's labels.
     """
     wanted = plain(task).all_metrics  # the trees have no uncertainties
     names: dict[str, Of] = {NETWORK: "network", TREES: "trees"}

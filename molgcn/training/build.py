@@ -86,7 +86,6 @@ def start_or_resume(config: Config, folder: Path, last: Path) -> tuple[Config, d
 
 
 def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Config:
-    """Return the configuration with the version of the featuriser with which the run began."""
     features, saved = config.dataset.features, features_of(resumed["molgcn"], path)
     if saved is None or features not in (None, resumed["molgcn"]["features"]):
         return config

@@ -79,7 +79,6 @@ def measured_uncertainties(models: Models, part: str) -> dict[str, float]:
 
 
 def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
-    """Return the part to fit on, if one may be used."""
     if CALIBRATION in splits and config.calibration_on_validation:
         raise UserError(
             "training.calibration_on_validation=true, but there is a calibration part, which suits better: it did not choose the epoch. "
@@ -105,11 +104,7 @@ def save_joint_calibration(folder: Path, calibration: Calibration | None, checkp
 
 
 def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibration | None:
-    """Return the calibration of the mean prediction of checkpoints; None where there is none for exactly these files.
-
-    Raises:
-        UserError: If the file is damaged.
-    """
+    """Return the calibration of the mean prediction of checkpoints; None where there is none for exactly these files."""
     run = common_folder(checkpoints)
     if run is None or not (run / FILE).is_file():
         return None

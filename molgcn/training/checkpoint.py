@@ -197,7 +197,6 @@ class RunCheckpoint(Checkpoint):
 
 
 def _ends(trainer: Trainer) -> bool:
-    """Return whether no epoch follows this one."""
     last_epoch = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch + 1
     return trainer.should_stop or last_epoch or 0 <= trainer.max_steps <= trainer.global_step
 

@@ -24,13 +24,9 @@ def describe(
 ) -> dict[str, Any]:
     """Return what prediction needs beside the weights, and the versions that wrote it, as nested dicts and lists of strings and numbers.
 
-    The task's statistics, such as the targets' scaling, are in the state dict.
-
-    Args:
-        config: the run's configuration.
-        features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
-        architecture: sizes and names, from :attr:`molgcn.training.MoleculeModule.architecture`.
-        trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`; None where it is not known.
+    The task's statistics, such as the targets' scaling, are in the state dict. `features` has the featuriser's version if it is not the
+    newest, and is None for graphs that do not come from SMILES. `architecture` is that of a :class:`MoleculePredictor`, and `trained_on` is
+    from :func:`molgcn.data.applicability.domain_of`.
     """
     featurizer = None if features is None else get_featurizer(features)
     return {
@@ -50,10 +46,7 @@ def describe(
 def upgrade(saved: Any, path: Path) -> Any:
     """Return a checkpoint's description of itself, the value of its key "molgcn", in the present format; what is no mapping as it is.
 
-    A warning says where a newer molgcn wrote it in a format that this one reads.
-
-    Raises:
-        UserError: If a newer molgcn wrote it, or its format is not one that this molgcn reads.
+    A newer molgcn's format is a UserError, and a newer molgcn with a format that this one reads a warning.
     """
     if not isinstance(saved, Mapping):
         return saved
@@ -78,11 +71,7 @@ def upgrade(saved: Any, path: Path) -> Any:
 
 
 def config_of(saved: Mapping[str, Any], path: Path) -> Config:
-    """Return the configuration in a checkpoint's description of itself.
-
-    Raises:
-        UserError: If this molgcn does not know one of its keys or values, in words that name a newer molgcn that wrote it.
-    """
+    """Return the configuration in a checkpoint's description of itself; UserError says so where a newer molgcn wrote it."""
     try:
         return parse(Config, saved["config"])
     except UserError as error:
@@ -97,8 +86,7 @@ def config_of(saved: Mapping[str, Any], path: Path) -> Config:
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
     """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
-    Raises:
-        UserError: If this molgcn does not compute that version, or computes another number of features per atom.
+    A version that this molgcn does not compute, or another number of features per atom, is a UserError.
     """
     features, version = saved.get("features"), saved.get("features_version")
     if features is None:

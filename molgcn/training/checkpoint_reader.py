@@ -17,12 +17,9 @@ _FOLDER = 0x10  # MS-DOS's bit: PyTorch would read nothing for such a part and l
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, without executing anything in it.
+    """Read a checkpoint onto the CPU, without executing anything in it; UserError where it is missing, damaged or not of this molgcn.
 
     Its description of itself, under the key "molgcn", is brought to the present format.
-
-    Raises:
-        UserError: If the file is missing or damaged, or was not written by this or an earlier molgcn.
     """
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}. Expected the folder of a run, as in runs/<run>, or one of its .ckpt files.")

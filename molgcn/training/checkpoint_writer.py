@@ -17,12 +17,9 @@ BEST, LAST = "best.ckpt", "last.ckpt"
 
 
 def write(checkpoint: dict[str, Any], path: Path) -> None:
-    """Replace `path` by the checkpoint, or leave it as it is.
+    """Replace `path` by the checkpoint, or leave it as it is and raise UserError where it cannot be written.
 
     The checkpoint is written to a temporary name, synced to disk and renamed.
-
-    Raises:
-        UserError: If the disk is full or the folder cannot be written to.
     """
     content = io.BytesIO()
     try:

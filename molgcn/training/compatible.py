@@ -28,10 +28,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
     """Refuse changes of keys that a resumed run cannot change, before data is read or anything is written.
 
     A change of such a key would leave the weights without meaning, or make the run compare losses that are not comparable. The message
-    names it and says what to do instead.
-
-    Returns:
-        The configuration in which keys of the task that are `auto` have the values of the interrupted run in `folder`.
+    names it and says what to do instead. Keys of the task that are `auto` get the values of the interrupted run in `folder`.
     """
     before = parse(Config, read_yaml(folder / "config.yaml", dict))
     if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings

@@ -22,11 +22,7 @@ log = logging.getLogger(__name__)
 def check_freeze(config: Config) -> Config:
     """Return the configuration with a backend that can train the partly frozen network, in each stage of `training.unfreeze`.
 
-    backend=fused has one mode, training or evaluation, for all batch norms and for dropout.
-
-    Raises:
-        UserError: If the network has fewer layers than are to be frozen, no checkpoint gives it trained weights, or the named backend
-            cannot train it.
+    backend=fused has one mode, training or evaluation, for all batch norms and for dropout. UserError says what cannot be frozen.
     """
     training = config.training
     if training.freeze is not None and config.ckpt_path is None:
@@ -72,11 +68,7 @@ def _layers_with_batch_norm(model: ModelConfig) -> int:
 
 
 def frozen_parts(model: MoleculeNet, frozen: Frozen) -> list[nn.Module]:
-    """Return the parts of a network that do not learn.
-
-    Raises:
-        UserError: If no layer of the head would learn.
-    """
+    """Return the parts of a network that do not learn; UserError if no layer of the head would learn."""
     if frozen.freeze is None:
         return []
     if frozen.freeze == "encoder":

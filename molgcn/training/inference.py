@@ -52,25 +52,16 @@ def predict_molecules(module: MoleculePredictor, molecules: PackedMolecules, bat
 
 
 def blended(module: MoleculePredictor, predictions: np.ndarray, molecules: PackedMolecules, of: Of = "all") -> np.ndarray:
-    """Return what a network and the trees of its run predict together.
-
-    Args:
-        module: the trained module.
-        predictions: [M, P], the network's predictions.
-        molecules: the M molecules.
-        of: "all" for both, "network" or "trees" for one of them.
-    """
+    """Return what a network, with predictions [M, P] of M molecules, and the trees of its run predict together, or alone as `of` says."""
     if module.blend is None or of == "network":
         return predictions
     return (module.blend.trees_alone if of == "trees" else module.blend).mix(predictions, molecules)
 
 
 def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Combine the predictions [N, M, P] of N passes.
+    """Combine the predictions [N, M, P] of N passes into [M, P].
 
-    Returns:
-        The combined predictions [M, P], and the sample standard deviation (with N - 1) of each column [M, P]. The latter is None for a
-        single pass.
+    The sample standard deviation (with N - 1) of each column, [M, P], follows. It is None for a single pass.
     """
     return (task.combine(passes), passes.std(axis=0, ddof=1)) if len(passes) > 1 else (passes[0], None)
 

@@ -39,7 +39,6 @@ def inputs_written(config: Config, folder: Path, data: MoleculeDataModule, fresh
 
 @rank_zero_only
 def _write(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
-    """Write configuration and training molecules, and for a fresh run also split, skipped rows and provenance."""
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config_text(config), folder)
     save_trained_on(folder, data.part("train"))

@@ -54,11 +54,7 @@ def loggers_of_run(module: MoleculeModule, folder: Path) -> Iterator[list[Logger
 
 
 def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[Logger]:
-    """Return the loggers of a run: metrics.csv, which has these metrics beside the loss, and W&B or TensorBoard where `logger=` names it.
-
-    Raises:
-        UserError: If TensorBoard is asked for and not installed.
-    """
+    """Return the loggers of a run: metrics.csv, with these metrics beside the loss, and W&B or TensorBoard where `logger=` names it."""
     loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", metrics)]
     if config.logger.name == "wandb":
         settings = config.to_dict()

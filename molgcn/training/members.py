@@ -19,11 +19,7 @@ def write_members(folder: Path, names: Sequence[str]) -> None:
 
 
 def members_of(folder: Path) -> list[Path]:
-    """Return the folders of a run's members; none where it is a single training.
-
-    Raises:
-        UserError: If `members.json` is damaged.
-    """
+    """Return the folders of a run's members; none where it is a single training."""
     path = folder / FILE
     if not path.is_file():
         return []

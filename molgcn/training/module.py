@@ -77,7 +77,6 @@ class MoleculeModule(MoleculePredictor, LightningModule):
         return self
 
     def _enter_stage(self) -> None:
-        """Let those weights learn that `training.unfreeze` says for the current epoch."""
         frozen = stage_at(self.config.training, self.current_epoch)
         if frozen == self.frozen:
             return

@@ -11,11 +11,7 @@ from molgcn.errors import UserError
 
 
 def move_to_batch(trainer: Trainer, batch: int, accumulate_batches: int) -> None:
-    """Put a run at a batch of the current epoch, and its schedule at the same point of the training, counted in the steps that it has now.
-
-    Raises:
-        UserError: If the schedule cannot go on with other steps.
-    """
+    """Put a run at a batch of the current epoch, and its schedule, if it can go on with other steps, at the same point of the training."""
     progress = trainer.fit_loop.epoch_loop.batch_progress.current
     moved = batch - progress.ready
     for name in ("ready", "started", "processed", "completed"):

@@ -34,18 +34,10 @@ _MOST_CLASSES = 1_000  # of targets of atoms and bonds, whose outputs are listed
 
 
 def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> Path:
-    """Return the checkpoint file that `ckpt` names: the file itself, or the best.ckpt of a run's folder.
+    """Return the checkpoint file that a key such as `ckpt` names: the file itself, or the best.ckpt of a run's folder.
 
     A run without validation has no best.ckpt. In its folder last.ckpt is taken. Of a cross-validation with `training.refit` it is the model
-    of all molecules, unless `models` says otherwise.
-
-    Args:
-        path: the value of the key.
-        key: the name of the key, for messages.
-        models: which models a cross-validation stands for; see :func:`find_checkpoints`.
-
-    Raises:
-        UserError: If `path` is None or a folder without a checkpoint of its own.
+    of all molecules, unless `models` says otherwise. UserError where there is none.
     """
     if path is None:
         raise UserError("No checkpoint is named. Give ckpt=<run folder>/checkpoints/best.ckpt, or the run's folder.")
@@ -70,15 +62,10 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichMod
 
 
 def find_checkpoints(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> list[Path]:
-    """Return the checkpoint files that a path names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
+    """Return the checkpoint files that a key names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
 
-    Args:
-        path: the value of the key.
-        key: the name of the key, for messages.
-        models: the models of a cross-validation: "refit" (trained on all molecules), "folds", or "auto", which is refit where there is one.
-
-    Raises:
-        UserError: If nothing is named or a training has no checkpoint.
+    `models` says which models a cross-validation stands for: "refit" (trained on all molecules), "folds", or "auto", which is refit where
+    there is one.
     """
     folder = Path(path or "").expanduser()
     if path is not None and (refit := _refit(folder, key, models)):
@@ -97,11 +84,7 @@ def find_checkpoints(path: str | Path | None, key: str = "ckpt", models: WhichMo
 
 
 def _refit(folder: Path, key: str, models: WhichModels) -> Path | None:
-    """Return the folder of a run's training on all molecules where it is to be taken.
-
-    Raises:
-        UserError: If it is asked for and not there.
-    """
+    """Return the folder of a run's training on all molecules where it is to be taken."""
     refit = folder / REFIT
     if models == "refit" and not members_of(folder):
         raise UserError(f"models=refit is of a cross-validation with training.refit, and {key}={folder} is one model. Leave it out.")
@@ -183,7 +166,6 @@ def load_module(path: str | Path, backend: BackendConfig | None = None, device: 
 
 
 def _calibration(saved: Mapping[str, Any], module: MoleculePredictor, path: Path) -> Calibration | None:
-    """Return the calibration that was fitted on the weights; None where there is none, as in older checkpoints."""
     values = saved.get("calibration")
     try:
         return None if values is None else Calibration.of_values(values, module.task)
@@ -226,7 +208,6 @@ def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None,
 
 
 def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
-    """Return the checkpoint's description of itself, if it is complete."""
     if isinstance(saved, Mapping) and saved.get("target_names") == []:
         raise UserError(
             f"{path} holds an encoder without a head, which predicts nothing. Start a training from its weights with "
@@ -260,11 +241,7 @@ def _is_names(value: Any) -> bool:
 
 
 def require_features(module: MoleculePredictor, path: Path) -> str:
-    """Return the featuriser of a module's SMILES, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
-
-    Raises:
-        UserError: If the module was trained on graphs that did not come from SMILES.
-    """
+    """Return the featuriser of a module's SMILES; UserError if it was trained on graphs that did not come from SMILES."""
     if module.features is None:
         raise UserError(
             f"{path} was trained on graphs that were not computed from SMILES, so that no SMILES can be turned into its input. "

@@ -31,11 +31,7 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     """Return the command line with `resume=` turned into the run's folder, to which Hydra then writes.
 
     A command line without `resume=` is returned as it is, after a check that its `hydra.run.dir` does not hold a run whose files Hydra
-    would replace.
-
-    Raises:
-        UserError: If there is no such run, it has no checkpoint yet, the command line would change what cannot change, or a new run
-            would replace another.
+    would replace. UserError says why a run cannot go on.
     """
     wanted = values_of("resume", arguments)
     if not wanted:
@@ -84,11 +80,7 @@ def _runs_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def last_run(folders: Sequence[Path]) -> Path:
-    """Return the folder of the run below `folders` that was the last to start, go on or write a checkpoint.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Return the folder of the run below `folders` that was the last to start, go on or write a checkpoint."""
     files = (NOTED, _CONFIG, _LAST)
     found = ((file, path) for file in files for folder in folders for level in ("*", "*/*") for path in folder.glob(f"{level}/{file}"))
     runs = dict.fromkeys(path.parents[len(file.parts) - 1] for file, path in found)

@@ -116,7 +116,6 @@ def check_weights(trainer: Trainer, module: MoleculeModule, kept: Iterable[Tenso
 
 
 def _place(trainer: Trainer, module: MoleculeModule, batch: int) -> str:
-    """Say which optimiser step a batch of this epoch belongs to."""
     last, each = trainer.fit_loop.epoch_loop.batch_idx, module.config.training.accumulate_batches
     steps = math.ceil((last + 1) / each) if trainer.is_last_batch else (last + 1) // each  # of this epoch so far
     step = trainer.global_step - steps + batch // each + 1

@@ -89,7 +89,6 @@ def _shown(value: Any) -> str:
 
 
 def _check_features(module: MoleculeModule, saved: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError where the features have another meaning; graphs that do not come from SMILES are not checked."""
     theirs = features_of(saved, path)
     for of, ours in module.own_features.items():
         its = saved.get(f"{of}_feature_names", [])

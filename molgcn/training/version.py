@@ -13,11 +13,7 @@ def this_version() -> str:
 
 
 def newer_writer(versions: object) -> str | None:
-    """Return the version of molgcn that wrote a file if it is newer than this one, else None.
-
-    Args:
-        versions: what the file records, the version of each package by its name. Anything else is not newer.
-    """
+    """Return the version of molgcn that wrote a file if it is newer than this one, else None; the file records `versions` by package."""
     writer = versions.get("molgcn") if isinstance(versions, Mapping) else None
     try:
         return writer[:50] if isinstance(writer, str) and Version(writer) > Version(this_version()) else None
