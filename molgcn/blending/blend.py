@@ -17,7 +17,7 @@ from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json, write_json
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import write_text
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
 from molgcn.tasks.regression import Regression
@@ -115,8 +115,7 @@ class Blend:
         names = [None if one is None else f"target_{number}.txt" for number, one in enumerate(self.trees)]
         for name, one in zip(names, self.trees, strict=True):
             if name is not None and one is not None:
-                with whole(folder / name) as temporary:
-                    temporary.write_text(one.text, "utf-8")
+                write_text(folder / name, one.text)
         write_json(folder / FILE, {"targets": list(self.task.names), "trees": names, "network": list(self.shares)})
 
     @classmethod

@@ -16,8 +16,7 @@ from molgcn.data.digits import digits_of
 from molgcn.data.levels import Rows
 from molgcn.data.packed import PackedMolecules
 from molgcn.files.column import Column, Lists
-from molgcn.files.spreadsheet import Writer
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import write_csv
 from molgcn.tasks.base import Task
 
 ByRows = Sequence[tuple[np.ndarray, Calibration]]
@@ -128,10 +127,7 @@ def write_predictions(
     for place, (label, own) in enumerate(zip(task.labels, predicted, strict=True)):
         columns += [(label, _true_cells(rows, place)), *((one.name, _cells(one)) for one in own)]
     columns += [(one.name, _cells(one)) for one in beside]
-    with whole(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = Writer(file)
-        writer.writerow([name for name, _ in columns])
-        writer.writerows(zip(*(cells for _, cells in columns), strict=True))
+    write_csv(path, [[name for name, _ in columns], *zip(*(cells for _, cells in columns), strict=True)])
 
 
 def _cells(column: Column) -> list[str]:

@@ -15,8 +15,8 @@ from rich.table import Table
 from molgcn.comparison.differences import Difference, differences
 from molgcn.errors import UserError, counted, nearest, shown
 from molgcn.evaluation.finished_runs import FinishedRun, check_comparable, pooled, read_run
-from molgcn.files.spreadsheet import Writer
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import write_csv
+from molgcn.files.whole_file import whole, write_text
 from molgcn.metrics import error_text, metric_title
 from molgcn.metrics.comparison import Interval
 from molgcn.report.plots import BLUE, GREY, new_figure, plain, save_png, tidy
@@ -115,16 +115,16 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
             f"## {_title(comparison, key)}\n\n{_markdown(*_runs_table(comparison, key))}\n\n{_markdown(*_pairs_table(comparison, key))}"
             for key in comparison.values
         ]
-        with whole(folder / "comparison.md") as temporary:
-            temporary.write_text("\n\n".join([*parts, _EXPLAINED.format(comparison.resamples)]) + "\n", "utf-8")
-        _write_csv(folder / "comparison.csv", [*_HEADERS, *_OF_FOLDS], [_cells(comparison, one) for one in comparison.differences])
+        write_text(folder / "comparison.md", "\n\n".join([*parts, _EXPLAINED.format(comparison.resamples)]) + "\n")
+        cells = [_cells(comparison, one) for one in comparison.differences]
+        write_csv(folder / "comparison.csv", [[*_HEADERS, *_OF_FOLDS], *cells])
         headers = ["metric", "target", "unit", "run", "all molecules", *(f"fold {fold}" for fold in range(comparison.folds))]
         rows = [
             [*_named(comparison, key), name, *map(_exact, (values[place], *comparison.scores[key][:, place]))]
             for key, values in comparison.values.items()
             for place, name in enumerate(comparison.names)
         ]
-        _write_csv(folder / "runs.csv", headers, rows)
+        write_csv(folder / "runs.csv", [headers, *rows])
         _draw(comparison, folder)
 
 
@@ -181,13 +181,6 @@ def _cells(comparison: Comparison, one: Difference) -> list[str]:
 
 def _exact(value: float) -> str:
     return "" if np.isnan(value) else repr(float(value))
-
-
-def _write_csv(path: Path, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    with whole(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = Writer(file)
-        writer.writerow(headers)
-        writer.writerows(rows)
 
 
 def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from molgcn.errors import counted
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained, Parts
 from molgcn.explain.names import DescriptorGroups, Names, name_column, small_share
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import whole, write_text
 from molgcn.report.drawings import rdkit_drawing
 from molgcn.report.page import render
 from molgcn.report.plots import embedded
@@ -111,8 +111,7 @@ class Gallery:
             warning=small_share(shares),
             most=PAGE,
         )
-        with whole(self._folder / PAGE_NAME) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        write_text(self._folder / PAGE_NAME, page)
 
 
 def colour_scale(weights: Sequence[np.ndarray]) -> float:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import write_text
 
 
 def write_json(path: Path, values: Any) -> None:
     """Write values to `path`. Where writing fails, the earlier file stays as it was."""
-    with whole(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n")
+    write_text(path, json.dumps(values, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+from molgcn.files.whole_file import whole
 
 # In some languages Excel takes the full-width signs for =, +, - and @ too
 _FORMULA = re.compile(r"[\s\x00-\x1f\x7f\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"\s*([=@]|[+-](\d*[.,]?\d*([eE][+-]?\d+)?|inf|nan))\s*", re.ASCII)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a whole CSV file by a :class:`Writer`."""
+    with whole(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        Writer(file).writerows(rows)
 
 
 class Writer:

@@ -29,6 +29,12 @@ def whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a whole text file in UTF-8; see :func:`whole`."""
+    with whole(path) as temporary:
+        temporary.write_text(text, "utf-8")
+
+
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove temporary files and folders that killed processes left in `folder`.
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from molgcn.errors import counted
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import write_text
 from molgcn.metrics.comparison import BASELINES, Interval
 from molgcn.report.plots import embedded
 from molgcn.report.subject import PARTS, Subject
@@ -83,8 +83,7 @@ def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> N
         skipped=len(subject.molecules.skipped),
         written=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
-    with whole(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 @dataclass(frozen=True)

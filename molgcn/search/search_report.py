@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from molgcn.files.json_file import read_json
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import write_csv
+from molgcn.files.whole_file import write_text
 from molgcn.search.study import was_interrupted
-from molgcn.search.sweep import SweepRun, print_runs, table_rows, write_rows
+from molgcn.search.sweep import SweepRun, print_runs, table_rows
 from molgcn.search.sweep_plot import plot_sweep
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNIN
 def write_reports(study: Study, objective: str, best: dict[str, Any] | None, folder: Path) -> None:
     """Write the table, the plot and the preset of a search, which is the configuration of the best trial, if one is complete."""
     runs = _runs(study, folder)
-    write_rows(folder, table_rows(runs, objective, _maximizes(study)))
+    write_csv(folder / "results.csv", table_rows(runs, objective, _maximizes(study)))
     space = study.user_attrs["made_of"]["space"]
     logarithmic = [key for key, entry in space.items() if isinstance(entry, dict) and entry.get("log")]
     plot_sweep(
@@ -39,8 +40,7 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
         path.parent.mkdir(exist_ok=True)
         trial = study.best_trial
         head = f"# @package _global_\n# Trial {trial.number} of {study.study_name}: {objective} {trial.value:.6g}. Run it with\n"
-        with whole(path) as temporary:
-            temporary.write_text(f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
+        write_text(path, f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
 
 
 def print_table(study: Study, objective: str, folder: Path) -> None:

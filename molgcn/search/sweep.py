@@ -17,8 +17,7 @@ from rich.table import Table
 
 from molgcn.errors import counted
 from molgcn.files.json_file import read_json
-from molgcn.files.spreadsheet import Writer
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import write_csv
 from molgcn.search.tdc_benchmark import show_benchmark
 from molgcn.training.monitor import LOSS
 from molgcn.training.resume import NOTED, noted_overrides
@@ -92,7 +91,7 @@ def show_sweep(folder: Path) -> bool:
     if len(monitors) == 1 and monitors != {(LOSS, False)}:
         ((objective, maximize),) = monitors
         runs = [run if run.result is None else replace(run, value=run.result["best_value"]) for run in runs]
-    write_rows(folder, table_rows(runs, objective, maximize))
+    write_csv(folder / "results.csv", table_rows(runs, objective, maximize))
     print_runs(f"{counted(len(runs), 'run')} in {folder}", runs, objective, maximize)
     show_benchmark(folder, results)
     plot_sweep(in_order(runs), folder / "sweep.png", objective, maximize=maximize)
@@ -164,12 +163,6 @@ def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: b
     for row in rows[1:]:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)
-
-
-def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Write `results.csv` into a folder."""
-    with whole(folder / "results.csv") as temporary, open(temporary, "w", newline="") as file:
-        Writer(file).writerows(rows)
 
 
 def _as_number(text: str) -> float | str:

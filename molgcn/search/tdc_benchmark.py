@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from molgcn.data.benchmark_sets import SEEDS, TDC_SETS
-from molgcn.files.spreadsheet import Writer
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import write_csv
+from molgcn.files.whole_file import write_text
 
 HEADER = ("set", "metric", "runs", "mean", "std", "Chemprop-RDKit", "MapLight")
 _FALLING = ("mae",)
@@ -61,11 +61,9 @@ def show_benchmark(folder: Path, results: Iterable[Mapping[str, Any]]) -> None:
     rows = benchmark_rows(results)
     if not rows:
         return
-    with whole(folder / "tdc.csv") as temporary, open(temporary, "w", newline="") as file:
-        Writer(file).writerows([HEADER, *rows])
+    write_csv(folder / "tdc.csv", [HEADER, *rows])
     lines = [HEADER, ("---", "---", *["---:"] * (len(HEADER) - 2)), *rows]
-    with whole(folder / "tdc.md") as temporary:
-        temporary.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))
+    write_text(folder / "tdc.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
     table = Table(title="TDC's ADMET group, test parts", title_justify="left")
     for name in HEADER:
         table.add_column(name, justify="left" if name in HEADER[:2] else "right", overflow="fold")

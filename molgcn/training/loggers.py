@@ -16,8 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config.run import Config
 from molgcn.errors import UserError
-from molgcn.files.spreadsheet import Writer
-from molgcn.files.whole_file import whole
+from molgcn.files.spreadsheet import Writer, write_csv
 from molgcn.nn.build import resolved_backend
 from molgcn.training.wandb_logger import Wandb
 
@@ -92,8 +91,7 @@ class MetricsCSV(Logger):
     @rank_zero_only
     def _start(self) -> None:
         if not self.path.exists():
-            with whole(self.path) as temporary, open(temporary, "w", newline="") as file:
-                Writer(file).writerow(self.columns)
+            write_csv(self.path, [self.columns])
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from molgcn.config.overrides import as_typed, quote, values_of
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import write_text
 from molgcn.files.yaml_file import read_yaml
 from molgcn.training.members import FILE as MEMBERS
 from molgcn.training.members import REFIT, trainings_of
@@ -138,8 +138,7 @@ def config_text(config: Config) -> str:
 
 def write_config(text: str, folder: Path) -> None:
     """Write the text of `config.yaml`, with which a run goes on, into its folder."""
-    with whole(folder / _CONFIG) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(folder / _CONFIG, text)
 
 
 def noted_overrides(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config.run import LoggerConfig
-from molgcn.files.whole_file import whole
+from molgcn.files.whole_file import write_text
 
 log = logging.getLogger(__name__)
 _STEP = "trainer/global_step"
@@ -59,8 +59,7 @@ class Wandb(Logger):
             return
         path = self.folder / "wandb_id.txt"
         run_id = path.read_text().strip() if path.exists() else secrets.token_hex(4)
-        with whole(path) as temporary:
-            temporary.write_text(run_id)
+        write_text(path, run_id)
         options: dict[str, Any] = {
             "project": self.config.project,
             "name": self.config.run_name or self.folder.name,
