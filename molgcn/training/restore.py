@@ -61,22 +61,22 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt", models: WhichMod
     return found
 
 
-def find_checkpoints(path: str | Path | None, key: str = "ckpt", models: WhichModels = "auto") -> list[Path]:
-    """Return the checkpoint files that a key names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
+def find_checkpoints(path: str | Path | None, models: WhichModels = "auto") -> list[Path]:
+    """Return the checkpoint files that `ckpt` names: one, or one of each training of a run of several; see :func:`find_checkpoint`.
 
     `models` says which models a cross-validation stands for: "refit" (trained on all molecules), "folds", or "auto", which is refit where
     there is one.
     """
     folder = Path(path or "").expanduser()
-    if path is not None and (refit := _refit(folder, key, models)):
-        return find_checkpoints(refit, key)
+    if path is not None and (refit := _refit(folder, "ckpt", models)):
+        return find_checkpoints(refit)
     if path is None or not members_of(folder):
-        return [find_checkpoint(path, key)]
+        return [find_checkpoint(path)]
     trainings = trainings_of(folder)
     found = [best_checkpoint(training) for training in trainings]
     if None in found:
         raise UserError(
-            f"{key}={path}: {trainings[found.index(None)]} has no checkpoint, so that the run is not complete. Continue it with "
+            f"ckpt={path}: {trainings[found.index(None)]} has no checkpoint, so that the run is not complete. Continue it with "
             f"{as_typed('resume', folder)}, or name those of its trainings that are."
         )
     log.info("The weights are those of %s in %s", counted(len(found), "model"), folder)

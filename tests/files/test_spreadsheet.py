@@ -4,8 +4,7 @@ import pytest
 
 from molgcn.data.load import write_skipped
 from molgcn.data.rows import SkippedRow
-from molgcn.files.spreadsheet import Writer, inert
-from molgcn.search.sweep import write_rows
+from molgcn.files.spreadsheet import Writer, inert, write_csv
 
 FORMULA = '=HYPERLINK("x")'
 
@@ -40,7 +39,7 @@ def test_formulas(cell):
 
 def test_lists_of_rows_left_out_and_sweeps_are_inert(tmp_path):
     write_skipped(tmp_path / "skipped.csv", [SkippedRow(0, FORMULA, "@reason")])
-    write_rows(tmp_path, [["job", FORMULA], ["0", "-0.5"]])
+    write_csv(tmp_path / "results.csv", [["job", FORMULA], ["0", "-0.5"]])
     with open(tmp_path / "skipped.csv", newline="") as file:
         assert list(csv.reader(file))[1] == ["0", f"'{FORMULA}", "'@reason"]
     with open(tmp_path / "results.csv", newline="") as file:
