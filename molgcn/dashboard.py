@@ -32,20 +32,9 @@ _OVER_TIME = (("Training loss over wall time", "train/loss"), ("Validation loss 
 
 
 def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
-    """Build the workspace without saving it.
+    """Build the `wandb_workspaces.workspaces.Workspace` of a W&B project, with a name for its saved view, without saving it.
 
     There is one section per topic and one line per backend, which shows the mean of its runs with their range shaded.
-
-    Args:
-        entity: the W&B user or team.
-        project: the W&B project.
-        name: the name of the saved view.
-
-    Returns:
-        A `wandb_workspaces.workspaces.Workspace`.
-
-    Raises:
-        UserError: when wandb-workspaces is not installed.
     """
     try:
         import wandb_workspaces.workspaces as ws
@@ -73,15 +62,7 @@ def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
 
 
 def create(target: str, name: str = NAME) -> str:
-    """Save the workspace as a view of the project and return its URL.
-
-    Args:
-        target: "entity/project".
-        name: the name of the view.
-
-    Raises:
-        UserError: for a target of another form, when the package or an API key is missing, or when W&B refuses.
-    """
+    """Save the workspace as a view, with this name, of the project "entity/project", and return its URL; UserError where W&B refuses."""
     entity, _, project = target.partition("/")
     if not entity or not project or "/" in project:
         raise UserError(f"'{target}' is not a W&B project. Expected entity/project, as in my-team/molgcn.")

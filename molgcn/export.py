@@ -94,10 +94,9 @@ def export(config: ExportConfig) -> float:
 
 
 def metadata(module: MoleculePredictor) -> dict[str, str]:
-    """Return what a program needs to know to use the exported file.
+    """Return what a program needs to know to use the exported file, as texts by name; lists are JSON.
 
-    Returns:
-        Texts by name. Lists are JSON; `outputs` and `feature_names` have one entry per column. :mod:`molgcn.onnx_inputs` reads `inputs`.
+    `outputs` and `feature_names` have one entry per column. :mod:`molgcn.onnx_inputs` reads `inputs`.
     """
     featurizer = None if module.features is None else get_featurizer(module.features)
     return {

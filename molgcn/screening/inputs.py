@@ -54,7 +54,7 @@ class ModelInputs:
         atom_features: Sequence[np.ndarray] | None,
         bond_features: Sequence[np.ndarray] | None,
     ) -> Iterator[Record]:
-        """Return M SMILES in memory as rows with their descriptors and own features; see :func:`molgcn.predict.predict_smiles`."""
+        """Return M SMILES in memory as rows with their descriptors and own features; see :meth:`molgcn.model.Model.predict`."""
         records = smiles_records(smiles, descriptors, self.descriptors, self.components)
         return given_own_features(records, len(smiles), self.own_features, {"atom": atom_features, "bond": bond_features})
 
