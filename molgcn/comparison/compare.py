@@ -1,15 +1,46 @@
-"""The comparison of a model's metrics: intervals, baselines, means over targets and thresholds."""
+"""The comparison of a model's metrics: bootstrap intervals, baselines, means over targets and thresholds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from molgcn.comparison.bootstrap import intervals
 from molgcn.metrics.classes import count_classes
-from molgcn.metrics.comparison import Comparison, Threshold
+from molgcn.metrics.comparison import Comparison, Interval, Threshold
 from molgcn.tasks.base import Task
+
+PERCENTILES = (2.5, 97.5)
+_CELLS = 2**21  # the largest number of weights held at once
+
+
+def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: int, resamples: int, seed: int) -> dict[str, Interval]:
+    """Compute a percentile interval (Efron, Ann. Statist. 7, 1979) of every metric over resamples of the molecules, by key.
+
+    Each resample has as many molecules, drawn with replacement. An interval estimates how far a metric would vary between test sets.
+    `values` is a function from weights [R, size] to metrics [R] by key, NaN where undefined. A weight says how often a resample contains a
+    molecule. A metric that is undefined in at least half of the resamples has no interval.
+    """
+    if not size or not resamples:
+        return {}
+    parts = [values(weights) for weights in _weights(size, resamples, seed)]
+    each = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    found: dict[str, Interval] = {}
+    for key, values_of in each.items():
+        known = values_of[~np.isnan(values_of)]
+        if 2 * len(known) > resamples:
+            low, high = np.percentile(known, PERCENTILES)
+            found[key] = Interval(float(low), float(high), resamples - len(known))
+    return found
+
+
+def _weights(size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the weights of all resamples, float64 [some, size], as many at once as `_CELLS` allows."""
+    draws, some = np.random.default_rng(seed), max(_CELLS // size, 1)
+    for start in range(0, resamples, some):
+        rows = min(some, resamples - start)
+        drawn = draws.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
 
 
 def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from molgcn.comparison.bootstrap import intervals
+from molgcn.comparison.compare import intervals
 from molgcn.metrics.comparison import Interval
 
 _LEVEL = 0.95
@@ -54,7 +54,7 @@ def differences(
 
     Args:
         values: for each model, a function from weights [R, size] of the molecules to metrics [R] by "<metric>/<target>", NaN where
-            undefined; see :func:`molgcn.comparison.bootstrap.intervals`. None weighs all molecules the same, as one resample.
+            undefined; see :func:`molgcn.comparison.compare.intervals`. None weighs all molecules the same, as one resample.
         scores: by "<metric>/<target>", the metric in each of F folds, [F, N], NaN where undefined. F is 0 without folds.
         size: the number of test molecules.
         resamples: the number of resamples of the molecules; 0 for no intervals over molecules.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from molgcn.comparison.bootstrap import intervals
+from molgcn.comparison.compare import intervals
 from molgcn.metrics.regression import regression_metrics
 
 
