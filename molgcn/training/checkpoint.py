@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
+from molgcn.errors import UserError
 from molgcn.training.checkpoint_writer import BEST, LAST
 from molgcn.training.loggers import MetricsCSV
 from molgcn.training.monitor import LOSS
-from molgcn.training.other_devices import move_to_batch
 from molgcn.training.ranks import of_all_ranks, of_this_rank
-from molgcn.training.rng import rng_state, set_rng_state
 from molgcn.training.stopping import stopped_early
 from molgcn.training.training_loss import check_weights
 
@@ -222,3 +225,44 @@ def _leave_epoch(fit_loop: dict[str, Any]) -> None:
     epochs = fit_loop["epoch_progress"]
     for counts in (epochs["total"], epochs["current"]):
         counts["processed"] = counts["completed"]
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the states of Python's, NumPy's, PyTorch's CPU generator and that of the current GPU."""
+    version, internal, gauss = random.getstate()
+    _, key, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": (version, list(internal), gauss),
+        "numpy": (torch.from_numpy(np.asarray(key).astype(np.int64)), int(position), int(has_gauss), float(cached)),
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Restore what :func:`rng_state` returned; of several GPUs' states, which older checkpoints have, this process's GPU takes its own."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    key, position, has_gauss, cached = state["numpy"]
+    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][torch.cuda.current_device() % len(state["cuda"])])
+
+
+def move_to_batch(trainer: Trainer, batch: int, accumulate_batches: int) -> None:
+    """Put a run at a batch of the current epoch, and its schedule, if it can go on with other steps, at the same point of the training."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    moved = batch - progress.ready
+    for name in ("ready", "started", "processed", "completed"):
+        setattr(progress, name, getattr(progress, name) + moved)
+    (schedule,) = (config.scheduler for config in trainer.lr_scheduler_configs)
+    if isinstance(schedule, ReduceLROnPlateau) or trainer.max_steps >= 0:
+        return
+    if isinstance(schedule, OneCycleLR):
+        raise UserError(
+            "scheduler=onecycle was planned for the steps of the devices that the run had before. Resume with the same trainer.devices and "
+            "trainer.num_nodes, or start a new run from its weights with ckpt_path=."
+        )
+    steps_per_epoch = math.ceil(trainer.num_training_batches / accumulate_batches)
+    schedule.last_epoch = trainer.current_epoch * steps_per_epoch + math.ceil(batch / accumulate_batches)

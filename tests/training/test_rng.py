@@ -4,7 +4,7 @@ import random
 import numpy as np
 import torch
 
-from molgcn.training.rng import rng_state, set_rng_state
+from molgcn.training.checkpoint import rng_state, set_rng_state
 
 
 def test_state_survives_a_file_without_pickle():
