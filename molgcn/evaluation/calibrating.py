@@ -21,12 +21,11 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import RowNames
 from molgcn.errors import UserError, counted, shown
 from molgcn.evaluation.data import check_fits, other_data
-from molgcn.evaluation.measure import predict_part
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.calibrating import FILE, common_folder, save_joint_calibration
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
-from molgcn.training.inference import combined
+from molgcn.training.inference import combined, predict_molecules
 from molgcn.training.trained_on import were_trained_on
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ def run(config: CalibrateConfig) -> Calibration:
     check_labels(methods, task, targets, config.calibration_alpha, f"the file {name}", "Give a file with true values of them.")
     warn_of_extrapolation(data.title, contents_of(molecules), ensemble.trained_on)
 
-    predicted, _ = combined(task, predict_part(ensemble, molecules, config.dataset.batch_size))
+    passes = [predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members]
+    predicted, _ = combined(task, np.stack(passes))
     alpha, sets = config.calibration_alpha, config.conformal_sets
     calibration = Calibration.fit(task, predicted, targets, methods, alpha, sets, "file", name)
     _store(calibration, ensemble)

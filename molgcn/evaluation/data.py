@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import DatasetConfig
 from molgcn.data.levels import Levels
-from molgcn.data.load import load_dataset, load_molecules
+from molgcn.data.load import LoadedDataset, load_dataset, load_molecules
 from molgcn.data.own_features import check_own_features
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.given import load_split, rows_to_split
@@ -29,36 +29,19 @@ _FILES = ("descriptors_path", "atom_features_path", "bond_features_path")
 _FOR_ANOTHER_FILE = ("smiles", "targets", *_FILES, "atom_targets_path", "bond_targets_path", "on_error")
 
 
-@dataclass(frozen=True)
-class EvaluationData:
-    """The molecules to evaluate on.
-
-    Attributes:
-        molecules: molecules with true values.
-        parts: the indices of the molecules of each part: "train", "val" and "test", or "all".
-        title: the name of the source.
-        data_hash: the hash of the source.
-    """
-
-    molecules: PackedMolecules
-    parts: dict[str, np.ndarray]
-    title: str
-    data_hash: str
-
-
-def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
+def chosen_parts(data: LoadedDataset, split: str | None) -> dict[str, np.ndarray]:
     """Return the indices of the molecules of each part to evaluate, or raise UserError for a part that is empty or does not exist.
 
     `split` names one part, or "all" for all molecules as one. None means every part that has molecules, except "calibration".
     """
-    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
+    parts = {part: np.sort(indices) for part, indices in data.splits.items() if len(indices)}
     if split is None:
         return {part: indices for part, indices in parts.items() if part != CALIBRATION}
     if split in parts:
         return {split: parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
-    if split in data.parts:
+    if split in data.splits:
         raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
     raise UserError(
         f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
@@ -66,7 +49,7 @@ def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarra
     )
 
 
-def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
+def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> LoadedDataset:
     """Return the data set that a run was trained on, with the split that it saved.
 
     The keys that are given go over those that the run saved. Without the run's folder the split is drawn again.
@@ -83,8 +66,7 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
         split_file = split_file or str(run / "splits.json")
     if split_file is None:
         log.info("The checkpoint lies outside its run's folder: the split is drawn again as dataset.split_seed=%s says", saved.split_seed)
-        loaded = load_dataset(dataset)
-        return EvaluationData(loaded.molecules, loaded.splits, loaded.title, loaded.data_hash)
+        return load_dataset(dataset)
     molecules, source, data_hash = load_molecules(dataset)
     if run is not None and (run / "provenance.json").is_file():
         before = read_json(run / "provenance.json")["data_hash"]
@@ -93,7 +75,7 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
                 f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "
                 "does not apply. Restore it, or evaluate the file as it is now with dataset.path=<file>."
             )
-    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules, split_file, source.title), source.title, data_hash)
+    return LoadedDataset(molecules, rows_to_split(load_split(split_file), molecules, split_file, source.title), source.title, data_hash)
 
 
 def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
@@ -104,7 +86,7 @@ def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: 
         )
     own = EvaluationDataConfig(num_workers=given.num_workers, cache_dir=given.cache_dir)
     data = own_data(own, saved, next(iter(trainings), None))
-    return data.molecules[data.parts["train"]]
+    return data.molecules[data.splits["train"]]
 
 
 def differ_in_split(trainings: Sequence[Path]) -> bool:
@@ -134,7 +116,7 @@ def other_data(
     units: Sequence[str],
     split_file: str | None = None,
     levels: Levels | None = None,
-) -> EvaluationData:
+) -> LoadedDataset:
     """Return the molecules of a file, as one part "all" unless a split file names parts.
 
     What is not given is as in the data set that the model was trained on. The model has T targets with these names and units. Those of
@@ -203,4 +185,4 @@ def other_data(
     parts = {"all": np.arange(len(molecules))}
     if split_file is not None:
         parts = rows_to_split(load_split(split_file), molecules, split_file, source.title)
-    return EvaluationData(molecules, parts, source.title, data_hash)
+    return LoadedDataset(molecules, parts, source.title, data_hash)

@@ -23,7 +23,7 @@ from molgcn.files.yaml_file import read_yaml
 from molgcn.metrics.comparison import Comparison
 from molgcn.replicates.summary import Summary
 from molgcn.report.subject import Trainings
-from molgcn.training.calibrating import calibrated, load_joint_calibration, measured_uncertainties, save_joint_calibration
+from molgcn.training.calibrating import calibrated, load_joint_calibration, measured_parts, save_joint_calibration
 from molgcn.training.compatible import check_data
 from molgcn.training.inference import Models
 from molgcn.training.measure_run import compare_models
@@ -127,12 +127,7 @@ def report_overlap(folders: Sequence[Path], part: str) -> None:
 
 def _of_ensemble(summary: Summary, models: Models, config: Config) -> Summary:
     """Return the results of an ensemble: the metrics of the models' mean prediction on every part that the members were measured on."""
-    metrics: dict[str, float] = {}
-    for part in summary.parts:
-        predicted = models.predicted(part)
-        metrics |= {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.labels).items()}
-        if part != "train":  # uncertainties do not describe the errors there, which are smaller than elsewhere
-            metrics |= measured_uncertainties(models, part)
+    metrics = measured_parts(models, summary.parts)
     described = "" if models.calibration is None else models.calibration.described
     return replace(summary, metrics=metrics, calibrated=described, comparison=compare_models(models, summary.parts[-1], metrics, config))
 

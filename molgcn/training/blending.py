@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from molgcn.blending.blend import Blend
 from molgcn.blending.trees import import_lightgbm
@@ -18,9 +16,7 @@ from molgcn.data.config import AUTO
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError, counted
 from molgcn.metrics.comparison import NETWORK, TREES
-from molgcn.tasks.base import Task
 from molgcn.training.inference import Models, Of, predict_molecules
-from molgcn.training.result import RunResult
 
 if TYPE_CHECKING:
     from molgcn.data.datamodule import MoleculeDataModule
@@ -76,35 +72,17 @@ def fit_blend(module: MoleculeModule, data: LoadedDataset, folder: Path) -> None
     module.blend = blend
 
 
-def with_blend(result: RunResult, models: Models) -> RunResult:
-    """Return the results of a training with the metrics of network and trees together, where there are trees."""
-    if not models.blended:
-        return result
-    found = {part: models.predicted(part) for part in models.data[0].parts}
-    measures = {part: models.task.measure(one.values, one.labels) for part, one in found.items()}
-    return replace(result, metrics={f"{part}/{key}": value for part, own in measures.items() for key, value in own.items()})
-
-
 def blended_parts(models: Models, parts: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return :func:`measured_alone` of a run's models on parts of its data."""
+    """Measure what the networks and the trees of a blend predict alone, as baselines are measured.
 
-    def predicted(part: str, of: Of) -> tuple[np.ndarray, np.ndarray]:
-        found = models.only(of).predicted(part)
-        return found.values, found.labels
-
-    return measured_alone(models.task, parts, predicted)
-
-
-def measured_alone(
-    task: Task, parts: Sequence[str], predicted: Callable[[str, Of], tuple[np.ndarray, np.ndarray]]
-) -> dict[str, dict[str, float]]:
-    """Measure what the network and the trees of a blend predict alone, as baselines are (:func:`molgcn.comparison.baselines.baselines_of`).
-
-    `predicted` returns the predictions [M, P] of one of them on a part, and the part's labels.
+    By the names of network and trees, metrics are by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
-    wanted = plain(task).all_metrics  # the trees have no uncertainties
+    wanted = plain(models.task).all_metrics  # the trees have no uncertainties
+    found: dict[str, dict[str, float]] = {}
     names: dict[str, Of] = {NETWORK: "network", TREES: "trees"}
-    return {
-        name: {key: value for part in parts for key, value in measured_as(task, part, *predicted(part, of), wanted).items()}
-        for name, of in names.items()
-    }
+    for name, of in names.items():
+        alone = models.only(of)
+        predicted = {part: alone.predicted(part) for part in parts}
+        measured = [measured_as(models.task, part, one.values, one.labels, wanted) for part, one in predicted.items()]
+        found[name] = {key: value for own in measured for key, value in own.items()}
+    return found

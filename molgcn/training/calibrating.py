@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +76,17 @@ def measured_uncertainties(models: Models, part: str) -> dict[str, float]:
     predicted = models.predicted(part)
     found = assess(models.task, models.calibration, predicted.values, predicted.targets)
     return {f"{part}/{key}": value for key, value in found.items()}
+
+
+def measured_parts(models: Models, parts: Iterable[str]) -> dict[str, float]:
+    """Return the metrics of what models predict of parts, and measures of their uncertainties, by "<part>/<metric>/<target>"."""
+    found: dict[str, float] = {}
+    for part in parts:
+        predicted = models.predicted(part)
+        found |= {f"{part}/{key}": value for key, value in models.task.measure(predicted.values, predicted.labels).items()}
+        if part != "train":  # uncertainties do not describe the errors there, which are smaller than elsewhere
+            found |= measured_uncertainties(models, part)
+    return found
 
 
 def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:

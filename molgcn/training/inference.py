@@ -80,12 +80,14 @@ class PartPredictions:
         values: float64 [M, P], the predictions.
         deviation: float64 [M, P], the standard deviations over models, NaN where a single model predicts a molecule. None where no molecule
             has several models.
+        passes: float64 [N, M, P], the predictions of each model, NaN for molecules that it does not predict.
         calibrations: the calibrations of the predictions, with the indices of the molecules that each is of.
     """
 
     molecules: PackedMolecules
     values: np.ndarray
     deviation: np.ndarray | None
+    passes: np.ndarray
     calibrations: Sequence[tuple[np.ndarray, Calibration]] = ()
 
     @property
@@ -102,6 +104,11 @@ class PartPredictions:
         """The true values with their bounds; see :func:`molgcn.data.label_columns.metric_labels`."""
         return metric_labels(self.molecules)
 
+    @property
+    def molecule_of_row(self) -> np.ndarray | None:
+        """The molecule of each row where atoms or bonds have targets, int64 [M], or None."""
+        return self.rows.molecule if self.rows.levels else None
+
 
 @dataclass(frozen=True)
 class Models:
@@ -114,6 +121,7 @@ class Models:
         of_some: the calibrations of what some of the models predict together, by the numbers of these models. Models of several splits have
             them, since each molecule of a part is predicted by some.
         of: what predicts; see :func:`blended`.
+        batch_size: molecules per batch, or None for that of each module's training.
     """
 
     modules: Sequence[MoleculePredictor]
@@ -121,6 +129,7 @@ class Models:
     calibration: Calibration | None = None
     of: Of = "all"
     of_some: Mapping[tuple[int, ...], Calibration] = field(default_factory=dict)
+    batch_size: int | None = None
     _predicted: dict[str, PartPredictions] = field(default_factory=dict, repr=False)
 
     @property
@@ -152,7 +161,8 @@ class Models:
         passes = np.full((*known.shape, self.task.num_predictions), np.nan)
         for number, (module, one) in enumerate(zip(self.modules, self.data, strict=True)):
             places = rows.at(np.searchsorted(found, one.splits[part]))
-            passes[number, places] = predict_molecules(module, one.part(part), module.config.dataset.batch_size, self.of)
+            batch_size = self.batch_size or module.config.dataset.batch_size
+            passes[number, places] = predict_molecules(module, one.part(part), batch_size, self.of)
             known[number, places] = True
         values, deviation = np.full(passes.shape[1:], np.nan), np.full(passes.shape[1:], np.nan)
         calibrations = [] if self.calibration is None else [(np.arange(len(rows)), self.calibration)]
@@ -165,4 +175,4 @@ class Models:
             if own := self.of_some.get(tuple(np.flatnonzero(models).tolist())):
                 calibrations.append((chosen, own))
         several = known.sum(axis=0).max(initial=0) > 1
-        return PartPredictions(molecules, values, deviation if several else None, calibrations)
+        return PartPredictions(molecules, values, deviation if several else None, passes, calibrations)

@@ -80,6 +80,6 @@ def compare_models(models: Models, part: str, metrics: Mapping[str, float], conf
     if models.blended:
         validated = any(len(one.splits.get("val", ())) for one in models.data)
         baselines |= blended_parts(models, [part, *(["val"] if validated and part == "test" else [])])
-    resamples, molecule = config.training.bootstrap, predicted.rows.molecule if predicted.rows.levels else None
+    resamples, molecule = config.training.bootstrap, predicted.molecule_of_row
     values, labels = predicted.values, predicted.labels
     return compare(task, metrics, part, values, labels, resamples, config.seed, baselines, thresholds, molecule)

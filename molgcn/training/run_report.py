@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 
-from molgcn.calibration.calibration import Calibration
 from molgcn.calibration.columns import prediction_columns, write_predictions
 from molgcn.comparison.compare import class_counts
 from molgcn.data.label_columns import measured
@@ -37,57 +36,41 @@ def write_run_report(
 
     :class:`molgcn.report.subject.Subject` says what the arguments are.
     """
-    task, data, part = models.task, models.data[0], [*parts][-1]
+    task, part = models.task, [*parts][-1]
     predicted = models.predicted(part)
-    digits = common_digits(models.modules)
-    columns = prediction_columns(task, predicted.values, predicted.deviation, predicted.calibrations, digits, rows=predicted.rows)
-    write_predictions(folder / f"predictions_{part}.csv", task, predicted.molecules, *columns)
+    write_part(models, part, folder)
     own_pictures = task.pictures(predicted.targets, predicted.values, folder)
-    subject = assemble_subject(
-        models.modules[0],
-        name=folder.resolve().name,
-        source=data.title,
-        data_hash=data.data_hash,
-        where=folder,
-        parts=parts,
-        part=part,
-        predictions=predicted.values,
-        metrics=metrics,
-        calibration=models.calibration,
-    )
+    subject = assemble_subject(models, folder.resolve().name, folder, parts, part, metrics)
     subject = replace(subject, comparison=comparison, pictures=pictures or {}, trainings=trainings)
     task.write_report(folder / "report.html", subject)
     return own_pictures
 
 
+def write_part(models: Models, part: str, folder: Path, each: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write `predictions_<part>.csv`, with the predictions of `each` model by its name where they are to be shown too."""
+    task, predicted, digits = models.task, models.predicted(part), common_digits(models.modules)
+    columns = prediction_columns(task, predicted.values, predicted.deviation, predicted.calibrations, digits, each, predicted.rows)
+    write_predictions(folder / f"predictions_{part}.csv", task, predicted.molecules, *columns)
+
+
 def assemble_subject(
-    module: MoleculePredictor,
-    *,
-    name: str,
-    source: str,
-    data_hash: str,
-    where: Path,
-    parts: Mapping[str, PackedMolecules],
-    part: str,
-    predictions: np.ndarray,
-    metrics: Mapping[str, float],
-    calibration: Calibration | None,
+    models: Models, name: str, where: Path, parts: Mapping[str, PackedMolecules], part: str, metrics: Mapping[str, float]
 ) -> Subject:
     """Assemble what every report is about, as :class:`molgcn.report.subject.Subject` describes it.
 
-    The facts are those of the module, or of one of several that predict together. `where` is the checkpoint or the run's folder.
+    The facts are those of the model, or of one of several that predict together. `where` is the checkpoint or the run's folder.
     """
     from molgcn.calibration.section import uncertainty_of  # Matplotlib takes long to import
 
-    task = module.task
+    task, data, predictions = models.task, models.data[0], models.predicted(part).values
     exact = {one: measured(molecules) for one, molecules in parts.items()}
     rows = {one: Rows.of(molecules) for one, molecules in exact.items()}
     shown = _labelled(rows[part])
     levels = rows[part].levels.of_targets
     below = {name: level for name, level in zip(task.names, levels, strict=True) if level != "molecule"}
     return Subject(
-        title=f"{name} on {_file_names(source)}",
-        facts=_facts(module, source, data_hash, where),
+        title=f"{name} on {_file_names(data.title)}",
+        facts=_facts(models.modules[0], data.title, data.data_hash, where),
         metrics=metrics,
         sizes={one: len(molecules) for one, molecules in parts.items()},
         labels={one: (~np.isnan(own.targets)).sum(axis=0).tolist() for one, own in rows.items()},
@@ -99,7 +82,7 @@ def assemble_subject(
         units=task.units,
         below={name: (level, {one: own.counts[level] for one, own in rows.items()}) for name, level in below.items()},
         numbers=None if shown is None else rows[part].number[shown],
-        uncertainty=uncertainty_of(task, calibration, metrics, part, predictions, rows[part].targets),
+        uncertainty=uncertainty_of(task, models.calibration, metrics, part, predictions, rows[part].targets),
     )
 
 

@@ -21,9 +21,9 @@ from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.files.whole_file import remove_leftovers
 from molgcn.process.signals import Terminated
-from molgcn.training.blending import fit_blend, with_blend
+from molgcn.training.blending import fit_blend
 from molgcn.training.build import build_data, build_module, check_options, load_weights, prepare_process, start_or_resume
-from molgcn.training.calibrating import calibrated, store_calibration
+from molgcn.training.calibrating import calibrated, measured_parts, store_calibration
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.inference import Models
 from molgcn.training.inputs import inputs_written
@@ -103,7 +103,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             checkpoints = [checkpoint.best_path, checkpoint.last_path]
             fit_blend(module, data.dataset, folder)
             models = calibrated(Models([module], [data.dataset]), config.training)
-            result = with_blend(result, models)
+            if models.blended:
+                result = replace(result, metrics=measured_parts(models, data.dataset.parts))
             if models.calibration is not None:
                 store_calibration(models.calibration, module, checkpoints)
             comparison = compare_models(models, data.dataset.parts[-1], result.metrics, config)
