@@ -46,10 +46,10 @@ def fingerprint(config: FingerprintConfig) -> Summary:
     """
     # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
-    from molgcn.screening.output import ENDINGS
+    from molgcn.screening.output import ARRAYS
     from molgcn.screening.run import load_checked, open_screening
 
-    ensemble, output = load_checked(config, config.backend, "fingerprints.csv", endings=ENDINGS)
+    ensemble, output = load_checked(config, config.backend, "fingerprints.csv", endings=ARRAYS)
     fingerprints = Fingerprints(ensemble, config.layer)
     with open_screening(config, output, ensemble, "fingerprinted") as screening:
         molecules = screening.molecules
@@ -69,15 +69,15 @@ def fingerprint(config: FingerprintConfig) -> Summary:
 def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
     """Open the output, and yield a function that writes some rows to it."""
     from molgcn.screening.chunk import written_rows
-    from molgcn.screening.output import ENDINGS, open_array
+    from molgcn.screening.output import ARRAYS, open_array
     from molgcn.screening.run import open_result
 
-    if output is not None and output.suffix in ENDINGS:
-        with open_array(output, len(names), "fingerprints") as array:
+    if output is not None and output.suffix in ARRAYS:
+        with open_array(output, len(names), "fingerprints") as write_rows:
 
             def write_numbers(part: Fingerprinted) -> None:
                 kept = [place for place, _, _ in written_rows(part, config.on_error)]
-                array.write(part.values[kept], part.start + np.array(kept, np.int64))
+                write_rows(part.values[kept], part.start + np.array(kept, np.int64))
 
             yield write_numbers
         return

@@ -57,7 +57,7 @@ def run(config: EvaluateConfig) -> Evaluation:
     ensemble = Ensemble.load([config.ckpt], config.backend, config.device, models=config.models)
     if config.members:
         ensemble.check_several()
-    where, run = _source(config, ensemble)
+    where, run_dir = _source(config, ensemble)
     task, module = ensemble.task, ensemble.members[0]
     own = config.dataset.path is None and config.dataset.name in (None, ensemble.dataset.name)
     data = _load_data(config, ensemble, where, own)
@@ -66,12 +66,12 @@ def run(config: EvaluateConfig) -> Evaluation:
     detailed = "test" if "test" in data.splits else [*data.splits][-1]
     wanted, training_molecules = _baseline(config, ensemble)
     trained_on = count_trained_on(ensemble.trainings, data.molecules, data.splits)
-    known = _warn_of_known(trained_on, data, run, own_split=own and config.dataset.split_file is None)
+    known = _warn_of_known(trained_on, data, run_dir, own_split=own and config.dataset.split_file is None)
     all_rows = Rows.of(data.molecules)
     task.check(all_rows.targets, RowNames(data.molecules.rows[all_rows.molecule], data.molecules.files))
     report_labels(data.molecules, data.splits, data.title)
 
-    folder = _output_folder(config, own, run or where.parent)
+    folder = _output_folder(config, own, run_dir or where.parent)
     models = Models(ensemble.members, [data] * len(ensemble.members), ensemble.calibration, batch_size=config.dataset.batch_size)
     contents = Contents()
     for part in data.splits:
@@ -83,14 +83,14 @@ def run(config: EvaluateConfig) -> Evaluation:
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
 
-    resamples, seed, thresholds = config.bootstrap, module.config.seed, {} if run is None else saved_thresholds(run)
+    resamples, seed, thresholds = config.bootstrap, module.config.seed, {} if run_dir is None else saved_thresholds(run_dir)
     baselines = baselines_of(wanted, task, module.statistics, detailed, shown.molecules, training_molecules, seed)
     if models.blended:
         baselines |= blended_parts(models, [part for part in data.splits if part != "train"])
     labels, molecule = shown.labels, shown.molecule_of_row
     comparison = compare(task, metrics, detailed, shown.values, labels, resamples, seed, baselines, thresholds, molecule)
     parts = {part: data.part(part) for part in data.splits}
-    subject = assemble_subject(models, (run or where).name, where, parts, detailed, metrics)
+    subject = assemble_subject(models, (run_dir or where).name, where, parts, detailed, metrics)
     subject = replace(subject, comparison=comparison, trained_on=known)
     task.write_report(folder / "report.html", subject)
     _write_summary(folder, where, models, subject, trained_on)
@@ -139,7 +139,7 @@ def _baseline(config: EvaluateConfig, ensemble: Ensemble) -> tuple[str, PackedMo
     return wanted, molecules
 
 
-def _warn_of_known(trained_on: Mapping[str, int] | None, data: LoadedDataset, run: Path | None, own_split: bool) -> dict[str, int]:
+def _warn_of_known(trained_on: Mapping[str, int] | None, data: LoadedDataset, run_dir: Path | None, own_split: bool) -> dict[str, int]:
     """Warn of molecules that the models were trained on, and return their number by part.
 
     The models' own training part is left out where there are others to look at.
@@ -151,7 +151,7 @@ def _warn_of_known(trained_on: Mapping[str, int] | None, data: LoadedDataset, ru
     for part, count in known.items():
         log.warning(
             "%s of the %s molecules of '%s' are in the training part of %s, so that errors look smaller than on new molecules",
-            *(f"{count:,}", f"{len(data.splits[part]):,}", part, run),
+            *(f"{count:,}", f"{len(data.splits[part]):,}", part, run_dir),
         )
     return known
 

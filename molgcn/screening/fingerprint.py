@@ -16,7 +16,7 @@ from molgcn.nn.head import without_last_layers
 from molgcn.screening.chunk import Chunk, check_listed
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE
-from molgcn.screening.ready import MOLECULES_AT_ONCE, Ready, prepare_records
+from molgcn.screening.ready import MOLECULES_AT_ONCE, prepare_records
 
 
 class Fingerprints:
@@ -68,7 +68,13 @@ def fingerprint_records(
 ) -> Iterator[Fingerprinted]:
     """Compute the fingerprints of records; the arguments are those of :func:`molgcn.screening.pipeline.predict_records`."""
     for ready in prepare_records(fingerprints.ensemble.inputs, records, kind, batch_size, num_workers):
-        yield _fingerprinted(fingerprints, ready)
+        values, errors = np.full((len(ready.records), len(fingerprints.columns)), np.nan, np.float32), dict(ready.errors)
+        if ready.molecules is not None:
+            found = fingerprints.of(ready.molecules)
+            finite = np.isfinite(found).all(axis=1)
+            errors |= dict.fromkeys(ready.kept[~finite].tolist(), NOT_FINITE)
+            values[ready.kept[finite]] = found[finite]
+        yield Fingerprinted(ready.start, ready.records, ready.smiles, errors, values)
 
 
 def fingerprint_smiles(
@@ -88,13 +94,3 @@ def fingerprint_smiles(
         check_listed(part, on_error, "fingerprinted")
         values.append(part.values)
     return np.concatenate(values)
-
-
-def _fingerprinted(fingerprints: Fingerprints, ready: Ready) -> Fingerprinted:
-    values, errors = np.full((len(ready.records), len(fingerprints.columns)), np.nan, np.float32), dict(ready.errors)
-    if ready.molecules is not None:
-        found = fingerprints.of(ready.molecules)
-        finite = np.isfinite(found).all(axis=1)
-        errors |= dict.fromkeys(ready.kept[~finite].tolist(), NOT_FINITE)
-        values[ready.kept[finite]] = found[finite]
-    return Fingerprinted(ready.start, ready.records, ready.smiles, errors, values)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -21,9 +21,10 @@ from molgcn.errors import UserError, shown
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
 
-_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
-ENDINGS = (".npy", ".npz")
+ARRAYS = (".npy", ".npz")
+WriteRows = Callable[[np.ndarray, np.ndarray], None]
 
 
 def failure_list(output: Path) -> Path:
@@ -31,7 +32,7 @@ def failure_list(output: Path) -> Path:
 
     It has the same ending as the output, or .csv where the output is no table.
     """
-    ending = next((ending for ending in _ENDINGS if output.name.endswith(ending)), None)
+    ending = next((ending for ending in _TABLES if output.name.endswith(ending)), None)
     if ending is None:
         return output.with_name(f"{output.stem}_skipped.csv")
     return output.with_name(f"{output.name.removesuffix(ending)}_skipped{ending}")
@@ -46,8 +47,8 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, mo
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
     if output.exists() and not output.is_file():  # a pipe or a device is written to directly
         return
-    if not output.name.endswith((*_ENDINGS, *more)):
-        raise UserError(f"output={output}: expected a name that ends in {', '.join((*_ENDINGS, *more))}, or - for standard output.")
+    if not output.name.endswith((*_TABLES, *more)):
+        raise UserError(f"output={output}: expected a name that ends in {', '.join((*_TABLES, *more))}, or - for standard output.")
     read = [path.resolve() for path in inputs]
     if output.resolve() in read:
         raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
@@ -159,37 +160,28 @@ class GrowingArray:
         npy.write_array_header_1_0(self._file, described)
 
 
-class ArrayFile:
-    """The open file of :func:`open_array`: the array of values and that of the numbers of their rows, or None."""
-
-    def __init__(self, values: GrowingArray, rows: GrowingArray | None) -> None:
-        self._values, self._rows = values, rows
-
-    def write(self, values: np.ndarray, rows: np.ndarray) -> None:
-        """Append values [R, H] of the input rows with numbers int [R]."""
-        self._values.write(values)
-        if self._rows is not None:
-            self._rows.write(rows)
-
-
 @contextmanager
-def open_array(path: Path, width: int, name: str) -> Iterator[ArrayFile]:
-    """Open a .npy or .npz file for values of a width H that are written row by row; see :func:`open_table`.
+def open_array(path: Path, width: int, name: str) -> Iterator[WriteRows]:
+    """Open a .npy or .npz file, and yield a function that appends values [R, H] of the input rows with numbers int [R].
 
-    A .npy file holds the values, float32 [M, H]. A .npz file holds them under a name, and `rows`, int64 [M], the numbers of their input
-    rows.
+    H is the width. A .npy file holds the values, float32 [M, H]. A .npz file holds them under a name, and `rows`, int64 [M], the
+    numbers of their input rows. The file appears as that of :func:`open_table`.
     """
     with as_mistake(path), whole(path) as temporary, ExitStack() as stack:
-        folder = path.parent
         if path.suffix == ".npy":
             file = stack.enter_context(open(temporary, "w+b"))
             values = GrowingArray(file, (width,), np.float32)
-            yield ArrayFile(values, None)
+            yield lambda some, _: values.write(some)
             values.finish()
             return
-        members = {key: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for key in (name, "rows")}
+        members = {key: stack.enter_context(tempfile.TemporaryFile(dir=path.parent)) for key in (name, "rows")}
         arrays = GrowingArray(members[name], (width,), np.float32), GrowingArray(members["rows"], (), np.int64)
-        yield ArrayFile(*arrays)
+
+        def write(*given: np.ndarray) -> None:
+            for array, some in zip(arrays, given, strict=True):
+                array.write(some)
+
+        yield write
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as packed:
             for (key, member), array in zip(members.items(), arrays, strict=True):
                 array.finish()

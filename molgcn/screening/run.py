@@ -33,13 +33,7 @@ S = TypeVar("S", bound=Chunk)
 
 @dataclass(frozen=True)
 class Summary:
-    """The summary of a pass.
-
-    Attributes:
-        rows: rows read.
-        predicted: rows with a result.
-        seconds: the time of the pass.
-    """
+    """The number of rows that a pass read, the number of those with a result, and the time of the pass."""
 
     rows: int
     predicted: int
@@ -92,15 +86,7 @@ class Progress:
 
 
 class Screening:
-    """A pass over an open file of molecules, made by :func:`open_screening`.
-
-    Args:
-        molecules: the open file.
-        on_error: how a row without a result is treated.
-        done: what is done with molecules, for messages, such as "predicted".
-        bar: the progress bar.
-        failures: the table that lists the rows left out. None means that they are printed on standard error.
-    """
+    """A pass over an open file of molecules, made by :func:`open_screening`, with a table of the rows left out, if it has a file."""
 
     def __init__(self, molecules: Molecules, on_error: OnError, done: str, bar: Progress, failures: Table | None) -> None:
         self.molecules = molecules

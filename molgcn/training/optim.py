@@ -57,7 +57,7 @@ def build_scheduler(
         share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by steps * share - 1
         return OneCycleLR(optimizer, max_lr=rates, total_steps=steps, pct_start=share)
     shapes = {"cosine": cosine, "exponential": exponential}
-    shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else _constant
+    shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else lambda step: 1.0
     start = config.start_lr / lr
     return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup, start) * shape(max(step - warmup, 0)))
 
@@ -102,10 +102,6 @@ def exponential(steps: int, floor: float) -> Callable[[int], float]:
     Source: Chemprop's learning rate schedule after its warm-up.
     """
     return lambda step: floor ** min(step / steps, 1.0)
-
-
-def _constant(step: int) -> float:
-    return 1.0
 
 
 @contextmanager

@@ -15,13 +15,11 @@ from molgcn.metrics import error_text, metric_title
 class EpochLine(Callback):
     """Prints a line after every epoch: its number, the validation loss, the first metric of the tables with its unit, and its time."""
 
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Start the clock of an epoch that a resumed run completes."""
-        self.start = time.perf_counter()
-
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the epoch's clock."""
         self.start = time.perf_counter()
+
+    on_train_start = on_train_epoch_start  # of an epoch that a resumed run completes
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Print the line on the first process."""

@@ -58,13 +58,11 @@ class StopBelowRate(Callback):
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Stop a resumed run whose learning rate was already below."""
-        self._check(trainer)
-
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Stop where the learning rate is below after the epoch's last schedule step."""
-        self._check(trainer)
+        trainer.should_stop |= self.is_over(trainer)
+
+    on_train_start = on_train_epoch_end  # of a resumed run whose learning rate was already below
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say that the learning rate has ended the run."""
@@ -73,9 +71,6 @@ class StopBelowRate(Callback):
 
     def is_over(self, trainer: Trainer) -> bool:
         return bool(trainer.optimizers[0].param_groups[0]["lr"] < self.rate)
-
-    def _check(self, trainer: Trainer) -> None:
-        trainer.should_stop |= self.is_over(trainer)
 
 
 @rank_zero_only

@@ -19,10 +19,10 @@ def test_a_growing_file_is_numpys_own(tmp_path_factory, sizes, width):
     whole = np.concatenate([np.empty((0, width), np.float32), *parts])
     rows = np.arange(len(whole)) * 3
     for name in ("a.npy", "a.npz"):
-        with open_array(folder / name, width, "values") as file:
+        with open_array(folder / name, width, "values") as write_rows:
             start = 0
             for part in parts:
-                file.write(part, rows[start : start + len(part)])
+                write_rows(part, rows[start : start + len(part)])
                 start += len(part)
     expected = io.BytesIO()
     np.save(expected, whole)
@@ -35,8 +35,8 @@ def test_a_growing_file_is_numpys_own(tmp_path_factory, sizes, width):
 
 
 def write(path, rows):
-    with open_array(path, 2, "values") as file:
-        file.write(np.zeros((rows, 2), np.float32), np.arange(rows))
+    with open_array(path, 2, "values") as write_rows:
+        write_rows(np.zeros((rows, 2), np.float32), np.arange(rows))
         assert rows < 100_000
 
 
