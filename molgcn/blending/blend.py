@@ -153,14 +153,9 @@ def tree_features(molecules: PackedMolecules) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a task, whose T targets are all numbers or all classes.
+    """A part of a task, whose T targets are all numbers or all classes, at `numbers` among those of the whole task.
 
-    Attributes:
-        task: the part.
-        statistics: its statistics.
-        predictions: [M, P], its columns of a network's predictions.
-        targets: [M, T], its true values, NaN where missing.
-        numbers: the positions of its targets among those of the whole task.
+    It has its own statistics, columns [M, P] of a network's predictions and true values [M, T], NaN where missing.
     """
 
     task: Regression | ClassTask

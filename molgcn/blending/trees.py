@@ -23,12 +23,7 @@ _SHARED = {"bagging_fraction": 0.8, "bagging_freq": 1, "deterministic": True, "f
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees of one target.
-
-    Attributes:
-        text: LightGBM's text of them.
-        num_classes: the number of classes C, or 0 for a target that is a number.
-    """
+    """The trees of one target, as LightGBM's text, which predict so many classes C, or 0 for a target that is a number."""
 
     text: str
     num_classes: int = 0

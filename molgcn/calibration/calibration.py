@@ -21,14 +21,9 @@ Part = Literal["calibration", "val", "file"]
 
 @dataclass(frozen=True)
 class TargetCalibration:
-    """The calibration of one target. Each method is fitted to the model's own predictions, not to the result of another method.
+    """The calibration of one target, by the methods that were fitted to so many molecules; None for each other method.
 
-    Attributes:
-        molecules: the number of molecules that it was fitted on.
-        zscaling: the calibration of standard deviations by z-scaling, or None.
-        isotonic: the calibration of class probabilities by isotonic regression, or None.
-        platt: the calibration of class probabilities by Platt scaling, or None.
-        conformal: the conformal intervals or sets of classes, or None.
+    Each method is fitted to the model's own predictions, not to the result of another method.
     """
 
     molecules: int

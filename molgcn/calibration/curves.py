@@ -16,11 +16,7 @@ _LEAST = np.finfo(np.float64).eps  # a probability of 0 or 1 has no logit
 
 @dataclass(frozen=True)
 class ZScaling:
-    """Calibrated standard deviations scale * std (Levi, Gispan, Giladi and Fetaya, Sensors 22, 5540, 2022).
-
-    Attributes:
-        scale: the factor.
-    """
+    """Calibrated standard deviations scale * std (Levi, Gispan, Giladi and Fetaya, Sensors 22, 5540, 2022)."""
 
     scale: float
 
@@ -111,12 +107,7 @@ class Isotonic(ClassCurves):
 
 @dataclass(frozen=True)
 class Platt(ClassCurves):
-    """The curves sigmoid(slope_c * logit(p_c) + intercept_c) (Platt, Advances in Large Margin Classifiers, 1999).
-
-    Attributes:
-        slope: the slope of each calibrated class.
-        intercept: the intercept of each calibrated class.
-    """
+    """The curves sigmoid(slope_c * logit(p_c) + intercept_c) of calibrated classes (Platt, Advances in Large Margin Classifiers, 1999)."""
 
     slope: list[float]
     intercept: list[float]

@@ -37,12 +37,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Classes:
-    """The predictions of a target whose values are classes, for M molecules.
-
-    Attributes:
-        probabilities: float64 [M, C], the probability of every class, also for two classes.
-        names: the names of the C classes, for tables.
-    """
+    """The predictions of a target whose values are classes: the probability of every class float64 [M, C], and the classes' names."""
 
     probabilities: np.ndarray
     names: tuple[str, ...] = ()

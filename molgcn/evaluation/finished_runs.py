@@ -21,12 +21,9 @@ FILE = "predictions_test.csv"
 
 @dataclass(frozen=True)
 class Tested:
-    """Test molecules, ordered by their SMILES and their true values, so that copies of a molecule correspond too.
+    """Test molecules with true values [M, T], NaN where missing, and predictions [M, P].
 
-    Attributes:
-        smiles: the M molecules.
-        targets: [M, T], the true values, NaN where missing.
-        predictions: [M, P], what was predicted.
+    They are ordered by their SMILES and their true values, so that copies of a molecule correspond too.
     """
 
     smiles: list[str]
@@ -43,13 +40,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with its predictions.
-
-    Attributes:
-        folder: the run's folder.
-        task: what it predicts.
-        splits: the test molecules of each of its splits, one where it has one split.
-    """
+    """A run with what it predicts and the test molecules of each of its splits, one where it has one split."""
 
     folder: Path
     task: Task

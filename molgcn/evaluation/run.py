@@ -41,12 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of :func:`molgcn.evaluate.evaluate`.
-
-    Attributes:
-        folder: The folder that it wrote.
-        metrics: The metrics by "<part>/<metric>/<target>".
-    """
+    """The result of :func:`molgcn.evaluate.evaluate`: the folder that it wrote, and the metrics by "<part>/<metric>/<target>"."""
 
     folder: Path
     metrics: dict[str, float]

@@ -95,11 +95,7 @@ class Contributions(Parts):
 
 @dataclass(frozen=True)
 class Explained(Chunk):
-    """R rows with their contributions.
-
-    Attributes:
-        contributions: the contributions by the number of the row in the chunk. Rows with an error have none.
-    """
+    """R rows with their contributions, by the number of the row in the chunk. Rows with an error have none."""
 
     contributions: dict[int, Contributions]
 

@@ -21,10 +21,7 @@ from molgcn.training.predictor import MoleculePredictor
 class Baseline:
     """What features and descriptors are replaced by: 0, or the training part's mean where the network standardises them.
 
-    Attributes:
-        atoms: float64 [F], the features of an atom.
-        bonds: float64 [D], the features of a bond, or None where the network does not read them.
-        descriptors: float64 [1, K], the descriptors, or None where the network takes none.
+    They are float64: features of an atom [F] and of a bond [D], and descriptors [1, K]; None where the network does not read them.
     """
 
     atoms: Tensor
@@ -83,12 +80,7 @@ class MoleculeGraph(GraphInputs):
 
 
 class ExplainedNetwork:
-    """A copy of a trained network in float64, in evaluation mode and on backend=reference.
-
-    Args:
-        module: the trained module.
-        column: the index of the column of predictions to explain.
-    """
+    """A copy of a trained network in float64, in evaluation mode and on backend=reference, one column of whose predictions is explained."""
 
     def __init__(self, module: MoleculePredictor, column: int) -> None:
         self._model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)

@@ -38,11 +38,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Plan:
-    """The members of a run, none for a single training.
+    """The members of a run in the order in which they are trained, none for a single training.
 
-    Attributes:
-        members: the members, in the order in which they are trained.
-        ensemble: whether the members are models of the same split; else each has a split of its own.
+    With `ensemble` they are models of the same split; else each has a split of its own.
     """
 
     members: list[Member]

@@ -18,14 +18,7 @@ LEAST = 5  # with fewer molecules, the error of a scaffold says little
 
 @dataclass(frozen=True)
 class Group:
-    """The errors of molecules that share a size or a scaffold.
-
-    Attributes:
-        name: what they share.
-        count: how many they are.
-        mae: mean absolute error, in the target's unit.
-        bias: mean signed error (predicted - true), in the target's unit.
-    """
+    """The errors of molecules that share a size or a scaffold: their mean absolute error, and the mean signed one (predicted - true)."""
 
     name: str
     count: int

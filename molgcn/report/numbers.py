@@ -25,13 +25,7 @@ _SCAFFOLDS = 12  # shown
 
 @dataclass(frozen=True)
 class NumberView:
-    """What a section shows: a target whose values are numbers.
-
-    Attributes:
-        subject: what the page is about.
-        errors: the errors of the n molecules whose true value is known and whose prediction is finite.
-        scaffolds: the scaffolds of the M molecules, or None.
-    """
+    """What a section shows: a target whose values are numbers, and the scaffolds of the M molecules where they have SMILES."""
 
     subject: Subject
     errors: Errors

@@ -41,13 +41,7 @@ def _environment(package: str) -> Environment:
 
 @dataclass(frozen=True)
 class TargetPart:
-    """The part of the page about one target.
-
-    Attributes:
-        name: the target, which is the heading.
-        unit: the unit of the target ("" = none).
-        sections: the HTML of the sections; empty where nothing can be measured.
-    """
+    """The part of the page about one target, with the HTML of its sections; they are empty where nothing can be measured."""
 
     name: str
     unit: str
@@ -56,13 +50,7 @@ class TargetPart:
 
 @dataclass(frozen=True)
 class TargetGroup:
-    """The part of the page about targets that have the same metrics.
-
-    Attributes:
-        measured: what the page measures, such as "errors".
-        overview: the table of all targets.
-        parts: one part per target.
-    """
+    """The part of the page about targets that have the same metrics: what is measured, such as "errors", and the table of all targets."""
 
     measured: str
     overview: Markup

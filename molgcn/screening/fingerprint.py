@@ -54,11 +54,7 @@ class Fingerprints:
 
 @dataclass(frozen=True)
 class Fingerprinted(Chunk):
-    """R rows with their fingerprints.
-
-    Attributes:
-        values: float32 [R, H], NaN where there is an error.
-    """
+    """R rows with their fingerprints, float32 [R, H], NaN where there is an error."""
 
     values: np.ndarray
 

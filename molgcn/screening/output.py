@@ -130,13 +130,7 @@ def as_mistake(path: Path) -> Iterator[None]:
 
 
 class GrowingArray:
-    """An array on disk in NumPy's format, whose first axis grows with each write.
-
-    Args:
-        file: an empty binary file that can be read and written.
-        shape: the shape of a row.
-        dtype: the dtype of the numbers.
-    """
+    """An array on disk in NumPy's format, whose first axis grows with each write, in an empty binary file that can be read and written."""
 
     def __init__(self, file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
         self._file, self._shape, self._dtype = file, shape, np.dtype(dtype)

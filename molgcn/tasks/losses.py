@@ -43,12 +43,7 @@ class Loss(ABC):
 
 
 class MaskedLoss(Loss):
-    """The loss of regression that `training.loss` names.
-
-    Args:
-        config: gives `loss`, which is not `auto`, and `huber_delta`.
-        fused: use this project's operator on CUDA.
-    """
+    """The loss of regression that `training.loss` names, which is not `auto`; with `fused` by this project's operator on CUDA."""
 
     def __init__(self, config: TrainingConfig, fused: bool) -> None:
         self.options = (config.loss, config.huber_delta)
@@ -85,12 +80,7 @@ class MaskedLoss(Loss):
 
 
 class TermsLoss(Loss):
-    """The loss of regression with uncertainties, by PyTorch's operators.
-
-    Args:
-        task: computes the terms of the loss.
-        config: names the loss and its options.
-    """
+    """The loss of regression with uncertainties, whose terms the task computes, by PyTorch's operators."""
 
     def __init__(self, task: UncertainRegression, config: TrainingConfig) -> None:
         self.options = (config.loss, config.evidential_regularization, config.quantile_alpha)
@@ -153,11 +143,7 @@ class ClassLoss(Loss):
 class MixedLoss(Loss):
     r"""The loss of several tasks at once, the mean over the known terms of all targets, :math:`\sum_i n_i L_i / \sum_i n_i`.
 
-    Part :math:`i` has the loss :math:`L_i` and :math:`n_i` known terms.
-
-    Args:
-        losses: the losses of the parts.
-        sizes: the number of outputs of each part, one part after the other.
+    Part :math:`i` has the loss :math:`L_i` and :math:`n_i` known terms. Its outputs, `sizes` of them, follow those of the part before.
     """
 
     def __init__(self, losses: Sequence[Loss], sizes: Sequence[int]) -> None:

@@ -28,9 +28,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Each file is written as a whole or not at all. All methods but :meth:`load_checkpoint` raise a UserError where a checkpoint could not be
     written.
-
-    Args:
-        write_file: writes one checkpoint to its path.
     """
 
     def __init__(self, write_file: Write = write) -> None:
