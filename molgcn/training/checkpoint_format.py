@@ -10,8 +10,7 @@ from typing import Any
 from molgcn.config.run import Config, parse
 from molgcn.data.featurizers import ReactionFeaturizer, get_featurizer
 from molgcn.errors import UserError
-from molgcn.training.provenance import versions
-from molgcn.training.version import newer_writer, this_version
+from molgcn.training.provenance import newer_writer, this_version, versions
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,20 @@
-"""Record what a run was made with: versions, commit, data, device and seed."""
+"""Record what a run was made with: versions, commit, data, device and seed; and compare its version of molgcn with this one."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from packaging.version import InvalidVersion, Version
+
+if TYPE_CHECKING:
+    import torch
 
 _PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "numpy", "wandb", "lightgbm")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +22,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
     """Return the plain values of `provenance.json` in a run's folder."""
+    import torch  # what only compares versions does without it
+
     return {
         "versions": versions(),
         "git_commit": git_commit(),
@@ -60,3 +65,16 @@ def git_commit(root: Path = _ROOT) -> str | None:
 
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def this_version() -> str:
+    return version("molgcn")
+
+
+def newer_writer(versions: object) -> str | None:
+    """Return the version of molgcn that wrote a file if it is newer than this one, else None; the file records `versions` by package."""
+    writer = versions.get("molgcn") if isinstance(versions, Mapping) else None
+    try:
+        return writer[:50] if isinstance(writer, str) and Version(writer) > Version(this_version()) else None
+    except (InvalidVersion, PackageNotFoundError):
+        return None

@@ -15,7 +15,7 @@ from molgcn.files.whole_file import write_text
 from molgcn.files.yaml_file import read_yaml
 from molgcn.training.members import FILE as MEMBERS
 from molgcn.training.members import REFIT, trainings_of
-from molgcn.training.version import newer_writer, this_version
+from molgcn.training.provenance import newer_writer, this_version
 
 if TYPE_CHECKING:
     from molgcn.config.run import Config
