@@ -60,7 +60,6 @@ class TargetCalibration:
 
     @property
     def fitted(self) -> bool:
-        """Whether any method was fitted."""
         return any(one is not None for one in (self.zscaling, self.isotonic, self.platt, self.conformal))
 
     def fits(self, output: Output) -> bool:

@@ -47,7 +47,6 @@ class Classes:
 
     @property
     def finite(self) -> np.ndarray:
-        """Whether each molecule has a prediction, bool [M]."""
         return np.isfinite(self.probabilities).all(axis=1)
 
 

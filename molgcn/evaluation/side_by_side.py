@@ -57,7 +57,6 @@ class Comparison:
 
     @property
     def folds(self) -> int:
-        """The number of common folds, 0 without."""
         return len(next(iter(self.scores.values())))
 
 

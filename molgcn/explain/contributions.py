@@ -70,7 +70,6 @@ class Contributions(Parts):
 
     @property
     def of_graph(self) -> float:
-        """The sum of the contributions of atoms and bonds."""
         return float(self.atoms.sum() + self.bonds.sum())
 
     @property

@@ -62,7 +62,6 @@ class MoleculeGraph(GraphInputs):
 
     @property
     def num_descriptors(self) -> int:
-        """The number of descriptors that the network takes, K."""
         return 0 if self.descriptors is None else self.descriptors.shape[1]
 
     @property

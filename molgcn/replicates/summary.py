@@ -55,11 +55,9 @@ class Summary(RunResult):
         return table_columns(task, self.metrics, self.parts, self.monitor)
 
     def headers(self, target: str) -> list[str]:
-        """Return the title of each column of a target's table."""
         return [f"{part} {metric_title(metric)}" for part, metric in self.columns(target)]
 
     def rows(self, target: str) -> list[tuple[str, list[str]]]:
-        """Return the name and the cells of each member's row in a target's table."""
         return [(name, self._cells(metrics, target)) for name, metrics in self.members.items()]
 
     def totals(self, target: str) -> list[tuple[str, list[str]]]:

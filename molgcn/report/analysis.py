@@ -60,7 +60,6 @@ class Errors:
 
     @property
     def mae(self) -> float:
-        """The mean absolute error."""
         return _mae(self.predicted, self.true)
 
     @property
@@ -70,7 +69,6 @@ class Errors:
 
     @property
     def bias(self) -> float:
-        """The mean signed error."""
         return float(self.error.mean()) if len(self.index) else float("nan")
 
     @property
@@ -87,7 +85,6 @@ class Errors:
         return np.argsort(-np.abs(self.error), kind="stable")[:count]
 
     def group(self, name: str, mask: np.ndarray) -> Group:
-        """Return the errors of the molecules that a mask, bool [n], selects."""
         return Group(name, int(mask.sum()), _mae(self.predicted[mask], self.true[mask]), float(self.error[mask].mean()))
 
     def by_size(self, atoms: np.ndarray) -> list[Group]:

@@ -46,7 +46,6 @@ class DescriptorInput:
 
     @property
     def num_of_file(self) -> int:
-        """The number of descriptors that come from a file."""
         return len(self.given) - len(self.columns)
 
     def __str__(self) -> str:

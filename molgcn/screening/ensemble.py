@@ -96,7 +96,6 @@ class Ensemble:
 
     @property
     def dataset(self) -> DatasetConfig:
-        """The configuration of the data that the models were trained on."""
         return replace(self.members[0].config.dataset, features=self.inputs.features)
 
     @property
@@ -125,7 +124,6 @@ class Ensemble:
 
     @property
     def digits(self) -> list[int]:
-        """The significant digits of each of the P columns of predictions."""
         return common_digits(self.members)
 
     @torch.no_grad()

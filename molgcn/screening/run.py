@@ -41,7 +41,6 @@ class Summary:
 
     @property
     def speed(self) -> str:
-        """The time and the rate as text."""
         return f"{self.seconds:.1f} s, {self.rows / self.seconds:,.0f} molecules/s"
 
     def warn_of_failures(self, what: str, on_error: OnError, output: Path | None) -> None:

@@ -60,7 +60,6 @@ def _check(key: str, entry: Any) -> None:
 
 
 def suggest(trial: Trial, space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for every key, which the trial's sampler suggests."""
     return {key: _suggest(trial, key, entry) for key, entry in space.items()}
 
 

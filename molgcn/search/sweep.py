@@ -142,7 +142,6 @@ def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
 
 
 def in_order(runs: Iterable[SweepRun]) -> list[SweepRun]:
-    """Return runs in the order of their numbers."""
     return sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
 
 

@@ -98,11 +98,9 @@ class ClassTask(Task):
         return self.output_layer()(outputs.double())
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the shares of the classes in the training part, float64 [1, P]."""
         return self.joined(statistics[0].double().cpu().numpy()[None])
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return the absolute differences of probabilities [B, P]."""
         return (actual - expected).abs()
 
     def digits(self, *statistics: Tensor) -> list[int]:
@@ -165,11 +163,9 @@ class Classification(ClassTask):
         return nn.Sigmoid()
 
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
-        """Return each target's probabilities [M] of class 1."""
         return list(predictions.T)
 
     def joined(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probabilities of class 1, [M, T], among those of both classes, [M, T, 2]."""
         return probabilities[..., 1]
 
 
@@ -203,7 +199,6 @@ class Multiclass(ClassTask):
         return ClassProbabilities(self.num_classes)
 
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
-        """Return each target's probabilities [M, C]."""
         return np.split(predictions, len(self.names), axis=1)
 
     def joined(self, probabilities: np.ndarray) -> np.ndarray:

@@ -136,7 +136,6 @@ class Quantile(UncertainRegression):
 
     @classmethod
     def of(cls, task: Regression, options: TrainingConfig) -> Self:
-        """Return the task for the targets of another one, with `quantile_alpha`."""
         return replace(super().of(task, options), alpha=options.quantile_alpha)
 
     @property

@@ -80,7 +80,6 @@ class Mixed(Task):
         return MixedLoss(losses, [part.num_outputs for part in self.parts])
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return what each part's loss takes, one tuple for each part; see :meth:`Task.for_loss`."""
         return tuple(
             part.for_loss(labels_of(targets, len(self.names), places), dtype, *own)
             for part, places, own in zip(self.parts, self.target_places, self.statistics_of_parts(statistics), strict=True)
@@ -131,7 +130,6 @@ class Mixed(Task):
         return None if np.isnan(found).all() else found
 
     def combine(self, members: np.ndarray) -> np.ndarray:
-        """Combine the predictions of an ensemble's members by each part's rule, in the targets' order."""
         return self.together([part.combine(members[:, :, own]) for part, own in zip(self.parts, self.prediction_places, strict=True)])
 
     @property

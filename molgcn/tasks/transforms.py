@@ -28,7 +28,6 @@ class Transforms:
 
     @property
     def change(self) -> bool:
-        """Whether any transform changes values."""
         return any(name != "standardize" for name in self.names)
 
     @property
@@ -41,7 +40,6 @@ class Transforms:
         return Transforms([name for name in self.names for _ in range(count)])
 
     def places(self, name: str) -> list[int]:
-        """Return the positions of the targets that have the transform of this name."""
         return [place for place, one in enumerate(self.names) if one == name]
 
     def fit(self, targets: np.ndarray) -> Tensor:
@@ -49,7 +47,6 @@ class Transforms:
         return torch.from_numpy(np.stack([_curve(column[~np.isnan(column)]) for column in targets.T]).astype(targets.dtype))
 
     def shape(self) -> tuple[int, int, int]:
-        """Return the shape of the curves that :meth:`fit` returns."""
         return len(self.names), 2, _KNOTS
 
     def forward(self, values: Tensor, curves: Tensor | None = None) -> Tensor:
@@ -84,7 +81,6 @@ class Inverse(nn.Module):
         self.register_buffer("curves", None if curves is None else curves.detach().clone())
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return values [B, T] in the targets' units."""
         return self.transforms.inverse(values, self.curves)
 
 

@@ -80,7 +80,6 @@ class UncertainRegression(Regression):
 
     @property
     def column_transforms(self) -> Transforms:
-        """The transform of each column of predictions, which is that of its target."""
         return self.transforms.repeated(len(self.endings))
 
     @property
@@ -97,7 +96,6 @@ class UncertainRegression(Regression):
         return [place < self.num_values for _ in self.names for place in range(len(self.endings))]
 
     def points(self, predictions: Any) -> Any:
-        """Return the first column of every target [M, T] among predictions [M, P]."""
         return predictions[:, :: len(self.endings)]
 
     def _measured(self, predictions: Array, targets: Array, wanted: Collection[str], weights: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -182,7 +182,6 @@ class RunCheckpoint(Checkpoint):
         self._has_last, self.newest = True, self.last_path
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far, with its loss and epoch."""
         return {"best_value": self.best_value, "best_loss": self.best_loss, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

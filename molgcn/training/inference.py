@@ -134,7 +134,6 @@ class Models:
 
     @property
     def task(self) -> Task:
-        """The task that all models share."""
         return self.modules[0].task
 
     @property

@@ -137,7 +137,6 @@ def config_text(config: Config) -> str:
 
 
 def write_config(text: str, folder: Path) -> None:
-    """Write the text of `config.yaml`, with which a run goes on, into its folder."""
     write_text(folder / _CONFIG, text)
 
 

@@ -59,7 +59,6 @@ class _NoProfiler(PassThroughProfiler):
     """Profiles nothing, without the generator that Lightning's own makes for each of a step's twenty hooks."""
 
     def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Return a context manager that does nothing."""
         return _NOTHING
 
 

@@ -89,7 +89,6 @@ class Wandb(Logger):
 
     @property
     def version(self) -> str | None:
-        """The id of the W&B run; None where there is none."""
         return self.run.id if self.run is not None else None
 
     def _send(self, action: Callable[[], Any]) -> None:
@@ -103,7 +102,6 @@ class Wandb(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Send values with the optimiser step as x axis."""
         self._send(lambda: self.run.log({**metrics, _STEP: step}))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -118,7 +116,6 @@ class Wandb(Logger):
 
     @rank_zero_only
     def log_summary(self, values: dict[str, float]) -> None:
-        """Set the run's final results."""
         self._send(lambda: self.run.summary.update(values))
 
     @rank_zero_only
