@@ -233,8 +233,7 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     Raises:
         UserError: for an unknown key or an invalid value. It names the key, the value and what was expected.
     """
-    _refuse_unknown(cls, values, prefix)
-    _refuse_infinite(values, prefix)
+    _check(cls, values, prefix)
     try:
         return _adapter(cls).validate_python(dict(values))  # type: ignore[arg-type]  # mypy takes the hash of instances for the class's
     except ValidationError as error:
@@ -269,20 +268,14 @@ def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
     return keys
 
 
-def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
-    known, kinds = [one.name for one in fields(cls)], get_type_hints(cls)
+def _check(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
+    """Refuse keys that a dataclass does not have, in any section, and numbers that are not finite."""
+    known = {one.name: get_type_hints(cls)[one.name] for one in fields(cls)} if is_dataclass(cls) else None
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
-        if key not in known:
+        if known is not None and key not in known:
             raise UserError(f"{name} is not a known key. Expected one of {', '.join(known)}.")
-        if isinstance(value, Mapping) and is_dataclass(kinds[key]):
-            _refuse_unknown(kinds[key], value, name)
-
-
-def _refuse_infinite(values: Mapping[str, Any], prefix: str) -> None:
-    for key, value in values.items():
-        name = f"{prefix}.{key}" if prefix else key
         if isinstance(value, Mapping):
-            _refuse_infinite(value, name)
+            _check(known and known[key], value, name)
         elif isinstance(value, float):
             require(math.isfinite(value), name, value, "a finite number")
