@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from molgcn.data.molecule_set import MoleculeSet
-from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
+from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE
 from molgcn.data.segments import pointers
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
@@ -48,6 +49,8 @@ def _merge_all(molecules: MoleculeSet) -> MoleculeSet:
     starts = range(0, len(molecules), MOLECULES_AT_ONCE)
     parts = [_merge(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
     num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    others: dict[str, Any] = {array.name: None for array in ARRAYS if array.axis in ("atom", "bond") and array.optional}
+    others["edge_table"] = None  # models that see bonds or encodings take sets that have all atoms
     return replace(
         molecules,
         node_ptr=pointers(num_nodes),
@@ -55,15 +58,8 @@ def _merge_all(molecules: MoleculeSet) -> MoleculeSet:
         degree=degree,
         neighbors=neighbors,
         x=x,
-        edge_attr=None,  # models that see bonds or encodings take sets that have all atoms
-        edge_table=None,
-        rwse=None,
-        component=None,
-        atom_targets=None,
-        bond_targets=None,
-        bond_rw=None,
-        bond_number=None,
         leaves_merged=True,
+        **others,
     )
 
 
