@@ -127,13 +127,10 @@ class PackedLoader(MoleculeLoader):
         resident: whether batches on a GPU are gathered from a packed set in its memory (True) or on the CPU (False). "auto" takes the
             GPU's memory if the set fits into half of what is free.
         num_threads: number of threads that gather on the CPU, beside the threads that compute. Default: 1 for the CPU, up to 8 for a GPU.
-        slot_nodes: number of atoms that a slot has room for. Default: the atoms of the set's B largest molecules.
-        slot_edges: number of directed bonds that a slot has room for. Default: the most bonds that B molecules of the set have.
         options: keyword arguments of :class:`MoleculeLoader`.
 
     Raises:
-        UserError: when `slot_nodes` or `slot_edges` is less than a batch of the set may need, or the set does not fit into the GPU's
-            memory with `resident=True`.
+        UserError: when the set does not fit into the GPU's memory with `resident=True`.
     """
 
     def __init__(
@@ -143,13 +140,10 @@ class PackedLoader(MoleculeLoader):
         *args: Any,
         resident: bool | Literal["auto"] = "auto",
         num_threads: int | None = None,
-        slot_nodes: int | None = None,
-        slot_edges: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        places = self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes
-        self.capacity = Capacity.of(molecules, *places, repeats=self.sampler.repeats)
+        self.capacity = Capacity.of(molecules, self.sampler.largest_batch, self.sampler.tile_nodes, self.sampler.repeats)
         self._feed = _make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 

@@ -210,19 +210,6 @@ def test_a_replaced_x_gives_its_gradient(molecules):
     assert torch.equal(batch.x.grad, torch.ones_like(batch.x))
 
 
-@pytest.mark.parametrize(("option", "match"), [({"slot_nodes": 5}, "slot of 5 atoms"), ({"slot_edges": 5}, "slot of 5 bonds")])
-def test_a_slot_too_small_is_refused(molecules, option, match):
-    with pytest.raises(UserError, match=match):
-        PackedLoader(molecules, 8, **option)
-
-
-@needs_extension
-def test_slots_can_be_given_more_room(molecules):
-    reader = PackedLoader(molecules, 8, slot_nodes=1000, slot_edges=5000)
-    for batch in reader:
-        assert batch.padded.x.shape == (1000, 3) and batch.padded.col.shape == (5000,)
-
-
 def test_memory_mapped_sets_are_read_as_they_are(molecules, tmp_path):
     molecules.save(tmp_path / "set")
     for one, other in zip(PackedLoader(PackedMolecules.load(tmp_path / "set"), 8), PyGLoader(molecules, 8), strict=True):
