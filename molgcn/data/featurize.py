@@ -65,7 +65,6 @@ def featurize_items(
     features: str,
     on_error: OnError = "raise",
     num_workers: int | None = None,
-    progress: bool | None = None,
     kind: Kind = "smiles",
     label: str | None = None,
     rows: np.ndarray | None = None,
@@ -95,7 +94,7 @@ def featurize_items(
     failures: list[tuple[int, str]] = []
     joined, tables = Gathered[MoleculeSet](), [FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
-    for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
+    for part in map_chunks(work, items, num_workers=num_workers, description=f"features={features}"):
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
         kept.append(part.kept + position)
