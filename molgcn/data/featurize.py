@@ -83,8 +83,6 @@ def featurize_items(
         raise UserError(f"on_error={on_error} is not an option. Use raise or skip.")
     if isinstance(items, str):  # otherwise a sequence of letters
         raise UserError(f"'{shown(items)}' is a single text. Expected a list of SMILES, as in ['{shown(items)}'].")
-    if label is not None and label not in LABELS:
-        raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
     work = partial(featurize_chunk, features=features, kind=kind, label=label, **options)
@@ -148,7 +146,7 @@ def featurize_chunk(
     """
     from rdkit import rdBase
 
-    label_of = None if label is None else LABELS[label].compute
+    label_of = None if label is None else LABELS[label]
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
     read = _reader(featurizer, kind, standardize, component)

@@ -5,27 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from molgcn.errors import UserError
 
-
-@dataclass(frozen=True)
-class Label:
-    """A label that is computed from a molecule.
-
-    Attributes:
-        compute: function of an `rdkit.Chem.Mol` that returns the label.
-        unit: unit of the label, "" for none.
-        version: number that goes up when values change.
-    """
-
-    compute: Callable[[Any], float]
-    unit: str
-    version: int
+VERSION = 2  # of penalized_logp, which goes up when values change
 
 
 def penalized_logp(mol: Any) -> float:
@@ -87,4 +73,4 @@ def _sascorer() -> ModuleType:
     return module
 
 
-LABELS = {"penalized_logp": Label(penalized_logp, unit="", version=2)}
+LABELS: dict[str, Callable[[Any], float]] = {"penalized_logp": penalized_logp}

@@ -16,7 +16,7 @@ from molgcn.data.cache import cache_folder, file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, recorded_hash
 from molgcn.data.featurizers import get_featurizer
-from molgcn.data.labels import LABELS
+from molgcn.data.labels import VERSION
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.text import open_text, smiles_lines
 from molgcn.errors import UserError
@@ -73,21 +73,21 @@ def open_zinc(config: DatasetConfig) -> Source:
         files = Files({part: download(remote, folder) for part, remote in LISTS.items()}, {})
         if config.subset == "12k":
             files.indices.update({part: download(remote, folder) for part, remote in INDICES.items()})
-        hashes = {part: recorded_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
     else:
         files = _find(Path(config.path).expanduser(), config.split_files[0] if config.split == "benchmark" and config.split_files else None)
-        hashes = {part: file_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
+    hash_of = recorded_hash if config.path is None else file_hash
+    hashed = files.lists | {f"{part}.index": path for part, path in files.indices.items()}
     stand_in = "all" in files.lists and config.subset == "12k"
     features = config.features or "zinc"
     # version 1 of the label also counted hydrogens that were atoms; for heavy atoms only, both versions are equal
-    version = 1 if get_featurizer(features).hydrogens == "implicit" else LABELS[TARGET].version
+    version = 1 if get_featurizer(features).hydrogens == "implicit" else VERSION
     return Source(
         title="ZINC" if config.path is None else str(config.path),
         features=features,
         target_names=(TARGET,),
-        target_units=(LABELS[TARGET].unit,),
+        target_units=("",),
         identity={
-            "files": hashes,
+            "files": {name: hash_of(path) for name, path in hashed.items()},
             "subset": config.subset,
             "drawn": [config.split, config.split_seed] if stand_in else None,
             "label": version,
@@ -95,10 +95,6 @@ def open_zinc(config: DatasetConfig) -> Source:
         read=partial(_read, files, config),
         benchmark=partial(_parts, files, config),
     )
-
-
-def _keyed(indices: dict[str, Path]) -> dict[str, Path]:
-    return {f"{part}.index": path for part, path in indices.items()}
 
 
 def _find(path: Path, index: str | None) -> Files:
