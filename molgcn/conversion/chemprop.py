@@ -16,6 +16,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.own_features import PREFIXES
 from molgcn.nn.pooling import NORM_CONSTANT
+from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
 from molgcn.training.module import MoleculeModule
 
@@ -83,22 +84,10 @@ def convert_model(file: ChempropFile, targets: Sequence[str] | None = None) -> M
         statistics["target_mean"], statistics["target_std"] = _scaler(file, "predictor.output_transform.", num_targets)
     _check_all_read(file, len(layers))
     known = not classes and "predictor.output_transform.mean" in weights  # else the training part's mean is not
-    module = MoleculeModule(
-        _config(
-            {**model, "pool": pool, "head_channels": tuple(len(bias) for _, bias in layers[:-1])},
-            task,
-            names,
-            TrainingConfig(loss=loss, baseline="simple" if known else "none"),
-            {"descriptors": descriptors} | {f"{of}_features": count for of, count in own.items()},
-        ),
-        in_channels=get_featurizer(FEATURES).num_features + own["atom"],
-        task=build_task(task, names, [""] * len(names), classes),
-        statistics=statistics,
-        features=FEATURES,
-        edge_channels=get_featurizer(FEATURES).num_bond_features + own["bond"],
-        descriptor_names=[f"x_d_{place}" for place in range(descriptors)],
-        **_own_names(own),
-    )
+    model |= {"pool": pool, "head_channels": tuple(len(bias) for _, bias in layers[:-1])}
+    training = TrainingConfig(loss=loss, baseline="simple" if known else "none")
+    config = _config(model, task, names, training, own, descriptors)
+    module = _module(config, build_task(task, names, [""] * len(names), classes), statistics, own, descriptors)
     module.model.load_state_dict({key: value.float() for key, value in {**encoder, **head}.items()})
     if part["predictor"].get("dropout"):
         log.info("The head's dropout (%s), which changes no prediction, is left out", part["predictor"]["dropout"])
@@ -112,28 +101,36 @@ def convert_messages(file: ChempropFile) -> MoleculeModule:
         UserError: If it has a part that molgcn does not have.
     """
     model, encoder, own = _encoder(file, file.parameters, "")
-    module = MoleculeModule(
-        _config({**model, "pool": "mean"}, "regression", None, TrainingConfig(), {f"{of}_features": count for of, count in own.items()}),
-        in_channels=get_featurizer(FEATURES).num_features + own["atom"],
-        task=build_task("regression", ["none"], [""], 0),
-        statistics={name: torch.ones(1) for name in ("target_mean", "target_std")},
-        features=FEATURES,
-        edge_channels=get_featurizer(FEATURES).num_bond_features + own["bond"],
-        **_own_names(own),
-    )
+    statistics = {name: torch.ones(1) for name in ("target_mean", "target_std")}
+    config = _config({**model, "pool": "mean"}, "regression", None, TrainingConfig(), own)
+    module = _module(config, build_task("regression", ["none"], [""], 0), statistics, own)
     module.model.load_state_dict({key: value.float() for key, value in encoder.items()}, strict=False)
     return module
 
 
-def _own_names(own: Mapping[str, int]) -> dict[str, Any]:
-    return {f"{of}_feature_names": [f"{PREFIXES[of]}_{place}" for place in range(count)] for of, count in own.items()}
+def _module(config: Config, task: Task, statistics: dict[str, Tensor], own: Mapping[str, int], descriptors: int = 0) -> MoleculeModule:
+    featurizer = get_featurizer(FEATURES)
+    names: dict[str, Any] = {f"{of}_feature_names": [f"{PREFIXES[of]}_{n}" for n in range(count)] for of, count in own.items()}
+    return MoleculeModule(
+        config,
+        in_channels=featurizer.num_features + own["atom"],
+        task=task,
+        statistics=statistics,
+        features=FEATURES,
+        edge_channels=featurizer.num_bond_features + own["bond"],
+        descriptor_names=[f"x_d_{place}" for place in range(descriptors)],
+        **names,
+    )
 
 
-def _config(model: Mapping[str, Any], task: Any, targets: list[str] | None, training: TrainingConfig, given: Mapping[str, int]) -> Config:
+def _config(
+    model: Mapping[str, Any], task: Any, targets: list[str] | None, training: TrainingConfig, own: Mapping[str, int], descriptors: int = 0
+) -> Config:
     """Return the configuration of a run with a network, which takes so many columns of files.
 
     Chemprop does not say which files they were; keys that name them say that the network was trained with such a file.
     """
+    given = {"descriptors": descriptors} | {f"{of}_features": count for of, count in own.items()}
     files: dict[str, Any] = {f"{name}_path": f"{name}.npz" for name, count in given.items() if count}
     dataset = DatasetConfig(name="csv", targets=targets, features=FEATURES, group_duplicates=False, **files)
     plain: dict[str, Any] = {"name": "dmpnn", "residual": False, "norm": None, "bonds": True, "init": None}
