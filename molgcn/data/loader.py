@@ -41,13 +41,8 @@ class MoleculeLoader(ABC):
         batch_size: number of molecules in a batch, B. The last batch may be smaller.
         shuffle: whether each epoch has a new permutation. False keeps the order of the set.
         seed: seed of the permutations.
-        rank: number of this process, 0 ... world_size - 1. Each process reads its own share.
-        world_size: number of processes.
-        drop_last: whether a smaller last batch is left out.
-        join_single: whether a single molecule that is left over joins the batch before.
         device: device of the batches.
-        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
-        classes: float [M], class of each molecule. If given, shuffled epochs have equally many molecules of each class.
+        options: further keyword arguments of :class:`molgcn.data.sampler.MoleculeSampler`.
 
     Attributes:
         waited: seconds that the consumer has waited for batches so far.
@@ -65,13 +60,8 @@ class MoleculeLoader(ABC):
         shuffle: bool = True,
         seed: int = 0,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        drop_last: bool = False,
-        join_single: bool = False,
         device: str | torch.device = "cpu",
-        tile_nodes: int | None = None,
-        classes: np.ndarray | None = None,
+        **options: Any,
     ) -> None:
         check_once(molecules)
         self.molecules = molecules
@@ -79,7 +69,7 @@ class MoleculeLoader(ABC):
         self.device = torch.device(device)
         self.waited = 0.0
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
-        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, join_single, tile_nodes, classes)
+        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, **options)
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:

@@ -91,9 +91,15 @@ class MoleculeSampler:
     Args:
         num_nodes: int [M], number of atoms of each molecule.
         num_edges: int [M], number of directed bonds of each molecule.
-
-    The other arguments are those of :class:`molgcn.data.loader.MoleculeLoader`. With `join_single` a batch may have B + 1 molecules, since
-    batch norm needs two atoms. Molecules of class NaN are never drawn.
+        batch_size: number of molecules in a batch, B. The last batch may be smaller.
+        shuffle: whether each epoch has a new permutation. False keeps the order of the set.
+        seed: seed of the permutations.
+        rank: number of this process, 0 ... world_size - 1. Each process reads its own share.
+        world_size: number of processes.
+        drop_last: whether a smaller last batch is left out.
+        join_single: whether a single molecule that is left over joins the batch before, since batch norm needs two atoms.
+        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
+        classes: float [M], class of each molecule, for shuffled epochs. Molecules of class NaN are never drawn.
     """
 
     def __init__(
