@@ -55,12 +55,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
         _record(partial, path)
         partial.replace(path)
 
-    with exclusive(path):
-        if path.exists():
-            recorded_hash(path)
-        else:
-            _from_mirrors(remote, folder, accept)
-    return path
+    return _once(remote, folder, [path], accept)[0]
 
 
 def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], None]], folder: Path) -> list[Path]:
@@ -82,6 +77,11 @@ def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], Non
                 content.replace(path)
         partial.unlink()
 
+    return _once(remote, folder, paths, accept)
+
+
+def _once(remote: RemoteFile, folder: Path, paths: list[Path], accept: Callable[[Path], None]) -> list[Path]:
+    """Return files that are made from a download, after checking those that are there, or fetch it and pass it to `accept`."""
     with exclusive(folder / remote.name):
         if all(path.exists() for path in paths):
             for path in paths:
