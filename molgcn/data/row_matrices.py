@@ -1,14 +1,14 @@
-"""Reads a matrix for each row of a data set, such as the features of its atoms, from a .npz file."""
+"""Reads .npz files of numbers, such as a matrix for each row of a data set with the features of its atoms."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.npz import column_names, read_arrays
 from molgcn.data.segments import pointers, segment_index
 from molgcn.errors import UserError, counted
 
@@ -83,12 +83,12 @@ def read_row_matrices(path: Path, option: str, prefix: str) -> RowMatrices:
     offsets = arrays.pop("offsets", None)
     if offsets is not None:
         values, bounds = _one_matrix(arrays, offsets, where)
-        return RowMatrices(values, bounds, column_names(names, values.shape[1], prefix, where))
+        return RowMatrices(values, bounds, names_of_columns(names, values.shape[1], prefix, where))
     if not arrays or any(f"arr_{number}" not in arrays for number in range(len(arrays))):
         raise UserError(f"{where} has {len(arrays)} arrays ({', '.join([*arrays][:5]) or 'none'}). {_EXPECTED}.")
     matrices = [arrays[f"arr_{number}"] for number in range(len(arrays))]
     width = _width(matrices, where)
-    return RowMatrices.of(matrices, column_names(names, width, prefix, where))
+    return RowMatrices.of(matrices, names_of_columns(names, width, prefix, where))
 
 
 def _width(matrices: Sequence[np.ndarray], where: str) -> int:
@@ -133,3 +133,28 @@ def _check_matrix(values: np.ndarray, name: str) -> None:
 def _as_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is reported with its molecule
         return values.astype(np.float32)
+
+
+def read_arrays(path: Path, option: str, expected: str) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Return the arrays of a .npz file by name, and the array `names`, which names columns, or None.
+
+    Nothing in the file is executed. A file that cannot be read raises UserError, which names it by `option` and says what is `expected`.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{option}={path} cannot be read: {error}. {expected}.") from error
+    return arrays, arrays.pop("names", None)
+
+
+def names_of_columns(names: np.ndarray | None, width: int, prefix: str, where: str) -> tuple[str, ...]:
+    """Return the names of the columns of a matrix: those of the array `names`, by default the prefix and the column's number.
+
+    Names that do not fit raise UserError, which says `where` they are.
+    """
+    if names is None:
+        return tuple(f"{prefix}_{column}" for column in range(width))
+    if names.ndim != 1 or len(names) != width or len({*names.tolist()}) < len(names):
+        raise UserError(f"{where}: names has shape {list(names.shape)}; expected {width} different names.")
+    return tuple(map(str, names.tolist()))

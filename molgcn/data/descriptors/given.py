@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
-from molgcn.data.npz import column_names, read_arrays
+from molgcn.data.row_matrices import names_of_columns, read_arrays
 from molgcn.data.rows import SkippedRow, named_row
 from molgcn.errors import UserError, counted, first_of
 
@@ -72,4 +72,4 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
         raise UserError(f"{option}={path}: {array_name} has shape {list(values.shape)} and type {values.dtype}. {expected}.")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32)
-    return column_names(names, values.shape[1], array_name, f"{option}={path}"), values
+    return names_of_columns(names, values.shape[1], array_name, f"{option}={path}"), values
