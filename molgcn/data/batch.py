@@ -22,7 +22,26 @@ from molgcn.errors import UserError
 OPTIONAL = ("rwse", "bond_rw", "descriptors", "component", "atom_targets", "bond_targets")  # what a network or a loss may read
 
 
-class GraphBatch:
+class BatchTensors:
+    """The tensors of a batch or of a slot; see :class:`GraphBatch`."""
+
+    x: Tensor
+    ptr: Tensor
+    rowptr: Tensor
+    col: Tensor
+    targets: Tensor
+    indices: Tensor
+    edge_code: Tensor | None = None
+    edge_table: Tensor | None = None
+    rwse: Tensor | None = None
+    bond_rw: Tensor | None = None
+    descriptors: Tensor | None = None
+    component: Tensor | None = None
+    atom_targets: Tensor | None = None
+    bond_targets: Tensor | None = None
+
+
+class GraphBatch(BatchTensors):
     """A batch of B molecules with N atoms and E directed bonds, the input of the models.
 
     The attributes hold real atoms and molecules only, without padding. Atoms keep their order. Bonds are sorted by target, then source.
@@ -57,14 +76,6 @@ class GraphBatch:
     padded: GraphBatch | None = None
     counts: Tensor | None = None
     leaves_merged: bool = False
-    edge_code: Tensor | None = None
-    edge_table: Tensor | None = None
-    rwse: Tensor | None = None
-    bond_rw: Tensor | None = None
-    descriptors: Tensor | None = None
-    component: Tensor | None = None
-    atom_targets: Tensor | None = None
-    bond_targets: Tensor | None = None
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.data.batch import OPTIONAL, GraphBatch
+from molgcn.data.batch import OPTIONAL, BatchTensors, GraphBatch
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import BatchArray, batch_arrays
 from molgcn.data.tiles import max_tiles
@@ -101,7 +101,7 @@ def torch_type(dtype: type | np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-class Slot:
+class Slot(BatchTensors):
     """The arrays of one batch, padded to a fixed capacity.
 
     A batch of B molecules, N atoms and E bonds in K tiles fills the start of each array. What follows are molecules without atoms, which
@@ -127,23 +127,9 @@ class Slot:
     that codes its bonds has `edge_code` and no `edge_attr`.
     """
 
-    x: Tensor
-    ptr: Tensor
-    rowptr: Tensor
-    col: Tensor
-    targets: Tensor
-    indices: Tensor
     tile_ptr: Tensor
     counts: Tensor
-    edge_code: Tensor | None = None
     edge_attr: Tensor | None = None
-    edge_table: Tensor | None = None
-    rwse: Tensor | None = None
-    bond_rw: Tensor | None = None
-    descriptors: Tensor | None = None
-    component: Tensor | None = None
-    atom_targets: Tensor | None = None
-    bond_targets: Tensor | None = None
 
     def __init__(
         self,
