@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +77,7 @@ def open_molecules(
         chosen = "csv" if path is None else format_of(path)
     if chosen in _SEPARATORS:
         return _table(path, smiles, max_record_mb, option, _SEPARATORS[chosen], header)
-    return _READERS[chosen](path, smiles, max_record_mb, option)
+    return (_smi if chosen == "smi" else _sdf)(path, max_record_mb, option)
 
 
 def one_molecule(smiles: str) -> AbstractContextManager[Molecules]:
@@ -123,7 +123,7 @@ def _table(
 
 
 @contextmanager
-def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
+def _smi(path: Path | None, max_record_mb: float, option: str) -> Iterator[Molecules]:
     with open_text(path, option, max_record_mb) as text:
         lines = smiles_lines(text)
         first = next(lines, None)
@@ -143,7 +143,7 @@ def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
 
 
 @contextmanager
-def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
+def _sdf(path: Path | None, max_record_mb: float, option: str) -> Iterator[Molecules]:
     """Open an SDF, which is read twice, since its columns are the data fields of all records."""
     with rereadable(path) as file:
         fields: dict[str, None] = {}
@@ -158,7 +158,6 @@ def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
 
 
 def _sdf_records(lines: Lines) -> Iterator[list[str]]:
-    """Yield the lines of each record, without line ends."""
     record: list[str] = []
     number = 0
     lines.begin(number)
@@ -197,7 +196,3 @@ def unused(name: str, taken: Sequence[str] | dict[str, None]) -> str:
 
 
 _SEPARATORS = {"csv": ",", "tsv": "\t"}  # of the formats that are tables
-_READERS: dict[str, Callable[[Path | None, Sequence[str], float, str], AbstractContextManager[Molecules]]] = {
-    "smi": _smi,
-    "sdf": _sdf,
-}
