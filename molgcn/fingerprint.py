@@ -67,7 +67,6 @@ def fingerprint(config: FingerprintConfig) -> Summary:
 
 @contextmanager
 def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
-    """Open the output, and yield a function that writes some rows to it."""
     from molgcn.screening.chunk import written_rows
     from molgcn.screening.output import ARRAYS, open_array
     from molgcn.screening.run import open_result

@@ -208,7 +208,6 @@ def _scale_of_pooled(file: ChempropFile, agg: Mapping[str, Any], width: int) -> 
 
 
 def _head_layers(file: ChempropFile) -> list[tuple[Tensor, Tensor]]:
-    """Return matrix and bias of each layer of the head, float64."""
     names = [f"predictor.ffn.{place}.{2 if place else 0}" for place in range(sum(key.startswith("predictor.ffn.") for key in file.weights))]
     found = [name for name in names if f"{name}.weight" in file.weights and f"{name}.bias" in file.weights]
     if not found:

@@ -97,7 +97,6 @@ def _count_mixtures(molecules: PackedMolecules, smiles: Sequence[str] | None) ->
 
 
 def _dotted(smiles: Sequence[str]) -> np.ndarray:
-    """Return the positions of the SMILES that contain a dot."""
     if isinstance(smiles, PackedStrings):
         return np.unique(np.searchsorted(smiles.ptr, np.flatnonzero(smiles.data == ord(".")), side="right") - 1)
     return np.array([place for place, text in enumerate(smiles) if "." in text], np.int64)

@@ -48,7 +48,6 @@ def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source,
 
 
 def _key(config: DatasetConfig, saved: Path | None = None) -> str:
-    """Return the key under which a configuration's data set is kept."""
     values = {
         name: value for name, value in asdict(config).items() if name not in ("batch_size", "eval_batch_size", "resident", "num_workers")
     }

@@ -119,7 +119,6 @@ def _groups(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _repeat(molecules: PackedMolecules, count: int, standardize: str) -> str:
-    """Return in words that `count` molecules repeat another one, and how they are compared."""
     verb = "molecule repeats" if count == 1 else "molecules repeat"
     after = "" if standardize == "none" else f" after standardize={standardize}"
     return f"{count:,} {verb} another one as features={molecules.features} sees them{after}"

@@ -182,7 +182,6 @@ class FittingSlots:
         return self._tile_nodes, self._large_molecules, torch.from_numpy(tile_ptr).to(batch.ptr.device)
 
     def _slot(self, form: Form, size: Sizes, num_tiles: int) -> _Held:
-        """Return a slot that a batch fits into, the present one or a new one."""
         held = self._slots.get(form)
         room = Sizes() if held is None else Sizes(*(getattr(held.slot.capacity, name) for name in Sizes._fields))
         if held is not None and size.fits(room) and num_tiles <= held.slot.capacity.tiles:

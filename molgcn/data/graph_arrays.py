@@ -166,7 +166,6 @@ def _joined(parts: Sequence[bytes], dtype: np.dtype[Any]) -> tuple[np.ndarray, n
 
 
 def _owner(sizes: np.ndarray) -> np.ndarray:
-    """Return the segment to which each element belongs."""
     return np.repeat(np.arange(len(sizes)), sizes)
 
 

@@ -280,7 +280,6 @@ def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
 
 
 def _targets(molecules: PackedMolecules, part: np.ndarray) -> np.ndarray:
-    """Return the targets of a part's rows, [R, T]."""
     rows = Rows.of(molecules)
     return rows.targets[rows.at(part)]
 

@@ -121,7 +121,6 @@ def _read(name: str, smiles: str) -> Any:
 
 
 def _places(name: str, maps: list[int]) -> dict[int, int]:
-    """Return the atom that has each atom map."""
     found: dict[int, int] = {}
     for place, number in enumerate(maps):
         if number in found:

@@ -110,7 +110,6 @@ def _width(matrices: Sequence[np.ndarray], where: str) -> int:
 
 
 def _one_matrix(arrays: Mapping[str, np.ndarray], offsets: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the only matrix of a file with offsets, and the offsets."""
     if len(arrays) != 1:
         raise UserError(f"{where} has {len(arrays)} arrays beside `offsets` ({', '.join(arrays) or 'none'}). {_EXPECTED}.")
     ((name, values),) = arrays.items()

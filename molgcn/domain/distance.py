@@ -59,7 +59,6 @@ def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: S
 
 @lru_cache(maxsize=32)
 def _open(path: Path) -> Domain:
-    """Load an index, once per process."""
     return Domain(DomainIndex.load(path))
 
 

@@ -79,7 +79,6 @@ def draw_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
 
 def _draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    """Make the split of cross-validation that holds out `dataset.fold`."""
     if config.fold is None:
         raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
     count, by = len(molecules), replace(config, split=config.cv_by)
@@ -91,7 +90,6 @@ def _draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig
 
 
 def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
-    """Return the position of the target by which to stratify."""
     names = molecules.target_names[: Levels.of(molecules).molecule]
     if not names:
         raise UserError("split=stratified stratifies by a target of molecules, and all targets are of atoms or bonds. Use split=random.")
