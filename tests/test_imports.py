@@ -183,6 +183,7 @@ STEPS = {
     "prediction": ("import molgcn.model, molgcn.screening.run", {*TRAINERS, "scipy", "sklearn", "rdkit.Chem.Draw", *REPORTS}),  # needs X11
     "evaluation": ("import molgcn.evaluation.run", {*TRAINERS, "sklearn", "scipy", *REPORTS}),
     "training": (TRAINING, {"torch_geometric", "sklearn", "scipy", "rdkit", "wandb", "optuna", "joblib", "tensorboard", *REPORTS}),
+    "reports": ("import molgcn.report.plots, molgcn.report.page, molgcn.report.numbers", {"pandas", "sklearn"}),
 }
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -80,7 +80,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str 
 
     Each training loss is the mean of its epoch. The best validation by the column `monitor` is marked. `label` is that of the y axis.
     """
-    table = pd.read_csv(metrics_csv)
+    table = _read_columns(metrics_csv, {"epoch", "step", "train/loss", "val/loss", monitor})
     steps_per_epoch = _steps_per_epoch(table)
     curves = loss_curves(table)
     figure = new_figure(6.4, 4.0)
@@ -90,9 +90,9 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str 
         marker = "o" if len(step) < 3 else None
         if len(step) > _NOISY:
             axes.plot(step / steps_per_epoch, loss, color=color, linewidth=0.8, alpha=0.25)
-            loss = pd.Series(loss).rolling(len(loss) // 50, center=True, min_periods=1).mean().to_numpy()
+            loss = _running_mean(loss, len(loss) // 50)
         axes.plot(step / steps_per_epoch, loss, color=color, linewidth=1.6, label=part, marker=marker, markersize=4)
-    validated = _finite(table[["step", "val/loss", monitor]])
+    validated = _finite(table, "step", "val/loss", monitor)
     if len(validated):
         step, loss, value = validated[validated[:, 2].argmax() if maximize else validated[:, 2].argmin()]
         best = f"best {'validation' if monitor == 'val/loss' else plain(monitor)}, {value:.3g}"
@@ -108,25 +108,43 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str, monitor: str 
     save_png(figure, path)
 
 
-def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
+def _read_columns(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return columns of numbers of a CSV file, NaN where a cell is empty."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        places = {name: place for place, name in enumerate(next(rows)) if name in names}
+        cells = [[row[place] or "nan" for place in places.values()] for row in rows]
+    return dict(zip(places, np.array(cells, float).reshape(-1, len(places)).T, strict=True))
+
+
+def loss_curves(table: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return steps and losses float64 [n, 2] of "train/loss", the mean of an epoch at its last step, and of "val/loss"."""
-    epoch, step, loss = _finite(table[["epoch", "step", "train/loss"]]).T
+    epoch, step, loss = _finite(table, "epoch", "step", "train/loss").T
     weight = np.diff(step, prepend=0).clip(min=1)  # the steps that a row is the mean of
-    epochs = pd.DataFrame({"step": step, "loss": loss * weight, "weight": weight}).groupby(epoch)
-    means = np.column_stack([epochs["step"].max(), epochs["loss"].sum() / epochs["weight"].sum()])
-    return {"train/loss": means, "val/loss": _finite(table[["step", "val/loss"]])}
+    epochs, place = np.unique(epoch, return_inverse=True)
+    last = np.zeros(len(epochs))
+    np.maximum.at(last, place, step)
+    means = np.bincount(place, loss * weight, len(epochs)) / np.bincount(place, weight, len(epochs))
+    return {"train/loss": np.column_stack([last, means]), "val/loss": _finite(table, "step", "val/loss")}
 
 
-def _finite(columns: pd.DataFrame) -> np.ndarray:
+def _finite(table: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
     """Return the rows float64 [n, C] of C columns in which all numbers are finite."""
-    values = columns.to_numpy(float)
+    values = np.column_stack([table[name] for name in names])
     return values[np.isfinite(values).all(axis=1)]
 
 
-def _steps_per_epoch(table: pd.DataFrame) -> float:
+def _running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the mean of the values around each one, of fewer at both ends."""
+    sums, places = np.append(0.0, values.cumsum()), np.arange(len(values))
+    first, last = (places - window // 2).clip(min=0), (places + (window + 1) // 2).clip(max=len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def _steps_per_epoch(table: Mapping[str, np.ndarray]) -> float:
     """Return the optimizer steps per epoch: the step of the last row divided by the epochs completed by then."""
-    last = table[["epoch", "step"]].dropna()
-    return max(float(last["step"].iloc[-1]) / (float(last["epoch"].iloc[-1]) + 1), 1.0) if len(last) else 1.0
+    rows = _finite(table, "epoch", "step")
+    return max(float(rows[-1, 1] / (rows[-1, 0] + 1)), 1.0) if len(rows) else 1.0
 
 
 def _log_scale(axes: Axes, span: float) -> None:

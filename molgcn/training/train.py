@@ -133,7 +133,7 @@ def _fit(trainer: Trainer, module: MoleculeModule, data: MoleculeDataModule, las
 
 
 def _write_report(result: RunResult, models: Models, config: Config, loggers: Sequence[Logger]) -> None:
-    from molgcn.report.plots import plot_learning_curve  # Matplotlib and pandas take long to import
+    from molgcn.report.plots import plot_learning_curve  # Matplotlib takes long to import
 
     folder, data = result.folder, models.data[0]
     curve, label = folder / "learning_curve.png", models.task.loss_label(config.training)
