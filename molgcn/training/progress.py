@@ -11,6 +11,8 @@ from lightning.pytorch.callbacks import RichProgressBar
 from molgcn.errors import shown
 from molgcn.metrics import error_text, metric_title
 
+_DRAWN = 10  # times a second
+
 
 class EpochLine(Callback):
     """Prints a line after every epoch: its number, the validation loss, the first metric of the tables with its unit, and its time."""
@@ -39,7 +41,25 @@ class EpochLine(Callback):
 
 
 class EpochBar(RichProgressBar):
-    """Shows Lightning's progress bar with epochs counted from 1."""
+    """Shows Lightning's progress bar with epochs counted from 1, drawn at most ten times a second and at the end of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=_DRAWN)
+        self._next = 0.0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Move the bar where it is drawn anew."""
+        now = time.perf_counter()
+        if now >= self._next or trainer.is_last_batch:
+            self._next = now + 1 / _DRAWN
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Remove the bar of the validation, of which Lightning keeps one for each epoch."""
+        super().on_validation_epoch_end(trainer, pl_module)
+        if self.progress is not None and self.val_progress_bar_id is not None:
+            self.progress.remove_task(self.val_progress_bar_id)
+            self.val_progress_bar_id = None
 
     def _get_train_description(self, current_epoch: int) -> str:
         last = self.trainer.max_epochs

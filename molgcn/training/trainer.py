@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
@@ -26,6 +24,7 @@ from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.data_parallel.strategy import DataParallel, end_on_signals
+from molgcn.training.epoch_loop import EpochLoop, NoProfiler
 from molgcn.training.launched import launched
 
 log = logging.getLogger(__name__)
@@ -50,16 +49,8 @@ _ABOVE_ZERO = {
 }
 _STARTED_ON_NODES = ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID")  # variables that torchrun, SLURM and LSF set
 _WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
-_NOTHING = nullcontext()
 DOUBLE = ("64-true", "64", 64)
 _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", *DOUBLE)
-
-
-class _NoProfiler(PassThroughProfiler):
-    """Profiles nothing, without the generator that Lightning's own makes for each of a step's twenty hooks."""
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        return _NOTHING
 
 
 def validates(config: Config, has_part: bool) -> bool:
@@ -122,7 +113,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
     if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     one_norm = bool(options.pop("sync_batchnorm", False))
-    options = {"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()}
+    options = {"devices": 1} | options | {"profiler": options.get("profiler") or NoProfiler()}
     trainer = _trainer(options, callbacks, loggers, folder)
     if (found := launched()) is not None and found[1] != (wanted := trainer.num_devices * trainer.num_nodes):
         raise UserError(
@@ -146,7 +137,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
 
 def _trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
     try:
-        return Trainer(
+        trainer = Trainer(
             **options,
             callbacks=callbacks,
             logger=loggers,
@@ -157,3 +148,5 @@ def _trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[L
         )
     except (MisconfigurationException, ModuleNotFoundError, ValueError, TypeError) as error:
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
+    EpochLoop.install(trainer)
+    return trainer

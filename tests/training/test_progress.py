@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 import sys
@@ -41,3 +42,16 @@ def test_an_epoch_that_a_resumed_run_completes_counts_from_its_start(monkeypatch
     line.on_train_start(trainer, None)
     line.on_train_epoch_end(trainer, None)
     assert printed == ["epoch 4  2.5 s"]
+
+
+def test_a_bar_is_drawn_at_most_ten_times_a_second_and_at_the_end(monkeypatch):
+    """Steps of a millisecond are not to wait for a terminal."""
+    moved, clock = [], itertools.count(step=0.001)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(
+        progress.RichProgressBar, "on_train_batch_end", lambda self, trainer, module, outputs, batch, place: moved.append(place)
+    )
+    bar = progress.EpochBar()
+    for place in range(1000):
+        bar.on_train_batch_end(SimpleNamespace(is_last_batch=place == 999), None, None, None, place)
+    assert moved == [*range(0, 1000, 100), 999]
