@@ -56,7 +56,7 @@ class ChosenSteps:
 
     def look_for_replaced_layers(self, model: MoleculeNet) -> None:
         """Choose anew at the next batch where layers were replaced, as by pruning or parametrisations."""
-        if self.prepared is not None and not self.prepared.watch.is_of(model):
+        if self.prepared is not None and not self.prepared.watch.is_still_of(model):
             self.prepared, self._captured_forward, self._undecided = None, None, True
 
     def forward(self, model: MoleculeNet) -> Callable[[Any], Tensor]:
