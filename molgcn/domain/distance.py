@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,31 +17,6 @@ from molgcn.domain.index import DomainIndex
 NAMES = ("nearest similarity", "unseen atoms", "unseen bonds", "size outside")
 
 
-class Domain:
-    """The training molecules of one run, with which others are compared."""
-
-    def __init__(self, index: DomainIndex) -> None:
-        self.index = index
-        self._atoms, self._bonds = ({row.tobytes() for row in rows} for rows in (index.atoms, index.bonds))
-
-    @cached_property
-    def _nearest(self) -> NearestNeighbour:
-        return NearestNeighbour(self.index.fingerprints)
-
-    def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
-        """Compare M molecules, with their fingerprints uint8 [M, 256], with the training molecules; see :func:`distance_to_all`."""
-        size, (low, high) = heavy_atoms(molecules), self.index.sizes
-        return np.stack(
-            [
-                self._nearest.similarity(fingerprints),
-                _unseen(*molecules.computed_features, molecules.node_ptr, self._atoms),
-                _unseen(*molecules.computed_edge_features, molecules.edge_ptr, self._bonds),
-                (size < low) | (size > high),
-            ],
-            axis=1,
-        )
-
-
 def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str], standardize: str = "none") -> np.ndarray:
     """Compare M molecules, with features of bonds and SMILES, with the training molecules in the index files of one or several runs.
 
@@ -53,13 +28,30 @@ def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: S
         atoms is outside the range of the training molecules, else 0.
     """
     fingerprints = morgan_fingerprints(smiles, standardize)
-    each = np.stack([_open(path).distance(molecules, fingerprints) for path in paths])
+    each = np.stack([_distance(path, molecules, fingerprints) for path in paths])
     return np.concatenate([each[..., :1].min(axis=0), each[..., 1:].max(axis=0)], axis=1)
 
 
+def _distance(path: Path, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
+    (low, high), nearest, atoms, bonds = _open(path)
+    size = heavy_atoms(molecules)
+    return np.stack(
+        [
+            nearest.similarity(fingerprints),
+            _unseen(*molecules.computed_features, molecules.node_ptr, atoms),
+            _unseen(*molecules.computed_edge_features, molecules.edge_ptr, bonds),
+            (size < low) | (size > high),
+        ],
+        axis=1,
+    )
+
+
 @lru_cache(maxsize=32)
-def _open(path: Path) -> Domain:
-    return Domain(DomainIndex.load(path))
+def _open(path: Path) -> tuple[np.ndarray, NearestNeighbour, set[bytes], set[bytes]]:
+    """Return the sizes of an index, the search among its fingerprints, and its feature rows of atoms and of bonds."""
+    index = DomainIndex.load(path)
+    atoms, bonds = ({row.tobytes() for row in rows} for rows in (index.atoms, index.bonds))
+    return index.sizes, NearestNeighbour(index.fingerprints), atoms, bonds
 
 
 def _unseen(codes: np.ndarray, table: np.ndarray | None, ptr: np.ndarray, known: set[bytes]) -> np.ndarray:
