@@ -12,8 +12,7 @@ from molgcn.data.featurize import sides_of_graph
 from molgcn.errors import UserError
 from molgcn.explain.command import explained_column
 from molgcn.explain.config import ExplainConfig
-from molgcn.explain.contributions import Contributions, explainer
-from molgcn.explain.methods import masking
+from molgcn.explain.contributions import Contributions, explainer, masking
 from molgcn.explain.network import ExplainedNetwork
 from molgcn.explain.page import on_drawn_atoms
 from molgcn.nn.build import edge_channels_of
