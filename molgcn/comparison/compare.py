@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
-from molgcn.metrics.classes import count_classes
+from molgcn.files.json_file import read_json
+from molgcn.metrics.classes import THRESHOLD, count_classes
 from molgcn.metrics.comparison import Comparison, Interval, Threshold
+from molgcn.metrics.ties import Ties
 from molgcn.tasks.base import Task
+from molgcn.tasks.classes import Classification
 
 PERCENTILES = (2.5, 97.5)
 _CELLS = 2**21  # the largest number of weights held at once
@@ -87,20 +91,11 @@ def compare(
     thresholds: Mapping[str, Threshold],
     molecule: np.ndarray | None = None,
 ) -> Comparison:
-    """Collect what a model's metrics are compared with.
+    """Collect what a model's metrics, by "<part>/<metric>/<target>", are compared with.
 
-    Args:
-        task: what is predicted.
-        metrics: the metrics of every part, by "<part>/<metric>/<target>".
-        part: the part that gets intervals.
-        predictions: [M, P], the predictions for the molecules of that part.
-        targets: [M, T], the true values of that part, NaN = missing, or its labels with bounds.
-        resamples: the number of bootstrap resamples; 0 for no intervals.
-        seed: random seed of the resamples.
-        baselines: the metrics of each baseline by its name; see :mod:`molgcn.comparison.baselines`.
-        molecule: the molecule of each row of predictions and targets where atoms or bonds have targets, int64 [R]; a resample then has all
-            rows of a molecule or none. None where the rows are the molecules.
-        thresholds: the threshold of each target with two classes; see :func:`molgcn.comparison.thresholds.chosen_thresholds`.
+    The part that is named gets intervals from so many resamples of its molecules, with predictions [M, P] and targets [M, T], NaN =
+    missing, or labels with bounds. Where atoms or bonds have targets, `molecule`, int64 [R], is that of each row, and a resample has all
+    rows of a molecule or none. Baselines are by name, and thresholds by target with two classes.
     """
 
     def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -116,3 +111,45 @@ def compare(
 def class_counts(task: Task, targets: np.ndarray) -> np.ndarray:
     """Count the labels of each class, int64 [T, C], among targets [M, T]. C is 0 where all targets are numbers."""
     return count_classes(targets, max(part.num_classes for part in task.parts))
+
+
+def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:
+    """Choose the threshold of every target with two classes, from predictions [M, P] and targets [M, T] of the validation part."""
+    found = {
+        name: best_threshold(labels, probabilities)
+        for part, given, true in task.of_parts(predictions, targets)
+        if isinstance(part, Classification)
+        for name, labels, probabilities in zip(part.names, true.T, part.by_target(given), strict=True)
+    }
+    return {name: threshold for name, threshold in found.items() if threshold is not None}
+
+
+def saved_thresholds(run: Path) -> dict[str, Threshold]:
+    """Return the thresholds that a run saved in its `result.json`. There are none where it has no such file."""
+    path = run / "result.json"
+    return dict(Comparison.of(read_json(path)).thresholds) if path.is_file() else {}
+
+
+def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> Threshold | None:
+    """Find the threshold with the largest Matthews' correlation coefficient, and among equals the nearest to 0.5.
+
+    It is the mean of two neighbouring probabilities of class 1, [n]. There is none where only one class has labels [n] (NaN = missing),
+    or all probabilities are equal.
+    """
+    known = ~np.isnan(labels) & np.isfinite(probabilities)
+    positive, given = labels[known] == 1, probabilities[known].astype(np.float64)
+    if positive.all() or not positive.any():
+        return None
+    ties = Ties(given)
+    positives, negatives = (ties.sums(some[None].astype(np.float64))[0] for some in (positive, ~positive))
+    levels = given[ties.order[ties.starts]]
+    if len(levels) == 1:
+        return None
+    cuts = (levels[:-1] + levels[1:]) / 2
+    fn, tn = positives.cumsum()[:-1], negatives.cumsum()[:-1]
+    tp, fp = positives.sum() - fn, negatives.sum() - tn
+    scale = np.sqrt(positives.sum()) * np.sqrt(negatives.sum()) * np.sqrt((tp + fp) * (fn + tn))
+    mcc = (tp * tn - fp * fn) / scale
+    best = np.flatnonzero(mcc >= mcc.max() - 1e-12)
+    place = best[np.abs(cuts[best] - THRESHOLD).argmin()]
+    return Threshold(float(cuts[place]), float(mcc[place]))

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.baselines import baselines_of, check_forest
-from molgcn.comparison.compare import compare
+from molgcn.comparison.compare import compare, saved_thresholds
 from molgcn.comparison.table import results_table
-from molgcn.comparison.thresholds import saved_thresholds
 from molgcn.config.overrides import as_typed
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.levels import Rows

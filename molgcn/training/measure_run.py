@@ -10,8 +10,7 @@ from pathlib import Path
 from lightning import Trainer
 
 from molgcn.comparison.baselines import baselines_of
-from molgcn.comparison.compare import compare
-from molgcn.comparison.thresholds import chosen_thresholds
+from molgcn.comparison.compare import chosen_thresholds, compare
 from molgcn.config.run import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.metrics.comparison import Comparison

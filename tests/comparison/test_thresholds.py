@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import matthews_corrcoef
 
-from molgcn.comparison.thresholds import best_threshold
+from molgcn.comparison.compare import best_threshold
 
 ROWS = st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 12)), min_size=2, max_size=40)
 
