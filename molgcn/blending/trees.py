@@ -38,15 +38,10 @@ class Trees:
         seed: int,
         settings: Mapping[str, Any] | None = None,
     ) -> Trees:
-        """Fit trees to molecules. The result does not depend on the number of threads.
+        """Fit trees to features float32 [M, F], NaN where a number is missing, and labels [M], numbers or classes 0 to C - 1.
 
-        Args:
-            features: float32 [M, F], NaN where a number is missing.
-            labels: [M], standardised numbers, or classes 0 to C - 1.
-            num_classes: the number of classes C, or 0 for numbers.
-            weights: [M], the molecules' weights, or None.
-            seed: random seed of the draws of molecules and features.
-            settings: LightGBM's parameters, such as :data:`SMALL`; None takes those for the number of molecules.
+        `num_classes` is C, or 0 for numbers. `settings` are LightGBM's parameters, by default those for the number of molecules. The result
+        does not depend on the number of threads.
         """
         lightgbm = import_lightgbm()
         parameters: dict[str, Any] = {**_SHARED, **(settings or (LARGE if len(labels) >= FROM_LARGE else SMALL))}

@@ -35,17 +35,11 @@ _ALWAYS = ("miscalibration_area", "ece", "conformal_coverage")  # any uncertaint
 
 
 def assess(task: Task, calibration: Calibration | None, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Measure the uncertainties of predictions before and after calibration.
+    """Measure the uncertainties of predictions [M, P] before and after calibration, from true values [M, T], NaN where missing.
 
-    Args:
-        task: the task of the model.
-        calibration: the calibration of the model, or None. Without it only standard deviations that the model predicts are measured.
-        predictions: [M, P], the predictions of the model.
-        targets: [M, T], the true values, NaN where missing.
-
-    Returns:
-        The metrics of :data:`MEASURES` by "<metric>/<target>", NaN where undefined, and those of calibrated uncertainties by
-        "calibrated_<metric>/<target>". The dict is empty where there are no uncertainties.
+    Returned are the metrics of :data:`MEASURES` by "<metric>/<target>", NaN where undefined, and those of calibrated uncertainties by
+    "calibrated_<metric>/<target>". Without calibration only standard deviations that the model predicts are measured. Nothing is returned
+    where there are no uncertainties.
     """
     fitted = [None] * len(task.names) if calibration is None else calibration.targets
     values: dict[str, float] = {}

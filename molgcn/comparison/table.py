@@ -21,13 +21,7 @@ def results_table(
 ) -> Group:
     """Make one table per kind of target, with one row per target and the columns of :func:`table_columns`.
 
-    Args:
-        task: the task, which names the targets and the metrics.
-        title: the line above the first table.
-        values: the metrics by "<part>/<metric>/<target>". NaN is shown as "-".
-        parts: the parts to show.
-        comparison: intervals, baselines and means to show below the values.
-        monitor: the value by which the run was chosen; see :func:`table_columns`.
+    Values are by "<part>/<metric>/<target>", and NaN is shown as "-". The comparison's intervals, baselines and means are shown below them.
     """
     comparison = comparison or Comparison()
     tables = [_table(one, values, parts, comparison, monitor) for one in task.parts]

@@ -34,17 +34,9 @@ _PLAIN = re.compile(r"[\w./:+-]+", re.ASCII)
 
 
 def config_of(estimator: BaseEstimator, data: Path, count: int, targets: list[str], options: Mapping[str, Any]) -> Config:
-    """Return the configuration of a run that an estimator asks for.
+    """Return the configuration of a run that an estimator asks for, on a file of so many different molecules with these columns of targets.
 
-    Args:
-        estimator: the estimator; see :class:`molgcn.Regressor` for its parameters.
-        data: the file of molecules.
-        count: the number of different molecules.
-        targets: the names of the columns of targets.
-        options: further keys and their values, which no parameter changes.
-
-    Raises:
-        UserError: for a key or value that does not exist.
+    `options` are further keys and their values, which no parameter changes. A key or value that does not exist is a UserError.
     """
     state = estimator.random_state
     seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31))

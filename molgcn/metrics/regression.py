@@ -50,19 +50,12 @@ def regression_metrics(
 def bounded_metrics(
     predictions: Tensor | np.ndarray, targets: Tensor, bounds: Tensor | None, wanted: Collection[str], weights: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute the metrics of `BOUNDED` for all known targets, bounds among them. A prediction on the right side of a bound has no error.
+    """Compute the metrics of `BOUNDED`, float64 [R, T], for all known targets, bounds among them; see :func:`regression_metrics`.
+
+    A prediction on the right side of a bound has no error. `bounds`, [M, T] or None, are -1 where the true value is below its target, 1
+    where it is above, else 0.
 
     Source: Chemprop's bounded metrics.
-
-    Args:
-        predictions: [M, T], in the targets' units.
-        targets: [M, T], NaN where missing.
-        bounds: [M, T], -1 where the true value is below its target, 1 where it is above, else 0. None where there are no bounds.
-        wanted: the metrics to compute.
-        weights: as in :func:`regression_metrics`.
-
-    Returns:
-        float64 [R, T] by metric.
     """
     plain = {metric: BOUNDED[metric] for metric in wanted if metric in BOUNDED}
     if not plain:
@@ -76,13 +69,7 @@ def bounded_metrics(
 
 
 class Values:
-    """Predicted and true values, with one method per metric that returns it as float64 [R, T].
-
-    Args:
-        predicted: float64 [M, T], the predictions.
-        true: float64 [M, T], the true values, NaN where missing.
-        weights: [R, M], how often each of R resamples contains each molecule. None means a single resample with every molecule once.
-    """
+    """Predicted and true values, with one method per metric that returns it as float64 [R, T]; see :func:`regression_metrics`."""
 
     def __init__(self, predicted: Tensor, true: Tensor, weights: np.ndarray | None) -> None:
         self.predicted, self.true, self.known = predicted, true, ~true.isnan()

@@ -53,19 +53,9 @@ def predict_records(
     domain: Sequence[Path] = (),
     members: bool = False,
 ) -> Iterator[Predicted]:
-    """Predict records, `batch_size` at a time.
+    """Predict records, `batch_size` at a time, as :func:`molgcn.screening.ready.prepare_records` makes them ready.
 
-    Args:
-        ensemble: the models.
-        records: the rows, read as they are needed.
-        kind: the format of their molecules.
-        batch_size: the number of rows that are featurised and predicted at once.
-        num_workers: the number of processes that featurise. 0 means none, and None one per core from 10,000 rows on.
-        domain: index files of the training molecules to compare with.
-        members: whether the predictions of every pass have columns of their own.
-
-    Raises:
-        UserError: when a worker process dies, or a record cannot be read.
+    With `members` the predictions of every pass have columns of their own.
     """
     trees, bond_numbers = ensemble.tree_generators, ensemble.levels.bond > 0
     for ready in prepare_records(ensemble.inputs, records, kind, batch_size, num_workers, domain, trees, bond_numbers):

@@ -132,15 +132,10 @@ class Screening:
 def load_checked(
     config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
 ) -> tuple[Ensemble, Path | None]:
-    """Check that the input is given and the output can be written, and then load the models; see :class:`Ensemble`.
+    """Load the models, and return them with the output, after a check that the input is given and the output can be written.
 
-    The output is `name` where the configuration names none. `endings` are those of outputs that are no tables (:func:`check_output`).
-
-    Returns:
-        The models and the output. The output is None where results go to standard output.
-
-    Raises:
-        UserError: when the input or a checkpoint is missing, or the output cannot be written.
+    The output is `name` where the configuration names none, and None where results go to standard output. `endings` are those of outputs
+    that are no tables (:func:`check_output`). Dropout and seed are those of :meth:`Ensemble.load`.
     """
     checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path, models=config.models)]
     output, source = config.output_or(name), config.source

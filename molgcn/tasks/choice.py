@@ -32,18 +32,10 @@ _WITHOUT_BOUNDS = ("evidential", "quantile")
 
 
 def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None, loss: str = "auto") -> Task:
-    """Return the task of a data set, after a check that the task can learn its targets.
+    """Return the task of a data set that `task=` wants, after a check that it can learn the targets, of which a configuration is given.
 
-    A log message says where `auto` has chosen classification.
-
-    Args:
-        wanted: the value of `task`.
-        data: the data set with its split.
-        given: what the configuration says of the targets; None is nothing.
-        loss: the value of `training.loss`. With one that cannot learn transformed targets, dataset.transform=auto transforms none.
-
-    Raises:
-        UserError: If a label is not a class, or the training part has a single class of every target.
+    A log message says where `auto` has chosen classification. With a loss that cannot learn transformed targets, dataset.transform=auto
+    transforms none. UserError says where a label is not a class, or the training part has a single class of every target.
     """
     molecules = data.molecules
     rows = Rows.of(molecules)

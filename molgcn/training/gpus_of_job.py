@@ -14,16 +14,12 @@ MPS = "nvidia-cuda-mps-control"
 
 
 def take_gpus(job: int, devices: Any, at_once: int) -> None:
-    """Leave this process as many GPUs as its job trains on; the jobs take the GPUs in turn.
+    """Leave this process as many GPUs as its job, counted from 0, trains on; the jobs take the GPUs in turn.
 
-    The first job that shares a GPU with another logs how they compute on it at the same time, where they would not.
+    All GPUs stay where `trainer.devices` is not a number from 1 to that of the GPUs. The first job that shares a GPU with another of those
+    that run at once logs how they compute on it at the same time, where they would not.
 
     This sets CUDA_VISIBLE_DEVICES, so that it must be called before anything uses a GPU.
-
-    Args:
-        job: the number of the job, from 0.
-        devices: `trainer.devices`. Where it is not a number from 1 to that of the GPUs, all GPUs stay.
-        at_once: the number of jobs that run at the same time; below 0 it is counted from the number of cores.
     """
     import torch
 

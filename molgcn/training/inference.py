@@ -28,17 +28,9 @@ Of = Literal["all", "network", "trees"]
 
 @torch.no_grad()
 def predict_molecules(module: MoleculePredictor, molecules: PackedMolecules, batch_size: int, of: Of = "all") -> np.ndarray:
-    """Return the predictions of molecules, computed on the module's device.
+    """Return the predictions of M molecules, float64 [M, P] in their order, computed on the module's device; see :func:`blended` for `of`.
 
-    Args:
-        module: the trained module; it is left in evaluation mode.
-        molecules: M molecules with the features that it was trained on.
-        batch_size: molecules per batch.
-        of: what predicts; see :func:`blended`.
-
-    Returns:
-        float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`. With targets of atoms or bonds, [R, P] in the
-        order of :class:`molgcn.data.levels.Rows`.
+    With targets of atoms or bonds they are [R, P] in the order of :class:`molgcn.data.levels.Rows`. The module is left in evaluation mode.
     """
     module.eval()
     rows = Rows(molecules, module.levels)

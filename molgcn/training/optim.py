@@ -38,13 +38,8 @@ def build_scheduler(
 ) -> LRScheduler | ReduceLROnPlateau:
     """Return the schedule that `config.name` names; see conf/scheduler for its options.
 
-    Args:
-        optimizer: the optimiser whose learning rate it sets.
-        config: names the schedule.
-        lr: the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one.
-        steps_per_epoch: optimiser steps per epoch.
-        total_steps: optimiser steps of the run. After them the schedule stays at its last rate.
-        mode: "max" where a larger monitored value is better, for a plateau schedule.
+    `lr` is the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one. After `total_steps` the
+    schedule stays at its last rate. `mode` is "max" where a larger monitored value is better, for a plateau schedule.
     """
     warmup = round(config.warmup_epochs * steps_per_epoch)
     floor, rates = config.min_lr / lr, [group["lr"] for group in optimizer.param_groups]
