@@ -62,8 +62,8 @@ def convert(config: ConvertConfig) -> Path:
 
 def _write(module: MoleculeModule, folder: Path, whole: bool) -> None:
     from molgcn.screening.output import as_mistake
+    from molgcn.training.checkpoint_file import BEST, write
     from molgcn.training.checkpoint_format import describe
-    from molgcn.training.checkpoint_writer import BEST, write
     from molgcn.training.resume import config_text, write_config
     from molgcn.training.transfer import HEAD
 

@@ -73,7 +73,7 @@ MUTATIONS = [
     ),
     # what files from strangers may do
     Mutation(
-        "molgcn/training/checkpoint_reader.py",
+        "molgcn/training/checkpoint_file.py",
         "weights_only=True",
         "weights_only=False",
         "tests/test_safety.py::test_a_malicious_pickle",

@@ -22,7 +22,7 @@ from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
 from molgcn.nn.build import build_network
 from molgcn.predict import PredictConfig, predict
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 from molgcn.training.result import RunResult

@@ -20,7 +20,7 @@ from molgcn.data.load import load_dataset
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import PredictConfig, predict
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.restore import load_module
 
 

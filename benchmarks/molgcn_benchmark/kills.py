@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 BOUND = 60.0  # seconds in which the other process ends

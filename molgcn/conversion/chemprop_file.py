@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from molgcn.errors import UserError, shown
-from molgcn.training.checkpoint_reader import damage
+from molgcn.training.checkpoint_file import damage
 
 PACKAGES = ("chemprop", "torch", "torchmetrics", "lightning", "lightning_fabric", "pytorch_lightning", "numpy")
 _DICTS = ("lightning.fabric.utilities.data.AttributeDict", "lightning_fabric.utilities.data.AttributeDict")

@@ -23,8 +23,7 @@ from molgcn.errors import UserError, counted, shown
 from molgcn.evaluation.data import check_fits, other_data
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.calibrating import FILE, common_folder, save_joint_calibration
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.inference import combined, predict_molecules
 from molgcn.training.trained_on import were_trained_on
 

@@ -28,8 +28,8 @@ from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.blending import check_blend, settled_blend
 from molgcn.training.calibrating import check_calibration
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.checkpoint_format import features_of
-from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import check_data, check_goes_on, check_same_keys
 from molgcn.training.freezing import check_freeze
 from molgcn.training.module import MoleculeModule

@@ -22,8 +22,7 @@ from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json, write_json
 from molgcn.tasks.base import Task
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.inference import Models
 from molgcn.training.predictor import MoleculePredictor
 from molgcn.training.restore import run_folder

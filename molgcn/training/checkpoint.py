@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_writer import BEST, LAST
+from molgcn.training.checkpoint_file import BEST, LAST
 from molgcn.training.loggers import MetricsCSV
 from molgcn.training.monitor import LOSS
 from molgcn.training.ranks import of_all_ranks, of_this_rank

@@ -14,8 +14,7 @@ from typing import Any
 
 from lightning.pytorch.plugins import TorchCheckpointIO
 
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.host_copy import HostCopy
 
 _MAX_PENDING = 2  # most copies in memory: an epoch may end with best.ckpt and last.ckpt

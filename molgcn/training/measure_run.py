@@ -17,7 +17,7 @@ from molgcn.metrics.comparison import Comparison
 from molgcn.training.blending import blended_parts
 from molgcn.training.calibrating import measured_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.inference import Models
 from molgcn.training.module import MoleculeModule
 from molgcn.training.result import RunResult

@@ -20,8 +20,8 @@ from molgcn.data.rdkit_version import check_rdkit
 from molgcn.errors import UserError, counted
 from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.checkpoint_format import config_of, features_of
-from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.members import REFIT, members_of, trainings_of
 from molgcn.training.predictor import MoleculePredictor
 

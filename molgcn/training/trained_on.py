@@ -14,8 +14,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.restore import run_folder
 
 TRAINED_ON = "training_hashes.npy"

@@ -12,8 +12,8 @@ from torch import Tensor
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task, learned_with
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.checkpoint_format import config_of, features_of
-from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, changed_options, check_same_network
 from molgcn.training.module import MoleculeModule
 

@@ -24,7 +24,7 @@ from molgcn.predict import predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.regression import Regression
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 

@@ -23,8 +23,7 @@ from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.compatible import check_same_keys
 from molgcn.training.restore import load_module
 from molgcn.training.train import train

@@ -16,9 +16,8 @@ from lightning import Callback, Trainer
 from molgcn.config.run import Config
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
+from molgcn.training.checkpoint_file import LAST, load_checkpoint
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import LAST
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
 

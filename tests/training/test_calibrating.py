@@ -23,8 +23,7 @@ from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.inference import predict_molecules
 from molgcn.training.members import write_members
 from molgcn.training.restore import load_module

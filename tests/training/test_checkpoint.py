@@ -11,10 +11,9 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.errors import UserError
 from molgcn.training.build import build_module
 from molgcn.training.checkpoint import RunCheckpoint
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
 from molgcn.training.loggers import MetricsCSV
 from molgcn.training.trainer import build_trainer
 

@@ -7,8 +7,8 @@ import torch
 
 from molgcn.data.featurizers import FEATURIZERS
 from molgcn.errors import UserError
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.checkpoint_format import FORMAT, features_of, upgrade
-from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.restore import load_module
 
 

@@ -12,10 +12,9 @@ from run_cases import CheckpointsBy
 from torch import nn
 
 from molgcn.errors import UserError
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
 from molgcn.training.host_copy import HostCopy
 from molgcn.training.train import train
 

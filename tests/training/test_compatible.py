@@ -10,8 +10,7 @@ import yaml
 
 from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.resume import saved_config
 from molgcn.training.train import train
 

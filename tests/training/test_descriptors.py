@@ -24,7 +24,7 @@ from molgcn.fingerprint import FingerprintConfig, fingerprint
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.build import build_module
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
 from molgcn.training.train import train

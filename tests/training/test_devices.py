@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 
 OPTIONS = [
     *("dataset.subset=400", "dataset.features=qm9", "dataset.targets=[logp]", "model.norm=layer", "model.hidden_channels=16"),

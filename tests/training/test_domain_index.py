@@ -17,8 +17,7 @@ from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 from molgcn.training.trained_on import index_files, save_index

@@ -9,7 +9,7 @@ from lightning import Callback
 from run_cases import assert_same_run, train_and_copy
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.module import MoleculeModule
 from molgcn.training.train import train
 

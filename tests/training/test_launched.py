@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.launched import with_one_folder
 from molgcn.training.trainer import build_trainer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = [

@@ -12,7 +12,7 @@ from run_cases import log_of, train_and_copy
 
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.restore import find_checkpoint, load_module
 from molgcn.training.train import train
 

@@ -10,7 +10,7 @@ import pytest
 from molgcn.errors import UserError
 from molgcn.tasks.classes import Classification
 from molgcn.tasks.regression import Regression
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.monitor import Monitor
 from molgcn.training.train import train
 

@@ -19,7 +19,7 @@ from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.restore import load_module
 from molgcn.training.train import train
 

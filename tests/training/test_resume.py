@@ -20,7 +20,7 @@ from run_cases import assert_same_run, log_of, train_and_copy
 from waiting import wait_until
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.resume import prepare_resume
 from molgcn.training.train import train
 

@@ -11,7 +11,7 @@ from test_captured import on_gpu
 
 from molgcn.config.run import Config
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.train import train
 
 WAYS = ["plain", pytest.param("direct", marks=needs_extension), pytest.param("captured", marks=pytest.mark.gpu)]

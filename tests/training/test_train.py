@@ -14,7 +14,7 @@ from molgcn.config.run import Config, parse
 from molgcn.errors import UserError, counted
 from molgcn.metrics.regression import METRICS
 from molgcn.tasks.registry import build_task, settled
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.train import train
 
 pytestmark = pytest.mark.usefixtures("empty_figures")

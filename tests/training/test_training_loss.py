@@ -17,7 +17,7 @@ from test_captured import on_gpu
 
 from molgcn.config.run import Config
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.optim import cosine
 from molgcn.training.train import train
 from molgcn.training.training_loss import TrainingLoss

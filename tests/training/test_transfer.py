@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from molgcn.errors import UserError
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.train import train
 
 STILL = {"optimizer": {"name": "sgd", "lr": 1e-12}, "scheduler": {"name": "constant"}, "trainer": {"max_steps": 1}}

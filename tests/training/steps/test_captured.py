@@ -15,7 +15,7 @@ from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.nn import batch_layout
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train

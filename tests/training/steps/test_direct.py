@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam, AdamW
 
 from molgcn.config.run import Config
 from molgcn.nn import GCN
-from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.steps.direct import FusedUpdate, _has_its_own_weights
 from molgcn.training.train import train
 

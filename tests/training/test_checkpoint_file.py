@@ -12,9 +12,8 @@ import torch
 
 from molgcn.errors import UserError
 from molgcn.predict import PredictConfig, predict
+from molgcn.training.checkpoint_file import load_checkpoint, write
 from molgcn.training.checkpoint_format import FORMAT
-from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import write
 from molgcn.training.train import train
 
 

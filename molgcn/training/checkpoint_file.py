@@ -1,7 +1,9 @@
-"""Read checkpoints without executing anything in them: checksums first, then plain values and tensors only."""
+"""Read checkpoints without executing anything in them, and write them as a whole or not at all."""
 
 from __future__ import annotations
 
+import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,10 +12,11 @@ import torch
 
 from molgcn.config.overrides import as_typed
 from molgcn.errors import UserError
+from molgcn.files.whole_file import whole
 from molgcn.training.checkpoint_format import upgrade
-from molgcn.training.checkpoint_writer import BEST, LAST
 
 _FOLDER = 0x10  # MS-DOS's bit: PyTorch would read nothing for such a part and leave its tensor uninitialised
+BEST, LAST = "best.ckpt", "last.ckpt"
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -63,3 +66,32 @@ def _instead(path: Path) -> str:
                         "starts a new run from its weights."
                     )
     return "Expected a .ckpt file that molgcn wrote. Restore it from a copy, or train again."
+
+
+def write(checkpoint: dict[str, Any], path: Path) -> None:
+    """Replace `path` by the checkpoint, or leave it as it is and raise UserError where it cannot be written.
+
+    The checkpoint is written to a temporary name, synced to disk and renamed.
+    """
+    content = io.BytesIO()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(checkpoint, content)  # into memory: on a full disk PyTorch's own writer raises an error that does not say so
+        with whole(path) as temporary, open(temporary, "wb") as file:
+            file.write(content.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        earlier = path.with_name(LAST)
+        advice = (
+            f"{as_typed('resume', earlier.parents[1])} continues from the earlier {LAST}, which is untouched"
+            if earlier.is_file()
+            else "it was the run's first, so that the run has to be started again"
+        )
+        raise UserError(
+            f"The checkpoint {path} could not be written: {error.strerror}. Free disk space or choose another folder with "
+            f"hydra.run.dir=; {advice}."
+        ) from error
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
