@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from molgcn.data.column_names import ColumnName
-from molgcn.errors import UserError
+from molgcn.errors import require
 from molgcn.screening.config import ScreeningConfig
 
 
@@ -25,7 +25,5 @@ class ExplainConfig(ScreeningConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in ("steps", "orders"):
-            if getattr(self, key) < 1:
-                raise UserError(f"{key}={getattr(self, key)} is not valid: expected at least 1.")
-        if not 0 < self.tolerance < 1:
-            raise UserError(f"tolerance={self.tolerance:g} is not valid: expected a share between 0 and 1.")
+            require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        require(0 < self.tolerance < 1, "tolerance", f"{self.tolerance:g}", "a share between 0 and 1")

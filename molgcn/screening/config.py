@@ -10,7 +10,7 @@ from typing import Literal
 from molgcn.config.run import WhichModels
 from molgcn.data.column_names import SmilesColumns
 from molgcn.data.text import RECORD_MB
-from molgcn.errors import UserError
+from molgcn.errors import UserError, require
 
 OnError = Literal["raise", "skip", "nan"]
 STREAM = "-"
@@ -38,10 +38,8 @@ class ScreeningConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
-        if not 0 < self.max_record_mb <= 1000:
-            raise UserError(f"max_record_mb={self.max_record_mb:g} is not valid: expected more than 0 and at most 1000.")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(0 < self.max_record_mb <= 1000, "max_record_mb", f"{self.max_record_mb:g}", "more than 0 and at most 1000")
 
     @property
     def source(self) -> Path | None:

@@ -17,7 +17,7 @@ from lightning import Callback
 from molgcn.config.overrides import parse_override, values_of
 from molgcn.config.run import Config
 from molgcn.data.datamodule import load_once
-from molgcn.errors import UserError, counted
+from molgcn.errors import UserError, counted, require
 from molgcn.process.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.replicates.plan import first_training
 from molgcn.replicates.run import train_all
@@ -56,12 +56,9 @@ class SearchConfig:
     params: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the ranges of the options."""
         for name, least in (("n_trials", 1), ("pruning_startup_trials", 0), ("pruning_warmup", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"sweep.{name}={getattr(self, name)} is not valid: expected at least {least}.")
-        if self.timeout is not None and self.timeout <= 0:
-            raise UserError(f"sweep.timeout={self.timeout} is not valid: expected seconds above 0, or null for no limit.")
+            require(getattr(self, name) >= least, f"sweep.{name}", getattr(self, name), f"at least {least}")
+        require(self.timeout is None or self.timeout > 0, "sweep.timeout", self.timeout, "seconds above 0, or null for no limit")
 
 
 def prepare_search(arguments: list[str]) -> list[str]:

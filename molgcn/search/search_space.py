@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from molgcn.config.overrides import quote
-from molgcn.errors import UserError
+from molgcn.errors import UserError, require
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -42,21 +42,18 @@ def _leaves(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 def _check(key: str, entry: Any) -> None:
     name = f"sweep.params.{key}"
     if isinstance(entry, list):
-        if not entry or any(isinstance(value, (list, dict)) for value in entry):
-            raise UserError(f"{name}={entry} is not valid: expected a list of numbers, words, true, false or null.")
+        single = not any(isinstance(value, (list, dict)) for value in entry)
+        require(bool(entry) and single, name, entry, "a list of numbers, words, true, false or null")
         return
-    if not isinstance(entry, Mapping) or not entry.keys() <= _INTERVAL or not {"low", "high"} <= entry.keys():
-        raise UserError(
-            f"{name}={entry} is not valid: expected a list of values, or an interval such as {{low: 0.1, high: 1.0, log: true}}."
-        )
+    known = isinstance(entry, Mapping) and {"low", "high"} <= entry.keys() <= _INTERVAL
+    require(known, name, entry, "a list of values, or an interval such as {low: 0.1, high: 1.0, log: true}")
     low, high, step = entry["low"], entry["high"], entry.get("step")
     numbers = [value for value in (low, high, step) if value is not None]
-    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in numbers) or not low < high:
-        raise UserError(f"{name}={dict(entry)} is not valid: expected numbers, low below high.")
+    right = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers) and low < high
+    require(right, name, dict(entry), "numbers, low below high")
     if entry.get("log") and (low <= 0 or step is not None):
         raise UserError(f"{name}={dict(entry)} is not valid: a logarithmic interval begins above 0 and has no step.")
-    if step is not None and step <= 0:
-        raise UserError(f"{name}={dict(entry)} is not valid: expected a step above 0.")
+    require(step is None or step > 0, name, dict(entry), "a step above 0")
 
 
 def suggest(trial: Trial, space: Mapping[str, Any]) -> dict[str, Any]:

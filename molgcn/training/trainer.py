@@ -21,7 +21,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from molgcn.config.run import Config
 from molgcn.config.training import TrainingConfig
-from molgcn.errors import UserError
+from molgcn.errors import UserError, require
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.data_parallel.strategy import DataParallel, end_on_signals
 from molgcn.training.epoch_loop import EpochLoop, NoProfiler
@@ -94,10 +94,10 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         if isinstance(value, int | float) and value <= 0:
             raise UserError(f"trainer.{name}={value:g} is not valid: expected more than 0. {advice}")
     for name in _WHOLE:
-        if not isinstance(options.get(name), int | None):
-            raise UserError(f"trainer.{name}={options[name]} is not valid: expected a whole number.")
-    if not isinstance(options.get("max_time"), str | timedelta | Mapping | None):
-        raise UserError(f"trainer.max_time={options['max_time']} is not valid: expected days:hours:minutes:seconds, as in '00:01:30:00'.")
+        require(isinstance(options.get(name), int | None), f"trainer.{name}", options.get(name), "a whole number")
+    limit = options.get("max_time")
+    timed = isinstance(limit, str | timedelta | Mapping | None)
+    require(timed, "trainer.max_time", limit, "days:hours:minutes:seconds, as in '00:01:30:00'")
     precision = options.get("precision") or "32-true"
     if precision not in _PRECISIONS:
         raise UserError(
