@@ -12,7 +12,6 @@ from torch import Tensor
 
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.packed_arrays import batch_arrays
-from molgcn.data.padding import padded_batch, padded_edge_index
 from molgcn.data.pyg import batch_of_pyg
 from molgcn.data.segments import pointers
 from molgcn.data.set_checks import check_once
@@ -196,7 +195,7 @@ class GraphBatch(BatchTensors):
         return torch.from_numpy(next_fit(self.ptr.cpu().numpy(), self.tile_nodes)).to(self.ptr.device)
 
     def _edge_index(self) -> Tensor:
-        """Source and target of every bond as in PyG, int64 [2, E]. For a padded batch see :mod:`molgcn.data.padding`.
+        """Source and target of every bond as in PyG, int64 [2, E]. For a padded batch see :class:`molgcn.data.slots.PaddedBatch`.
 
         Raises:
             UserError: when equal leaves are one row.
@@ -207,7 +206,9 @@ class GraphBatch(BatchTensors):
                 "other models the batches of a set that has all atoms."
             )
         if self.counts is not None:
-            return padded_edge_index(self.rowptr, self.col)
+            bonds = torch.arange(self.num_edges, dtype=self.rowptr.dtype, device=self.col.device)
+            source = torch.where(bonds < self.rowptr[-1], self.col, self.num_nodes).long()
+            return torch.stack([source, torch.searchsorted(self.rowptr, bonds, right=True) - 1])
         nodes = torch.arange(self.num_nodes, device=self.col.device)
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
         return torch.stack([self.col.long(), target])
@@ -217,9 +218,10 @@ class GraphBatch(BatchTensors):
         return None if self.edge_code is None or self.edge_table is None else self.edge_table.index_select(0, self.edge_code)
 
     def _batch(self) -> Tensor:
-        """Molecule of every atom, int64 [N]. For a padded batch see :mod:`molgcn.data.padding`."""
+        """Molecule of every atom, int64 [N], and of the padding atom in a padded batch; see :class:`molgcn.data.slots.PaddedBatch`."""
         if self.counts is not None:
-            return padded_batch(self.ptr, self.num_nodes)
+            nodes = torch.arange(self.num_nodes + 1, dtype=self.ptr.dtype, device=self.ptr.device)
+            return torch.searchsorted(self.ptr, nodes, right=True) - 1
         graphs = torch.arange(self.num_graphs, device=self.ptr.device)
         return torch.repeat_interleave(graphs, torch.diff(self.ptr), output_size=self.num_nodes)
 

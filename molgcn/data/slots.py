@@ -195,9 +195,12 @@ class Slot(BatchTensors):
 
 
 class PaddedBatch(GraphBatch):
-    """A slot as one batch of constant shape, whose values change with the slot.
+    """A slot as one batch of constant shape, whose values change with the slot. Nothing in it waits for the device.
 
-    Molecules without atoms are at its end. For its unused atoms and bonds see :mod:`molgcn.data.padding`.
+    Molecules without atoms are at its end. Unused bonds connect a padding atom, number N of a slot with room for N atoms, with itself. The
+    padding atom and the unused atoms belong to a padding molecule, number B of a slot with room for B molecules. To use `edge_index` or
+    `batch`, append a row of any finite values to the atoms' rows, pool B + 1 molecules and drop the last. Layers do not need to handle
+    padding, since nothing of it reaches a real atom.
     """
 
     def __init__(self, slot: Slot, num_graphs: int) -> None:

@@ -94,7 +94,7 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """Return what a network reads from a :class:`molgcn.data.GraphBatch`, or from PyG's `Batch` or `Data`.
 
     Encodings that the batch does not hold are computed from its graph. A padded batch gets the atom and the molecule of its padding
-    (:mod:`molgcn.data.padding`) at the end.
+    (:class:`molgcn.data.slots.PaddedBatch`) at the end.
     """
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
