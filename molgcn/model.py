@@ -10,8 +10,10 @@ import numpy as np
 
 from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.predict import Predictions, predict_smiles
+from molgcn.screening.chunk import check_listed
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.fingerprint import Fingerprints, fingerprint_smiles
+from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
+from molgcn.screening.ready import MOLECULES_AT_ONCE
 
 
 class Model:
@@ -100,15 +102,13 @@ class Model:
         Raises:
             UserError: For a string that is not a molecule (with on_error="raise"), and for a layer that the head does not have.
         """
-        return fingerprint_smiles(
-            Fingerprints(self.ensemble, layer),
-            _listed(smiles),
-            on_error=on_error,
-            num_workers=num_workers,
-            descriptors=descriptors,
-            atom_features=atom_features,
-            bond_features=bond_features,
-        )
+        fingerprints = Fingerprints(self.ensemble, layer)
+        records = self.ensemble.inputs.rows_of(_listed(smiles), descriptors, atom_features, bond_features)
+        values = [np.empty((0, len(fingerprints.columns)), np.float32)]
+        for part in fingerprint_records(fingerprints, records, "smiles", MOLECULES_AT_ONCE, num_workers):
+            check_listed(part, on_error, "fingerprinted")
+            values.append(part.values)
+        return np.concatenate(values)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.ensemble.task.described}; networks: {len(self.ensemble.members)})"

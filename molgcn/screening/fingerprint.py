@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,10 +12,10 @@ from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.head import without_last_layers
-from molgcn.screening.chunk import Chunk, check_listed
+from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE
-from molgcn.screening.ready import MOLECULES_AT_ONCE, prepare_records
+from molgcn.screening.ready import prepare_records
 
 
 class Fingerprints:
@@ -71,22 +70,3 @@ def fingerprint_records(
             errors |= dict.fromkeys(ready.kept[~finite].tolist(), NOT_FINITE)
             values[ready.kept[finite]] = found[finite]
         yield Fingerprinted(ready.start, ready.records, ready.smiles, errors, values)
-
-
-def fingerprint_smiles(
-    fingerprints: Fingerprints,
-    smiles: Sequence[str] | Sequence[Sequence[str]],
-    *,
-    on_error: Literal["raise", "nan"] = "raise",
-    num_workers: int | None = None,
-    descriptors: np.ndarray | None = None,
-    atom_features: Sequence[np.ndarray] | None = None,
-    bond_features: Sequence[np.ndarray] | None = None,
-) -> np.ndarray:
-    """Compute the fingerprints of M SMILES in memory, float32 [M, H]; see :meth:`molgcn.model.Model.fingerprint`."""
-    values = [np.empty((0, len(fingerprints.columns)), np.float32)]
-    records = fingerprints.ensemble.inputs.rows_of(smiles, descriptors, atom_features, bond_features)
-    for part in fingerprint_records(fingerprints, records, "smiles", MOLECULES_AT_ONCE, num_workers):
-        check_listed(part, on_error, "fingerprinted")
-        values.append(part.values)
-    return np.concatenate(values)

@@ -8,8 +8,9 @@ from predictions import SMILES
 from molgcn.config.run import BackendConfig, Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.model import Model
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.fingerprint import Fingerprints, fingerprint_smiles
+from molgcn.screening.fingerprint import Fingerprints
 from molgcn.training.train import train
 
 
@@ -36,17 +37,16 @@ def states(run):
 def test_each_layer(deep_run, backend):
     ensemble, by_hand = Ensemble.load([deep_run.folder], BackendConfig(name=backend)), states(deep_run)
     for layer, place in ((0, 0), (1, 1), (2, 2), (-1, 2)):
-        fingerprints = Fingerprints(ensemble, layer)
-        values = fingerprint_smiles(fingerprints, SMILES)
+        values = Model(ensemble).fingerprint(SMILES, layer)
         assert values.dtype == np.float32
-        assert fingerprints.columns == [f"fp_{number}" for number in range(values.shape[1])]
+        assert Fingerprints(ensemble, layer).columns == [f"fp_{number}" for number in range(values.shape[1])]
         np.testing.assert_allclose(values, by_hand[place], rtol=1e-5, atol=1e-5)
 
 
 def test_the_head_of_the_network_gives_the_predictions_from_them(deep_run):
     ensemble = Ensemble.load([deep_run.folder])
     (module,) = ensemble.members
-    last = torch.from_numpy(fingerprint_smiles(Fingerprints(ensemble, -1), SMILES))
+    last = torch.from_numpy(Model(ensemble).fingerprint(SMILES, -1))
     with torch.no_grad():
         predicted = module.decode(module.model.head[4](last))
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
@@ -54,11 +54,11 @@ def test_the_head_of_the_network_gives_the_predictions_from_them(deep_run):
 
 
 def test_several_networks_stand_side_by_side(trained_run, deep_run):
-    one, other = (fingerprint_smiles(Fingerprints(Ensemble.load([run.folder])), SMILES) for run in (trained_run, deep_run))
-    both = Fingerprints(Ensemble.load([trained_run.folder, deep_run.folder]))
-    np.testing.assert_array_equal(fingerprint_smiles(both, SMILES), np.concatenate([one, other], axis=1))
-    assert both.columns[0] == "fp_0_model_0"
-    assert both.columns[-1] == "fp_7_model_1"
+    one, other = (Model(Ensemble.load([run.folder])).fingerprint(SMILES) for run in (trained_run, deep_run))
+    ensemble = Ensemble.load([trained_run.folder, deep_run.folder])
+    np.testing.assert_array_equal(Model(ensemble).fingerprint(SMILES), np.concatenate([one, other], axis=1))
+    columns = Fingerprints(ensemble).columns
+    assert (columns[0], columns[-1]) == ("fp_0_model_0", "fp_7_model_1")
 
 
 @pytest.mark.parametrize("layer", [3, -2])
