@@ -14,6 +14,7 @@ from molgcn.config.run import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, main, spell_out_dataset
 from molgcn.metrics.comparison import without_nan
+from molgcn.model import load
 from molgcn.resources import resource
 from molgcn.training.train import train
 
@@ -140,9 +141,12 @@ def test_one_molecule_has_no_r2(run, tmp_path):
 
 def test_another_file_with_a_split_of_its_own(run, tmp_path):
     (tmp_path / "x.csv").write_text("smiles,logp,tpsa\n" + "".join(f"{'C' * n},{n},{n}\n" for n in range(1, 7)))
-    (tmp_path / "s.json").write_text('{"train": [0, 1, 2], "val": [3], "test": [5]}')
+    (tmp_path / "s.json").write_text('{"train": [0, 1], "val": [3], "test": [5, 2, 4]}')
     result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "x.csv"), "split_file": str(tmp_path / "s.json")}))
-    assert [row["smiles"] for row in rows_of(result.folder / "predictions_test.csv")] == ["CCCCCC"]
+    rows = rows_of(result.folder / "predictions_test.csv")  # in the split's own order
+    assert [row["smiles"] for row in rows] == ["CCCCCC", "CCC", "CCCCC"]
+    expected = load(run).predict([row["smiles"] for row in rows]).values
+    np.testing.assert_allclose([float(row["logp predicted"]) for row in rows], expected[:, 0], rtol=1e-5)
     assert np.isfinite(result.metrics["test/mae/logp"])
 
 

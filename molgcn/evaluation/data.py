@@ -34,7 +34,7 @@ def chosen_parts(data: LoadedDataset, split: str | None) -> dict[str, np.ndarray
 
     `split` names one part, or "all" for all molecules as one. None means every part that has molecules, except "calibration".
     """
-    parts = {part: np.sort(indices) for part, indices in data.splits.items() if len(indices)}
+    parts = {part: indices for part, indices in data.splits.items() if len(indices)}
     if split is None:
         return {part: indices for part, indices in parts.items() if part != CALIBRATION}
     if split in parts:

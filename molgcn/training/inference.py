@@ -146,12 +146,14 @@ class Models:
     def _predict(self, part: str) -> PartPredictions:
         found = np.unique(np.concatenate([one.splits[part] for one in self.data]))
         first = self.data[0]
-        molecules = first.part(part) if len(found) == len(first.splits[part]) else first.molecules[found]
+        alike = len(found) == len(first.splits[part])
+        found = first.splits[part] if alike else found
+        molecules, order = first.part(part) if alike else first.molecules[found], np.argsort(found)
         rows = Rows.of(molecules)
         known = np.zeros((len(self.modules), len(rows)), bool)
         passes = np.full((*known.shape, self.task.num_predictions), np.nan)
         for number, (module, one) in enumerate(zip(self.modules, self.data, strict=True)):
-            places = rows.at(np.searchsorted(found, one.splits[part]))
+            places = rows.at(order[np.searchsorted(found, one.splits[part], sorter=order)])
             batch_size = self.batch_size or module.config.dataset.batch_size
             passes[number, places] = predict_molecules(module, one.part(part), batch_size, self.of)
             known[number, places] = True
