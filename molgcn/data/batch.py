@@ -20,6 +20,8 @@ from molgcn.errors import UserError
 
 OPTIONAL = ("rwse", "bond_rw", "descriptors", "component", "atom_targets", "bond_targets")  # what a network or a loss may read
 
+_OF_BONDS = ("edge_attr", "edge_code", "edge_table")
+
 
 class BatchTensors:
     """The tensors of a batch or of a slot; see :class:`GraphBatch`."""
@@ -89,12 +91,9 @@ class GraphBatch(BatchTensors):
         tile_ptr: Tensor | None = None,
         large_molecules: bool | None = None,
         leaves_merged: bool = False,
-        edge_attr: Tensor | None = None,
-        edge_code: Tensor | None = None,
-        edge_table: Tensor | None = None,
         **optional: Tensor | None,
     ) -> None:
-        if unknown := optional.keys() - {*OPTIONAL}:
+        if unknown := optional.keys() - {*OPTIONAL, *_OF_BONDS}:
             raise TypeError(f"a batch has no {min(unknown)}")
         self.x = x
         self.ptr = ptr
@@ -103,11 +102,7 @@ class GraphBatch(BatchTensors):
         self.targets = targets
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
         self.leaves_merged = leaves_merged
-        self.edge_code = edge_code
-        self.edge_table = edge_table
-        vars(self).update(optional)
-        if edge_attr is not None:
-            self.edge_attr = edge_attr
+        vars(self).update({name: tensor for name, tensor in optional.items() if tensor is not None})
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
         if any(hint is not None for hint in (tile_nodes, tile_ptr, large_molecules)):
