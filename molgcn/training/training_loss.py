@@ -107,9 +107,10 @@ def check_weights(trainer: Trainer, module: MoleculeModule, kept: Iterable[Tenso
     check_loss(trainer, module)
     alike: dict[torch.dtype, list[Tensor]] = {}
     for tensor in kept:
-        if tensor.is_floating_point():
+        if tensor.is_floating_point() and tensor.numel():
             alike.setdefault(tensor.dtype, []).append(tensor)
-    finite = all(bool(flatten_dense_tensors(tensors).isfinite().all()) for tensors in alike.values())
+    extremes = [torch.stack(flatten_dense_tensors(tensors).aminmax()) for tensors in alike.values()]  # NaN where one is
+    finite = all(bool(pair.isfinite().all()) for pair in extremes)
     if not trainer.strategy.reduce_boolean_decision(finite):
         batch = trainer.fit_loop.epoch_loop.batch_idx
         raise _diverged(trainer, f"The weights are not finite after {_place(trainer, module, batch)}", module.train_loss.rates[-1])

@@ -20,7 +20,7 @@ from molgcn.errors import UserError
 from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.optim import cosine
 from molgcn.training.train import train
-from molgcn.training.training_loss import TrainingLoss
+from molgcn.training.training_loss import TrainingLoss, check_weights
 
 WAYS = [
     "plain",
@@ -80,6 +80,16 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert left <= {"config.yaml", "provenance.json", "splits.json", "training_hashes.npy", "metrics.csv", ".lock"}
     assert not any(math.isnan(float(row["train/loss"] or 0)) for row in log_of(tmp_path))
+
+
+def test_a_single_number_that_is_not_finite_is_found():
+    seen = []
+    trainer: Any = SimpleNamespace(fit_loop=SimpleNamespace(epoch_loop=None), strategy=None)
+    trainer.strategy = SimpleNamespace(reduce_boolean_decision=lambda finite: seen.append(finite) or True)
+    for value in (3e38, -3e38, math.nan, math.inf, -math.inf):
+        tensors = [torch.zeros(0), torch.arange(3), torch.ones(3, dtype=torch.double), torch.tensor([[-3e38, value], [3e38, 0.0]])]
+        check_weights(trainer, SimpleNamespace(train_loss=TrainingLoss()), tensors)  # type: ignore[arg-type]
+    assert seen == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("way", WAYS)
