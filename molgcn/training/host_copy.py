@@ -65,15 +65,15 @@ def _in_one_piece(tensors: list[Tensor]) -> Tensor:
 
 def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     """Return the same nested dicts, lists and tuples with everything of a kind changed."""
-    if type(value) in _PLAIN:
-        return value
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):
-        items = {key: _mapped(item, kind, change) for key, item in value.items()}
+        items = {key: item if type(item) in _PLAIN else _mapped(item, kind, change) for key, item in value.items()}
         if type(value) is dict:
             return items
         changed = copy.copy(value)  # keeps the attributes of a module's state dict
         changed.update(items)
         return changed
-    return type(value)([_mapped(item, kind, change) for item in value]) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)([item if type(item) in _PLAIN else _mapped(item, kind, change) for item in value])
+    return value
