@@ -180,8 +180,8 @@ def _normalised(inputs: EncodeInputs, walks: Tensor, real: Tensor) -> Tensor:
 
 def fits(inputs: EncodeInputs) -> bool:
     """Return whether the operator supports the device, the dtypes and the widths of a call."""
-    tensors = {name: value for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
-    dtypes = all(tensor.dtype == (torch.int32 if name == "num_real" else torch.float32) for name, tensor in tensors.items())
+    *tensors, count = inputs.tensors
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None} == {torch.float32} and (count is None or count.dtype == torch.int32)
     return inputs.x.is_cuda and dtypes and _has_room(inputs)
 
 

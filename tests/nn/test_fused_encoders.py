@@ -73,7 +73,7 @@ def atom_states(model: MoleculeNet, x: torch.Tensor, rwse: torch.Tensor, count: 
     if inputs is None:
         return forward.atom_states(model, x, rwse, count)
     encoded = encode(inputs)
-    fused_encoders.take_atom_statistics(model, inputs, encoded)
+    fused_encoders.take_atom_statistics(model, inputs, encoded.statistics)
     return encoded.states
 
 

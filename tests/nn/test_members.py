@@ -88,3 +88,16 @@ def test_a_missing_member_is_an_error():
     assert found(model)[:2] == [None, None]
     with pytest.raises(AttributeError):
         members_of(model, ("layers", "norms")).named(model, ("layers.0.nothing",))
+
+
+def test_what_is_found_once_is_found_again_after_a_change():
+    model, asked = network(), []
+
+    def find() -> None:
+        members_of(model, ("layers", "norms")).once("key", lambda: asked.append("again"))
+
+    for change in (lambda: None, lambda: model.layers[1].register_forward_hook(print), lambda: replace_module(model)):
+        change()
+        find()
+        find()
+    assert asked == ["again"] * 3

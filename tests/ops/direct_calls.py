@@ -235,7 +235,7 @@ def emulation() -> Iterator[None]:
 
     from molgcn import ops
     from molgcn.cuda_runtime.launch import launching_by
-    from molgcn.ops.layer_network import operator
+    from molgcn.ops.layer_network.implementation import register_saved_numbers
 
     library = torch.library.Library("molgcn", "IMPL")
     modules = {"gine_aggregate": ops.gine_cuda, "head_loss": ops.head_loss_cuda}
@@ -245,7 +245,7 @@ def emulation() -> Iterator[None]:
     for name, (forward, backward) in passes.items():
         library.impl(name, forward, "CPU", allow_override=True)
         library.impl(f"{name}_backward", backward, "CPU", allow_override=True)
-    operator.register_saved_numbers("cpu", ops.implementation_cuda.saved_numbers)
+    register_saved_numbers("cpu", ops.implementation_cuda.saved_numbers)
     with launching_by(Emulator()), gpu_memory():
         yield
     library._destroy()

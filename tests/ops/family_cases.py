@@ -9,7 +9,7 @@ from network_cases import OPTIONS, batch_of, network
 from torch import nn
 
 from molgcn.data import GraphBatch
-from molgcn.nn import MoleculeNet, fused
+from molgcn.nn import MoleculeNet, fused_call
 from molgcn.ops.layer_network.call import LayerNetworkCall
 
 FUSED = ("gcn", "gin", "gine", "gcn_edge", "sage", "gated_gcn", "dmpnn", "gat", "gatv2")  # the layers of this project that say their steps
@@ -59,5 +59,5 @@ def pooling_network(case: str, **options) -> MoleculeNet:
 def call_of(model: MoleculeNet, batch: str | GraphBatch, **options) -> LayerNetworkCall:
     """Return the operator's call for a model and one of the shared batches, with the options of the call replaced."""
     batch = GraphBatch.from_pyg(batch_of(batch)) if isinstance(batch, str) else batch
-    call = fused.layer_call(model, batch)
+    call = fused_call.layer_call(model, batch)
     return call._replace(options=call.options._replace(**options))

@@ -18,7 +18,6 @@ from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.gcn_layers_plan import pool_blocks
 from molgcn.ops.gcn_weights_plan import weight_blocks
 from molgcn.ops.layer_network import implementation_cuda
-from molgcn.ops.layer_network.implementation import Kept
 from molgcn.resources import resource
 
 OPTIONS = [
@@ -131,12 +130,10 @@ def test_an_eager_call_takes_a_plan_to_the_same_result(emulate, monkeypatch, opt
     expected = run_emulated(call)
     with torch.no_grad():
         eager = implementation_cuda.implementation_of(layers_of(call))
-        found, _ = eager.forward(layers_of(call))
+        found, _, kept, backward = eager.run(layers_of(call))
         assert found.saved.numel() != implementation_cuda.saved_numbers(layers_of(call))  # a plan's
-        if call.batch_statistics:
-            call = changed(call, running_means=(), running_vars=())
         grad = torch.sin(torch.arange(found.pooled.numel(), dtype=torch.float64)).view_as(found.pooled).float()
-        *_, gradients = eager.backward(layers_of(call), Kept(found.saved, (None, None)), grad, True, False)
+        *_, gradients = backward(kept, grad, (True, False, *(True for _ in layers_of(call).learnt)))
     assert worst({"pooled": found.pooled}, {"pooled": expected.outputs["pooled"]}) < 1e-6
     expected.gradients.pop("x")
     assert worst(dict(zip(expected.gradients, gradients, strict=True)), expected.gradients) < 1e-5

@@ -67,6 +67,12 @@ class LayerNetworkCall(NamedTuple):
         return self._replace(graph=self.graph._replace(x=x, bonds=bonds))
 
     @property
+    def for_backward(self) -> LayerNetworkCall:
+        """What backward reads: no objective, and no statistics that change before it."""
+        first, second = (None if inputs is None else inputs.for_backward for inputs in self.encoders)
+        return self._replace(statistics=[] if self.batch_statistics else self.statistics, encoders=(first, second), objective=None)
+
+    @property
     def learnt(self) -> list[Tensor | None]:
         """The parameters of encoders, with None for those that one does not have, of the layers and of the head."""
         of_encoders = (parameter for inputs in self.encoders if inputs is not None for parameter in inputs.parameters)
@@ -74,10 +80,12 @@ class LayerNetworkCall(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """All tensors but the seed."""
+        """All tensors but the seed and rows that an encoder maps, which it has itself."""
         of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
         targets = () if self.objective is None else self.objective[:3]
-        return *self.graph.tensors, *of_encoders, *self.parameters, *self.statistics, *self.head, *targets
+        (x, bonds, *others), (of_atoms, of_bonds) = self.graph.tensors, self.encoders
+        rows = None if of_atoms is not None else x, None if of_bonds is not None else bonds
+        return *rows, *others, *of_encoders, *self.parameters, *self.statistics, *self.head, *targets
 
     @property
     def widths(self) -> list[int]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from molgcn.ops.encode import Encoded
-from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.encode import NUM_TENSORS, PARAMETERS, Encoded, EncodeInputs
+from molgcn.ops.expect import expect_shapes, shapes_of
+from molgcn.ops.graph import NUM_TENSORS as TENSORS_OF_GRAPH
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.passes import saved_numbers
+from molgcn.ops.layer_network.program import Program
 
 
 class Outputs(NamedTuple):
@@ -31,10 +37,12 @@ class Outputs(NamedTuple):
 
 
 Gradients = tuple[Tensor, Tensor, list[Tensor]]  # of x and of the bonds' rows, [0, 0] where not wanted, and of the parameters
-AllGradients = tuple[Tensor, Tensor, Sequence[Tensor | None]]
-"""The gradients of x and of the bonds' rows, [0, 0] where not wanted, and of what :attr:`.call.LayerNetworkCall.learnt` returns."""
+AllGradients = tuple[Tensor | None, Tensor | None, Sequence[Tensor | None]]
+"""The gradients of x and of the bonds' rows, which may be anything where they are not wanted, and of what
+:attr:`.call.LayerNetworkCall.learnt` returns."""
 States = Sequence[Encoded | None]
 """What each encoder of a call has computed."""
+OfEncoders = Sequence[Tensor | None]
 
 
 class Kept(NamedTuple):
@@ -51,8 +59,38 @@ class Kept(NamedTuple):
     of_loss: Sequence[Tensor] = ()
 
 
-class Implementation(NamedTuple):
-    """The passes of a call as functions.
+class Forward(NamedTuple):
+    """A forward pass, and what its backward pass needs.
+
+    Attributes:
+        outputs: The outputs.
+        of_encoders: The new running statistics of each encoder's norm, [2, k], or None without an encoder.
+        kept: The tensors that backward takes, or None for those that there are not.
+        backward: Returns the gradients, given the tensors that were kept, the gradient of the result, and of each variable whether its
+            gradient is wanted: x, the bonds' rows and what :attr:`.call.LayerNetworkCall.learnt` returns. It holds no tensor.
+    """
+
+    outputs: Outputs
+    of_encoders: OfEncoders
+    kept: Sequence[Tensor | None]
+    backward: Callable[[Sequence[Any], Tensor, Sequence[bool]], AllGradients]
+
+
+class Implementation(Protocol):
+    """The computation of a call."""
+
+    def run(self, call: LayerNetworkCall) -> Forward:
+        """Run the forward pass."""
+        ...
+
+
+def nothing_saved(*_: Any) -> AllGradients:
+    """Refuse a backward pass for which nothing was saved."""
+    raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
+
+
+class Passes(NamedTuple):
+    """An implementation whose passes each take a call.
 
     Attributes:
         forward: Returns the outputs of a call, and what its encoders have computed.
@@ -63,12 +101,72 @@ class Implementation(NamedTuple):
     forward: Callable[[LayerNetworkCall], tuple[Outputs, States]]
     backward: Callable[[LayerNetworkCall, Kept, Tensor, bool, bool], AllGradients]
 
+    def run(self, call: LayerNetworkCall) -> Forward:
+        """Run the forward pass."""
+        outputs, states = self.forward(call)
+        of_encoders = statistics_of(states)
+        if not call.options.save_for_backward:
+            return Forward(outputs, of_encoders, (), nothing_saved)
+        call = call.encoded(states).for_backward
+        inputs = [of_rows for of_rows, made in zip(call.encoders, states, strict=True) if of_rows is not None and made is not None]
+        moments = [made.moments for made in states if made is not None]
+        rows = (*call.graph.tensors, *chain.from_iterable((made, *of_rows.tensors) for made, of_rows in zip(moments, inputs, strict=True)))
+        kept = (outputs.saved, *outputs.of_loss, call.seed, *rows, *call.statistics, *call.head, *call.parameters)
+        encoders = [None if of_rows is None else of_rows.options for of_rows in call.encoders]
+        numbers = (len(outputs.of_loss), len(call.statistics), len(call.head))
+        backward = _Backward(self.backward, call.program, call.options, call.graph.hints, encoders, numbers, shapes_of(rows)).gradients
+        return Forward(outputs, of_encoders, kept, backward)
 
-class Direct(NamedTuple):
-    """What eager calls on plain tensors take on a type of device, past PyTorch's dispatcher.
+
+def statistics_of(states: States) -> OfEncoders:
+    """Return the new running statistics that encoders have computed."""
+    return [None if made is None else made.statistics for made in states]
+
+
+class _Backward(NamedTuple):
+    """The backward pass of :class:`Passes` for the tensors that it has kept.
 
     Attributes:
-        implementation_of: Returns the implementation of a call, or None if it is the operator's.
+        backward: The function that takes the call.
+        program: The network.
+        options: The options of the call.
+        hints: The hints of its graph.
+        encoders: The options of each encoder, or None.
+        numbers: The numbers of tensors of the loss, of running statistics and of the head.
+        shapes: The shapes of the tensors of the graph and of the encoders.
+    """
+
+    backward: Callable[[LayerNetworkCall, Kept, Tensor, bool, bool], AllGradients]
+    program: Program
+    options: Options
+    hints: tuple[int, bool, bool]
+    encoders: Sequence[tuple[Any, ...] | None]
+    numbers: tuple[int, int, int]
+    shapes: list[torch.Size | None]
+
+    def gradients(self, kept: Sequence[Any], grad_result: Tensor, needed: Sequence[bool]) -> AllGradients:
+        """Return the gradients, see :class:`Forward`."""
+        num_of_loss, num_statistics, num_head = self.numbers
+        saved, *rest = kept
+        of_loss, seed, rest = rest[:num_of_loss], rest[num_of_loss], rest[num_of_loss + 1 :]
+        expect_shapes("layer_network", rest[: len(self.shapes)], self.shapes)
+        tensors, wants = iter(rest), iter(needed)
+        graph = Graph(*islice(tensors, TENSORS_OF_GRAPH), *self.hints)  # type: ignore[call-arg]
+        of_rows, wanted, moments, encoders = [next(wants), next(wants)], list[bool](), list[Tensor | None](), list[EncodeInputs | None]()
+        for options, of_these_rows in zip(self.encoders, of_rows, strict=True):
+            moments.append(None if options is None else next(tensors))
+            encoders.append(None if options is None else EncodeInputs.of([*islice(tensors, NUM_TENSORS)], options))
+            wanted.append(of_these_rows if options is None else any([*islice(wants, len(PARAMETERS))]))
+        statistics, head = [*islice(tensors, num_statistics)], [*islice(tensors, num_head)]
+        call = LayerNetworkCall(graph, self.program, [*tensors], statistics, seed, self.options, (encoders[0], encoders[1]), head)
+        return self.backward(call, Kept(saved, moments, of_loss), grad_result, *wanted)
+
+
+class Direct(NamedTuple):
+    """What eager calls take on a type of device, past PyTorch's dispatcher.
+
+    Attributes:
+        implementation_of: Returns the implementation of a call, or None if it is the operator's: always for subclasses of tensors.
         takes_end: Whether implementations may compute a head, and its loss, in launches of their own.
     """
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from molgcn.errors import UserError
 from molgcn.ops import encode_cuda, gcn_cuda
-from molgcn.ops.encode import EncodeInputs, check_moments
-from molgcn.ops.encode import check as check_encoder
-from molgcn.ops.expect import aligned, are_aligned
-from molgcn.ops.layer_network import kernels_cuda, planned
+from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.expect import PLAIN, aligned, are_aligned
+from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward, check_end
+from molgcn.ops.layer_network.forms import known_form, remember_form
 from molgcn.ops.layer_network.implementation import (
     DIRECT,
     AllGradients,
@@ -24,10 +24,12 @@ from molgcn.ops.layer_network.implementation import (
     Implementation,
     Kept,
     Outputs,
+    Passes,
     States,
     register_saved_numbers,
 )
-from molgcn.ops.layer_network.plan_key import Key
+from molgcn.ops.layer_network.plan_key import Key, key_of
+from molgcn.ops.layer_network.planned import Planned
 from molgcn.ops.schedule import engine_of
 
 
@@ -55,7 +57,7 @@ def _backward(call: LayerNetworkCall, kept: Kept, grad_result: Tensor, grad_x: b
     return of_x.contiguous(), of_bonds.contiguous(), found
 
 
-EACH = Implementation(_forward, _backward)
+EACH = Passes(_forward, _backward)
 """The implementation that plans each call by itself."""
 _LINE = 128  # the bytes of a line of the cache
 
@@ -67,28 +69,41 @@ def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     """
     kernels = engine_of(call)
     if call.objective is None and not torch.cuda.is_current_stream_capturing():
-        key = Key.of(call, kernels)
-        if key is not None:
-            return Implementation(partial(_planned_forward, key), partial(_planned_backward, key))
-    if kernels in gcn_cuda.ENGINES and kernels_cuda.takes_end(call, kernels):
-        return Implementation(partial(_forward, kernels=kernels), partial(_backward, kernels=kernels))
+        planned = planned_call(call, kernels)
+        if planned is not None:
+            return planned
+    if kernels in gcn_cuda.ENGINES and kernels_cuda.takes_end(call, kernels) and PLAIN.issuperset(map(type, call.tensors)):
+        return Passes(partial(_forward, kernels=kernels), partial(_backward, kernels=kernels))
     return None
 
 
-def _planned_forward(key: Key, call: LayerNetworkCall) -> tuple[Outputs, States]:
-    states = [None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]
-    call = call.encoded(states)
-    check(call)
-    return planned.forward(key, call, states), states
+def planned_call(call: LayerNetworkCall, kernels: str) -> Planned | None:
+    """Check a call without a loss and return its computation by plans, or None where Python has to plan it, and for subclasses of tensors.
+
+    Raises:
+        ValueError: If an argument does not fit. The message names the first one.
+    """
+    tensors = call.tensors
+    known = known_form(call, tensors)
+    if known is None:
+        if Key.of(call, kernels) is None or not PLAIN.issuperset(map(type, tensors)):
+            return None
+        check_call(call)
+        known = remember_form(call, tensors)
+    key = key_of(call, kernels, *known)
+    return None if key is None else Planned(key, *known, tensors)
 
 
-def _planned_backward(key: Key, call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: bool, grad_bonds: bool) -> AllGradients:
-    check_backward(grad_pooled, kept.saved, planned.saved_numbers(key), call)
-    for inputs, made in zip(call.encoders, kept.moments, strict=True):
-        if inputs is not None and made is not None:
-            check_encoder(inputs)
-            check_moments(made, inputs)
-    return planned.backward(key, call, kept.moments, grad_pooled, aligned(kept.saved, _LINE), grad_x, grad_bonds)
+def check_call(call: LayerNetworkCall) -> None:
+    """Check a call with encoders.
+
+    Raises:
+        ValueError: If a tensor does not fit. The message names the first one.
+    """
+    check(call.encoded([None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]))
+    for inputs, rows in zip(call.encoders, call.graph[:2], strict=True):
+        if inputs is not None and (rows is None or rows.shape[0] != inputs.x.shape[0]):
+            raise ValueError("layer_network: expected as many rows as their encoder has")
 
 
 def saved_numbers(call: LayerNetworkCall) -> int:
@@ -115,7 +130,7 @@ def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
     dtype = call.graph.x.dtype
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
-    if are_aligned([tensor for tensor in call.tensors if tensor is not None]):
+    if are_aligned([tensor for tensor in (*call.graph[:2], *call.tensors) if tensor is not None]):
         return call
     head = [aligned(tensor) for tensor in call.head]
     objective = call.objective

@@ -8,22 +8,30 @@ implementation of `molgcn::layer_network` and `molgcn::layer_network_backward`. 
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.ops.encode import NUM_TENSORS, PARAMETERS, Encoded, EncodeInputs, encode
-from molgcn.ops.expect import expect_shapes, shapes_of
+from molgcn.ops.encode import encode
 from molgcn.ops.fake import register_fake
-from molgcn.ops.graph import GRAPH_SCHEMA, Graph
-from molgcn.ops.graph import NUM_TENSORS as TENSORS_OF_GRAPH
+from molgcn.ops.graph import GRAPH_SCHEMA
 from molgcn.ops.head_loss import head_loss
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_end
-from molgcn.ops.layer_network.implementation import DIRECT, Gradients, Implementation, Kept, Outputs, States, numbers_saved
+from molgcn.ops.layer_network.implementation import (
+    DIRECT,
+    Gradients,
+    Implementation,
+    Kept,
+    OfEncoders,
+    Outputs,
+    Passes,
+    States,
+    numbers_saved,
+    statistics_of,
+)
 from molgcn.ops.layer_network.passes import gradients_of_parameters
 from molgcn.ops.operator import is_eager
 from molgcn.ops.transforms import refuse_transforms
@@ -53,7 +61,7 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
     return encoded_network(call)[0]
 
 
-def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
+def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, OfEncoders]:
     r"""Compute encoders, all layers, the pooling, a head and its loss; see :class:`molgcn.ops.layer_network.steps.Step` for the formula.
 
     A device's implementation takes what it can of these into its launches. Otherwise encoders are operators of their own,
@@ -64,7 +72,7 @@ def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
             encoders map these, in encoders, in the parameters and in the head.
 
     Returns:
-        The outputs, see :class:`Outputs`, and what each encoder has computed.
+        The outputs, see :class:`Outputs`, and the new running statistics of each encoder's norm.
 
     Raises:
         ValueError: If a tensor's shape, dtype or device does not fit, or an option is unknown.
@@ -78,20 +86,20 @@ def encoded_network(call: LayerNetworkCall) -> tuple[Outputs, States]:
     if call.head and not torch.compiler.is_compiling():
         check_end(call)
     if call.objective is not None:
-        outputs, states = encoded_network(call._replace(head=(), objective=None))
+        outputs, of_encoders = encoded_network(call._replace(head=(), objective=None))
         loss, sums = head_loss(outputs.pooled, call.head[::2], call.head[1::2], call.objective)
-        return outputs._replace(pooled=loss, of_loss=[sums]), states
+        return outputs._replace(pooled=loss, of_loss=[sums]), of_encoders
     if call.head:
-        outputs, states = encoded_network(call._replace(head=()))
+        outputs, of_encoders = encoded_network(call._replace(head=()))
         predictions = outputs.pooled
         for number, (weight, bias) in enumerate(zip(call.head[::2], call.head[1::2], strict=True)):
             predictions = F.linear(predictions.relu() if number else predictions, weight, bias)
-        return outputs._replace(pooled=predictions), states
+        return outputs._replace(pooled=predictions), of_encoders
     states = [None if inputs is None else encode(inputs) for inputs in call.encoders]
     call = call.encoded(states)._replace(encoders=(None, None))
     if torch.compiler.is_compiling():
-        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), states
-    return _run(call, _direct(call) or _OPERATOR)[0], states
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments)), statistics_of(states)
+    return _run(call, _direct(call) or _OPERATOR)[0], statistics_of(states)
 
 
 def _direct(call: LayerNetworkCall) -> Implementation | None:
@@ -99,7 +107,7 @@ def _direct(call: LayerNetworkCall) -> Implementation | None:
     if torch.compiler.is_compiling():
         return None
     registered = DIRECT.get(call.graph.x.device.type)
-    return registered.implementation_of(call) if registered is not None and is_eager(call.tensors) else None
+    return registered.implementation_of(call) if registered is not None and is_eager(()) else None
 
 
 def empty_saved(call: LayerNetworkCall) -> Tensor:
@@ -145,7 +153,7 @@ def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: b
     return found
 
 
-_OPERATOR = Implementation(_forward, _backward)
+_OPERATOR = Passes(_forward, _backward)
 
 
 class _Network(torch.autograd.Function):
@@ -153,51 +161,28 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, implementation: Implementation, call: LayerNetworkCall, states: list[Encoded | None], *variables: Tensor | None
+        ctx: Any, implementation: Implementation, call: LayerNetworkCall, of_encoders: list[Tensor | None], *variables: Tensor | None
     ) -> tuple[Tensor, ...]:
-        outputs, found = implementation.forward(call)
-        states += found
-        call = call.encoded(found)
+        outputs, found, kept, ctx.backward_of = implementation.run(call)
+        of_encoders += found
         pooled, *others = *outputs[:3], *outputs.of_loss
         ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
-        ctx.implementation, ctx.program, ctx.options = implementation, call.program, call.options
-        statistics = () if call.batch_statistics else call.statistics
-        ctx.num_head, ctx.num_of_loss = len(call.head), len(outputs.of_loss)
-        ctx.num_statistics, ctx.encoders = len(statistics), [None if inputs is None else inputs.options for inputs in call.encoders]
-        of_encoders: list[Tensor | None] = []
-        for inputs, made in zip(call.encoders, found, strict=True):
-            if inputs is not None and made is not None:
-                of_encoders += made.moments, *inputs.for_backward.tensors
-        ctx.hints, ctx.shapes = call.graph.hints, shapes_of((*call.graph.tensors, *of_encoders))
-        ctx.save_for_backward(
-            outputs.saved, *outputs.of_loss, call.seed, *call.graph.tensors, *of_encoders, *statistics, *call.head, *call.parameters
-        )
+        ctx.is_operator = implementation is _OPERATOR
+        ctx.save_for_backward(*kept)
         return pooled, *others
 
     @staticmethod
     def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
+        needed = ctx.needs_input_grad[_LEADING:]
         if grad_pooled is None:
-            return (None,) * len(ctx.needs_input_grad)
-        if not ctx.options.save_for_backward:
-            raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
-        saved, *rest = ctx.saved_tensors
-        of_loss, seed, rest = rest[: ctx.num_of_loss], rest[ctx.num_of_loss], rest[ctx.num_of_loss + 1 :]
-        expect_shapes("layer_network", rest[: len(ctx.shapes)], ctx.shapes)
-        tensors, needed = iter(rest), iter(ctx.needs_input_grad[_LEADING:])
-        graph = Graph(*islice(tensors, TENSORS_OF_GRAPH), *ctx.hints)
-        of_rows, wanted, moments, encoders = [next(needed), next(needed)], list[bool](), list[Tensor | None](), list[EncodeInputs | None]()
-        for options, of_these_rows in zip(ctx.encoders, of_rows, strict=True):
-            moments.append(None if options is None else next(tensors))
-            encoders.append(None if options is None else EncodeInputs.of([*islice(tensors, NUM_TENSORS)], options))
-            wanted.append(of_these_rows if options is None else any([*islice(needed, len(PARAMETERS))]))
-        statistics, head = [*islice(tensors, ctx.num_statistics)], [*islice(tensors, ctx.num_head)]
-        call = LayerNetworkCall(graph, ctx.program, [*tensors], statistics, seed, ctx.options, (encoders[0], encoders[1]), head)
-        found_x, found_bonds, found = ctx.implementation.backward(call, Kept(saved, moments, of_loss), grad_pooled, *wanted)
-        if torch.is_grad_enabled() and ctx.implementation is not _OPERATOR:  # create_graph=True: a second derivative must raise an error
-            found_x, found_bonds, *found = _Once.apply([found_x, found_bonds, *found], grad_pooled, graph.x, graph.bonds, *call.learnt)
-        of_x, of_bonds = (rows if want else None for rows, want in zip((found_x, found_bonds), of_rows, strict=True))
-        return *(None,) * _LEADING, of_x, of_bonds, *found
+            return (None,) * (_LEADING + len(needed))
+        kept = ctx.saved_tensors
+        of_x, of_bonds, found = ctx.backward_of(kept, grad_pooled, needed)
+        if torch.is_grad_enabled() and not ctx.is_operator:  # create_graph=True: a second derivative must raise an error
+            of_x, of_bonds, *found = _Once.apply([of_x, of_bonds, *found], grad_pooled, *kept)
+        wants_x, wants_bonds, *_ = needed
+        return None, None, None, of_x if wants_x else None, of_bonds if wants_bonds else None, *found
 
 
 _APPLY = super(
@@ -217,15 +202,16 @@ class _Once(torch.autograd.Function):
         return _no_second_order(ctx, *grads)
 
 
-def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> tuple[Outputs, States]:
+def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> tuple[Outputs, OfEncoders]:
     """Run the operator, with its derivative if a gradient is wanted."""
     variables = [call.graph.x, call.graph.bonds, *call.learnt]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
-        states: list[Encoded | None] = []
+        of_encoders: list[Tensor | None] = []
         apply = _Network.apply if implementation is _OPERATOR else _APPLY
-        pooled, statistics, saved, *of_loss = apply(implementation, call, states, *variables)
-        return Outputs(pooled, statistics, saved, of_loss), states
-    return implementation.forward(call)
+        pooled, statistics, saved, *of_loss = apply(implementation, call, of_encoders, *variables)
+        return Outputs(pooled, statistics, saved, of_loss), of_encoders
+    outputs, found, _, _ = implementation.run(call)
+    return outputs, found
 
 
 def _autograd(*args: Any) -> tuple[Tensor, ...]:

@@ -16,7 +16,7 @@ from torch import Tensor
 import molgcn._cpu as _cpu
 from molgcn.errors import UserError
 from molgcn.ops import gcn_cpu
-from molgcn.ops.expect import aligned
+from molgcn.ops.expect import PLAIN, aligned
 from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
@@ -28,6 +28,7 @@ from molgcn.ops.layer_network.implementation import (
     Implementation,
     Kept,
     Outputs,
+    Passes,
     States,
     register_saved_numbers,
 )
@@ -214,14 +215,14 @@ def _backward(call: LayerNetworkCall, kept: Kept, grad_pooled: Tensor, grad_x: b
     return gradients
 
 
-_EAGER = Implementation(_forward, _backward)
+_EAGER = Passes(_forward, _backward)
 _NO_STATES = (None, None)
 
 
 def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     """Return the implementation of an eager call; None where encoders, a head or a loss are operators of their own."""
     alone = call.encoders == _NO_STATES and not call.head and call.objective is None
-    return _EAGER if alone else None
+    return _EAGER if alone and PLAIN.issuperset(map(type, call.tensors)) else None
 
 
 def _operator(*args: Any) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from molgcn.ops.gcn_tile_plan import shared_limit
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_layers_plan import HeadPlan, plan_head
 from molgcn.ops.layer_network.call import LayerNetworkCall, Options
+from molgcn.ops.layer_network.forms import Form, Sizes
 from molgcn.ops.layer_network.kernels_cuda import PLANNED
 from molgcn.ops.layer_network.passes import uses_tensor_cores
 from molgcn.ops.layer_network.program import Program
@@ -21,9 +23,10 @@ from molgcn.ops.layer_network.program import Program
 _STEPS = 8  # the number of capacities between a power of two and the next
 _OF_ROWS = [EncodeInputs._fields.index(name) for name in ("x", "walks")]
 _ROWS = ("num_graphs", "num_nodes", "num_atoms", "num_bond_rows", "num_edges", "num_rows")  # fields of arguments
-Form = tuple[tuple[torch.Size | None, ...], tuple[Any, ...]]
+_Shapes = tuple[tuple[torch.Size | None, ...], tuple[Any, ...]]
 
 
+@lru_cache(maxsize=1024)
 def capacity(count: int) -> int:
     """Return the size, at least `count`, that a plan is made for: at most an eighth more, or a multiple of 8."""
     step = max(_STEPS, 2 ** max(0, (count - 1).bit_length() - 1) // _STEPS)
@@ -54,7 +57,7 @@ class Key(NamedTuple):
         tiles: The capacity for tiles; None without tiles.
         hints: The graph's hints about its tiles.
         has_statistics: Whether running statistics are given.
-        encoders: The shapes of the encoders' tensors, see :func:`_form`.
+        encoders: The shapes of the encoders' tensors, see :func:`_shapes`.
         widths: The numbers of columns of the pooled rows and of the results of the head's maps.
     """
 
@@ -71,7 +74,7 @@ class Key(NamedTuple):
     tiles: int | None
     hints: tuple[int, bool, bool]
     has_statistics: bool
-    encoders: tuple[Form | None, ...]
+    encoders: tuple[_Shapes | None, ...]
     widths: tuple[int, ...]
 
     @staticmethod
@@ -111,7 +114,7 @@ class Key(NamedTuple):
             None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
             graph.hints,
             len(call.statistics) > 0,
-            tuple(None if inputs is None else _form(inputs) for inputs in call.encoders),
+            tuple(None if inputs is None else _shapes(inputs) for inputs in call.encoders),
             tuple(call.widths),
         )
         return key if len(key.widths) == 1 or key.head is not None else None
@@ -152,7 +155,7 @@ class Key(NamedTuple):
         statistics = program.statistics.values() if self.has_statistics else ()
         seed = torch.empty(1, dtype=torch.int64, device=device)
 
-        def encoder(form: Form | None, rows: int) -> EncodeInputs | None:
+        def encoder(form: _Shapes | None, rows: int) -> EncodeInputs | None:
             if form is None:
                 return None
             shapes, options = form
@@ -172,7 +175,17 @@ class Key(NamedTuple):
         )
 
 
-def _form(inputs: EncodeInputs) -> Form:
+def key_of(call: LayerNetworkCall, kernels: str, form: Form, sizes: Sizes) -> Key | None:
+    """Return :meth:`Key.of` a call, given its form, of which keys are remembered, and its sizes."""
+    graphs, atoms, bonds, kinds, tiles = sizes
+    if graphs == 0 or atoms == 0:
+        return None
+    device = call.graph.x.device
+    capacities = (capacity(graphs), capacity(atoms), capacity(bonds), kinds, tiles and capacity(tiles))
+    return form.made((kernels, shared_limit(gpu(device)), launcher(), capacities), lambda: Key.of(call, kernels))
+
+
+def _shapes(inputs: EncodeInputs) -> _Shapes:
     """Return the shapes of an encoder's tensors, of rows without their number, and its options."""
     shapes = [None if tensor is None else tensor.shape for tensor in inputs.tensors]
     return tuple(shape and shape[index in _OF_ROWS :] for index, shape in enumerate(shapes)), inputs.options

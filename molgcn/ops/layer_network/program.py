@@ -42,6 +42,7 @@ class Program:
         edge_channels: The number of columns of the bonds' rows, D, or None if no step reads them.
         batch_norms: The names of the batch norms, in the order of the network.
         statistics: The running statistics' shapes by name, in the operator's order: all means, then all variances.
+        counters: The names of the batch norms' counters of batches.
         members: The names of the parameters in a state dict, in the order of `parameters`, without the columns.
         columns: The first and the end of the columns of each parameter; None for the whole.
         drops: Whether a step drops numbers or weights. Such a program is for training.
@@ -69,6 +70,7 @@ class Program:
     edge_channels: int | None = field(init=False)
     batch_norms: tuple[str, ...] = field(init=False)
     statistics: Mapping[str, tuple[int, ...]] = field(init=False)
+    counters: tuple[str, ...] = field(init=False)
     members: tuple[str, ...] = field(init=False)
     columns: tuple[tuple[int, int] | None, ...] = field(init=False)
     drops: bool = field(init=False)
@@ -91,6 +93,7 @@ class Program:
             "edge_channels": self.values[1].width or None,
             "batch_norms": batch_norms,
             "statistics": statistics,
+            "counters": tuple(f"{norm}.num_batches_tracked" for norm in batch_norms),
             "members": tuple(name.partition("[")[0] for name in self.parameters),
             "columns": tuple(_columns(name) for name in self.parameters),
             "drops": self.dropout > 0 or any(isinstance(step, Attend) and step.rate > 0 for step in self.steps),

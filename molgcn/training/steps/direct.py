@@ -14,7 +14,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slot_batch import SlotBatch
-from molgcn.nn import fused
+from molgcn.nn import fused_call
 from molgcn.ops.bound_network import BoundNetwork
 from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.philox import dropout_seed
@@ -108,7 +108,7 @@ class DirectStep:
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
         with torch.random.fork_rng(devices=[]):  # preparing the call draws a seed, which no plain step does
-            call = GcnCall.of(fused.layer_call(model, batch))
+            call = GcnCall.of(fused_call.layer_call(model, batch))
         assert call is not None
         statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
         self._network = BoundNetwork(call, [norm.num_batches_tracked for norm in statistics])

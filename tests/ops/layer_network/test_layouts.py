@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from molgcn.data import PackedMolecules
-from molgcn.nn.fused import layer_call
+from molgcn.nn.fused_call import layer_call
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
 from molgcn.ops.layer_network.passes import signs_alone, summed_values

@@ -15,33 +15,31 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
 from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_tile_plan import features_bytes, next_fit
-from molgcn.ops.layer_network import planned
 from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.implementation_cuda import planned_call
 from molgcn.ops.layer_network.plan_key import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
 FAST = ("gine", "feed-forward", "dmpnn", "every layer", "gated_gcn")
-NONE = (None, None)  # no encoders
 PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
 
 
 def replayed(call: LayerNetworkCall, kernels: str = "rows") -> Found:
     """Return the results of both passes by plans; memory that no kernel wrote is NaN."""
-    key, has_bonds = Key.of(call, kernels), call.graph.bonds is not None
-    assert key is not None
+    planned, has_bonds = planned_call(call, kernels), call.graph.bonds is not None
+    assert planned is not None
     with torch.no_grad():
-        planned.forward(key, call, NONE)  # makes the plan, in memory of its own
+        planned.run(call)  # makes the plan, in memory of its own
         with gpu_memory():
-            out = planned.forward(key, call, NONE)
+            out, _, kept, backward = planned.run(call)
         grad = torch.sin(torch.arange(out.pooled.numel(), dtype=torch.float64)).view_as(out.pooled).to(out.pooled)
         grad[call.graph.ptr.diff() == 0] = 0
-        if call.batch_statistics:
-            call = call._replace(statistics=[])
-        planned.backward(key, call, NONE, grad, out.saved, True, has_bonds)
+        needed = (True, has_bonds, *(True for _ in call.learnt))
+        backward(kept, grad, needed)
         with gpu_memory():
-            of_x, of_bonds, found = planned.backward(key, call, NONE, grad, out.saved, True, has_bonds)
+            of_x, of_bonds, found = backward(kept, grad, needed)
     gradients = dict(zip(call.program.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
     return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
 
@@ -109,13 +107,15 @@ def test_a_retained_graph_has_a_plan_that_discards_nothing(emulate, monkeypatch)
     inputs = gcn_inputs([5, 9, 18, 1, 30, 60, 60, 60] * 2)
     emulate.properties = Gpu(1, H100, cache_bytes=inputs.network.num_layers * features_bytes(inputs) - 1)
     call, retained = layers_of(inputs), True
-    key = Key.of(call, "tile")
+    planned = planned_call(call, "tile")
     monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: retained)
     with torch.no_grad():
-        out = planned.forward(key, call, NONE)
+        out, _, kept, backward = planned.run(call)
         for retained in (False, True):
-            saved = out.saved.clone()
-            planned.backward(key, call, NONE, torch.ones_like(out.pooled), saved, True, False)
+            room = torch.empty(out.saved.numel() + 32)
+            begin = -room.data_ptr() % 128 // 4  # elsewhere it would be copied
+            saved = room[begin : begin + out.saved.numel()].copy_(out.saved)
+            backward((saved, *kept[1:]), torch.ones_like(out.pooled), (True, False, *(True for _ in call.learnt)))
             same = saved.view(torch.int32) == out.saved.view(torch.int32)
             assert bool(same[2:].all()) == retained  # the first two count blocks at a barrier
 

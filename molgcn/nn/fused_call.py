@@ -1,0 +1,159 @@
+"""The arguments of the operator of networks for a model and a batch, on backend=fused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.data.batch import GraphBatch
+from molgcn.data.encodings import batch_encodings
+from molgcn.errors import UserError
+from molgcn.nn import forward
+from molgcn.nn.fused_encoders import atom_encoder, bond_encoder
+from molgcn.nn.hooks import compute_weights, has_hooks
+from molgcn.nn.members import LAYERS, PARTS, Members, members_of, own_parameters
+from molgcn.nn.network_steps import NetworkOptions, program_of
+from molgcn.nn.norms import eps_and_momentum, uneven_norms
+from molgcn.nn.options import NO_EXTENSION
+from molgcn.ops import HAS_CPU_EXTENSION, Objective
+from molgcn.ops.encode import EncodeInputs
+from molgcn.ops.graph import Graph
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
+from molgcn.ops.philox import dropout_seed
+from molgcn.ops.precision import allowed_precision
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
+
+
+def layer_call(
+    model: MoleculeNet,
+    batch: GraphBatch,
+    members: Members | None = None,
+    head: Sequence[nn.Linear] = (),
+    objective: Objective | None = None,
+) -> LayerNetworkCall:
+    """Return the operator's arguments for a model, whose members are found if not given, and a batch.
+
+    Raises:
+        UserError: for hooks that would never be called, norms in another mode than their model, or norms that differ in eps or momentum.
+        ValueError: for batch norm in training over a single atom.
+    """
+    _check_device(model, batch.x.device)
+    members = members or members_of(model, PARTS)
+    compute_weights(members.once("hooked", lambda: _hooked_layers(model)))
+    x, bonds, code, encoders = _inputs(model, batch, members)
+    of_atoms, of_bonds = encoders
+    edge_channels = None if bonds is None else bonds.shape[1] if of_bonds is None else of_bonds.out_channels
+    options = options_of(model, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
+    norms = members.once(options, lambda: members.named(model, program_of(tuple(options)).norms))
+    training = _mode_of(model, norms, x.shape[0])
+    eps, momentum = eps_and_momentum(norms)
+    dropout = model.dropout if training else 0.0
+    program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
+    statistics = members.named(model, program.statistics, uneven_norms)
+    parameters = members.named(model, program.members, uneven_norms)
+    if any(program.columns):
+        whole = zip(parameters, program.columns, strict=True)
+        parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
+    tile_ptr = batch.tile_ptr if model.is_plain_gcn and x.is_cuda else batch.planned_tiles()
+    hints = () if tile_ptr is None else (batch.tile_nodes, batch.large_molecules)
+    graph = Graph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr, batch.counts, *hints)
+    if batch.leaves_merged:
+        graph = graph._replace(leaves_merged=True)
+    of_head = own_parameters(head)
+    variables: list[Tensor | None] = [*parameters, x, bonds, *of_head]
+    variables += [parameter for inputs in encoders if inputs is not None for parameter in inputs.parameters]
+    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables)
+    recompute = model.recompute and len(program.ends) > 1  # all values of one layer would be there at the same time again
+    of_call = Options(training, allowed_precision(x.device), learns, recompute, model.strategy)
+    seed = dropout_seed(x.device, program.drops)
+    return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head, objective)
+
+
+def _hooked_layers(model: MoleculeNet) -> list[nn.Module]:
+    return [module for part in LAYERS for module in getattr(model, part).modules() if has_hooks(module)]
+
+
+_Encoders = tuple[EncodeInputs | None, EncodeInputs | None]
+
+
+def _inputs(model: MoleculeNet, batch: GraphBatch, members: Members) -> tuple[Tensor, Tensor | None, Tensor | None, _Encoders]:
+    """Return the rows of the atoms and of the bonds, each bond's index among the rows where these are the distinct ones, and encoders.
+
+    Rows without an encoder are the first states.
+    """
+    dtype = _dtype_of(model, members)
+    rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
+    num_atoms, num_bonds = (None, None) if batch.counts is None else (batch.counts[1], batch.counts[2])
+    of_atoms = atom_encoder(model, batch.x, rwse, num_atoms, members) if dtype == torch.float32 else None
+    x = forward.atom_states(model, batch.x, rwse, num_atoms).to(dtype) if of_atoms is None else of_atoms.x
+    if model.kind.bonds == "never":
+        return x, None, None, (of_atoms, None)
+    coded = batch.edge_code is not None and model.bond_rw_encoder is None
+    features, count = (batch.edge_table, None) if coded else (batch.edge_attr, num_bonds)
+    of_bonds = bond_encoder(model, features, bond_rw, count, members) if dtype == torch.float32 else None
+    bonds = forward.bond_states(model, features, bond_rw, batch.x) if of_bonds is None else of_bonds.x
+    return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None, (of_atoms, of_bonds)
+
+
+def _dtype_of(model: MoleculeNet, members: Members) -> torch.dtype:
+    """Return the dtype of the first parameter of the layers, which is searched once."""
+    held = ((module._parameters, name) for module in model.convs.modules() for name in module._parameters)
+    holder, name = members.once("first parameter", lambda: next(held, ({}, "")))
+    first = holder.get(name)
+    return (next(model.convs.parameters()) if first is None else first).dtype
+
+
+def options_of(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:
+    """Return the options that a model's steps depend on in evaluation, with norms as PyTorch makes them."""
+    return NetworkOptions(
+        model.conv,
+        in_channels,
+        model.hidden_channels,
+        model.num_layers,
+        edge_channels,
+        model.norm,
+        model.residual,
+        model.feed_forward,
+        model.feed_forward_norm,
+        model.last_activation,
+        pool="none" if model.outputs else {"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
+        readout=model.readout,
+        activation=model.activation,
+        settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
+    )
+
+
+def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
+    """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout.
+
+    Raises:
+        UserError: for batch norms in another mode than their model.
+        ValueError: for batch norm in training over a single atom.
+    """
+    over_batches = [norm.training for norm in norms if isinstance(norm, nn.BatchNorm1d)]
+    drops = model.dropout > 0 or model.settings.get("attention_dropout", 0) > 0
+    if model.training and not drops and over_batches and not any(over_batches):
+        return False
+    if any(mode != model.training for mode in over_batches):
+        raise UserError(
+            "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
+        )
+    if model.training and over_batches and num_atoms == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    return model.training
+
+
+def _check_device(model: MoleculeNet, device: torch.device) -> None:
+    if model.strategy == "tile" and not model.is_plain_gcn:
+        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
+    if device.type != "cpu":
+        return
+    if not HAS_CPU_EXTENSION:
+        raise UserError(NO_EXTENSION)
+    if model.strategy not in ("auto", "tile"):
+        raise UserError(f"backend.strategy={model.strategy} is for CUDA. On the CPU use auto or tile.")
