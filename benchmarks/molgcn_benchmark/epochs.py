@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 
 from molgcn.config.run import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
@@ -51,16 +52,19 @@ class EpochClock(Callback):
         self.validations: list[float] = []
 
     def on_train_epoch_start(self, trainer: Trainer, *args: Any) -> None:
-        """Record the time."""
+        """Record the time, and wait for the end of the first step."""
+        if not self.starts:
+            first = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: self._end_first_step(trainer, module, first))
+            trainer.callbacks = [*trainer.callbacks, first]  # type: ignore[attr-defined]
         self.starts.append(time.perf_counter())
         if self.epochs is not None and len(self.starts) > self.epochs:
             trainer.should_stop = True
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Record the time of the first step once the device is idle."""
-        if self.first_step is None:
-            synchronize(pl_module.device)
-            self.first_step = time.perf_counter()
+    def _end_first_step(self, trainer: Trainer, module: Any, first: Callback) -> None:
+        """Record the time of the first step once the device is idle, and listen to no later batch, which would take the Trainer longer."""
+        synchronize(module.device)
+        self.first_step = time.perf_counter()
+        trainer.callbacks = [callback for callback in trainer.callbacks if callback is not first]  # type: ignore[attr-defined]
 
     def on_validation_epoch_start(self, *args: Any) -> None:
         """Record the time."""

@@ -50,7 +50,11 @@ def test_training_stops_at_the_start_of_the_epoch_after_the_last_timed_one(tmp_p
     config, data, build = prepare(TINY, {"max_epochs": 9, "limit_val_batches": 0})
     module = build()
     logger = MetricsCSV(tmp_path / "metrics.csv", module.task.keys("val"))
-    build_trainer(config.trainer, [EpochClock(epochs=3), count], [logger], tmp_path).fit(module, datamodule=data)
+    clock = EpochClock(epochs=3)
+    trainer = build_trainer(config.trainer, [clock, count], [logger], tmp_path)
+    trainer.fit(module, datamodule=data)
+    assert clock.first_step is not None and clock.starts[0] < clock.first_step < clock.starts[1]
+    assert len(trainer.callbacks) == 2  # none that listens to later steps
     assert batches == [0] * 3 + [1] * 3 + [2] * 3
 
 
