@@ -47,7 +47,7 @@ struct Copy {
 
 constexpr int cluster_barrier = 16;  // among a block's barriers, for the race finder
 constexpr size_t stack_bytes = (256 << 10) + 4096 + 320;  // a power of two would have all stacks share few lines of the caches
-constexpr size_t kept = 4096;                             // fibers that wait for the next launch
+constexpr size_t kept = 8192;                             // fibers that wait for the next launch
 jmp_buf scheduler;
 std::vector<Fiber> fibers;
 char* stacks;
