@@ -95,15 +95,11 @@ class TrainingConfig:
 
 
 class Frozen(NamedTuple):
-    """What of a network does not learn.
+    """What of a network does not learn."""
 
-    Attributes:
-        freeze: "encoder", all but the head; a number of layers, the first ones with the embeddings before them; or None, nothing.
-        head: the number of the head's first layers that do not learn either.
-    """
-
+    # "encoder", all but the head; a number of layers, the first ones with the embeddings before them; or None, nothing
     freeze: Literal["encoder"] | int | None
-    head: int = 0
+    head: int = 0  # the number of the head's first layers that do not learn either
 
     @property
     def size(self) -> tuple[float, int]:

@@ -40,19 +40,12 @@ class Record:
 
 @dataclass(frozen=True)
 class ChempropFile:
-    """A file of Chemprop: a whole model, or its message passing alone.
+    """A file of Chemprop: a whole model, or its message passing alone."""
 
-    Attributes:
-        path: the file.
-        parameters: the arguments of the model's parts, in which classes are subclasses of :class:`Record`.
-        weights: the tensors by name.
-        columns: the names of the targets, or None where the file does not say.
-    """
-
-    path: Path
-    parameters: Mapping[str, Any]
-    weights: Mapping[str, Tensor]
-    columns: list[str] | None
+    path: Path  # the file
+    parameters: Mapping[str, Any]  # the arguments of the model's parts, in which classes are subclasses of `Record`
+    weights: Mapping[str, Tensor]  # the tensors by name
+    columns: list[str] | None  # the names of the targets, or None where the file does not say
 
     def refused(self, reason: str) -> UserError:
         """Return the error that the file cannot be converted for a reason."""

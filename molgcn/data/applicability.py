@@ -28,17 +28,12 @@ _FEW = 0.01  # share of the training molecules below which they say little about
 
 @dataclass(frozen=True)
 class Contents:
-    """Counts of what molecules contain.
+    """Counts of what molecules contain."""
 
-    Attributes:
-        elements: number of molecules with exactly this set of elements. A set holds atomic numbers, 0 for a dummy atom.
-        sizes: number of molecules with this number of heavy atoms.
-        mixtures: number of molecules of several fragments.
-    """
-
+    # number of molecules with exactly this set of elements. A set holds atomic numbers, 0 for a dummy atom
     elements: Counter[frozenset[int]] = field(default_factory=Counter)
-    sizes: Counter[int] = field(default_factory=Counter)
-    mixtures: int = 0
+    sizes: Counter[int] = field(default_factory=Counter)  # number of molecules with this number of heavy atoms
+    mixtures: int = 0  # number of molecules of several fragments
 
     def __add__(self, other: Contents) -> Contents:
         return Contents(self.elements + other.elements, self.sizes + other.sizes, self.mixtures + other.mixtures)

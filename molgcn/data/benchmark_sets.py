@@ -10,19 +10,12 @@ from typing import NamedTuple
 
 
 class TdcSet(NamedTuple):
-    """A set of the benchmark.
+    """A set of the benchmark."""
 
-    Attributes:
-        metric: the benchmark's metric of it, by its name here.
-        unit: the unit of its values, "" for none and for classes.
-        chemprop_rdkit: the published result of Chemprop-RDKit, an ensemble, or None.
-        maplight: the published result of MapLight (Notwell and Wood, arXiv:2310.00174), or None.
-    """
-
-    metric: str
-    unit: str = ""
-    chemprop_rdkit: float | None = None
-    maplight: float | None = None
+    metric: str  # the benchmark's metric of it, by its name here
+    unit: str = ""  # the unit of its values, "" for none and for classes
+    chemprop_rdkit: float | None = None  # the published result of Chemprop-RDKit, an ensemble, or None
+    maplight: float | None = None  # the published result of MapLight (Notwell and Wood, arXiv:2310.00174), or None
 
 
 SEEDS = (1, 2, 3, 4, 5)  # of TDC's splits into training and validation
@@ -53,19 +46,12 @@ TDC_SETS = {
 
 
 class OgbSet(NamedTuple):
-    """A set of the benchmark, which OGB calls ogbg-<name>.
+    """A set of the benchmark, which OGB calls ogbg-<name>."""
 
-    Attributes:
-        archive: the name of its archive without the ending.
-        num_targets: the number of its targets.
-        metric: the metric of OGB's evaluator, by its name here. Its mean over the targets for which it is defined is the result.
-        unit: the unit of its values, "" for none and for classes.
-    """
-
-    archive: str
-    num_targets: int
-    metric: str
-    unit: str = ""
+    archive: str  # the name of its archive without the ending
+    num_targets: int  # the number of its targets
+    metric: str  # the metric of OGB's evaluator, by its name here. Its mean over the targets for which it is defined is the result
+    unit: str = ""  # the unit of its values, "" for none and for classes
 
 
 OGB_SETS = {

@@ -199,15 +199,10 @@ class DatasetConfig(TargetConfig):
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """Configuration of the loader, conf/loader.
+    """Configuration of the loader, conf/loader."""
 
-    Attributes:
-        name: "packed" or "pyg". "auto" takes PyG's loader for backend=pyg, else the packed one.
-        num_workers: worker processes of PyG's loader.
-    """
-
-    name: Literal["auto", "packed", "pyg"] = "auto"
-    num_workers: int = 0
+    name: Literal["auto", "packed", "pyg"] = "auto"  # "packed" or "pyg". "auto" takes PyG's loader for backend=pyg, else the packed one
+    num_workers: int = 0  # worker processes of PyG's loader
 
     def __post_init__(self) -> None:
         require(self.num_workers >= 0, "loader.num_workers", self.num_workers, "a whole number of at least 0")

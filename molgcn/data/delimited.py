@@ -22,21 +22,13 @@ csv.field_size_limit(2**31 - 1)  # the length of a record is limited where the t
 
 @dataclass(frozen=True)
 class Delimited:
-    """A table that is being read.
+    """A table that is being read."""
 
-    Attributes:
-        name: name of the file, for messages.
-        separator: the character between cells.
-        header: names of the columns.
-        rows: the rows, each with as many cells as the header. Blank lines are not rows and are not counted.
-        has_header: whether the first line has the columns' names, which are otherwise 0, 1, 2 and so on.
-    """
-
-    name: str
-    separator: str
-    header: list[str]
-    rows: Iterator[list[str]]
-    has_header: bool = True
+    name: str  # name of the file, for messages
+    separator: str  # the character between cells
+    header: list[str]  # names of the columns
+    rows: Iterator[list[str]]  # the rows, each with as many cells as the header. Blank lines are not rows and are not counted
+    has_header: bool = True  # whether the first line has the columns' names, which are otherwise 0, 1, 2 and so on
 
     def place(self, column: str, option: str, advice: str = "", otherwise: Sequence[str] = ()) -> int:
         """Return the position of a column in a row.

@@ -26,21 +26,13 @@ PIECE = 1 << 16  # bytes that a broken connection loses at most
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""A file to download.
+    r"""A file to download."""
 
-    Attributes:
-        name: name of the file on disk.
-        urls: addresses of the mirrors, tried in turn.
-        size: published size in bytes, or None.
-        git_blob: published git object id of the content (sha1 of "blob <size>\0" and the content), or None.
-        check: function that raises WrongContentError when the content is not what it should be, or None.
-    """
-
-    name: str
-    urls: tuple[str, ...]
-    size: int | None = None
-    git_blob: str | None = None
-    check: Callable[[Path], None] | None = None
+    name: str  # name of the file on disk
+    urls: tuple[str, ...]  # addresses of the mirrors, tried in turn
+    size: int | None = None  # published size in bytes, or None
+    git_blob: str | None = None  # published git object id of the content (sha1 of "blob <size>\0" and the content), or None
+    check: Callable[[Path], None] | None = None  # function that raises WrongContentError when the content is not what it should be, or None
 
 
 def download(remote: RemoteFile, folder: Path) -> Path:

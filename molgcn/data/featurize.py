@@ -36,21 +36,13 @@ Kind = Literal["smiles", "molblock", "sdf"]
 
 @dataclass
 class Featurized:
-    """The result of featurising items: M molecules, and why the other items were left out.
+    """The result of featurising items: M molecules, and why the other items were left out."""
 
-    Attributes:
-        molecules: the packed molecules without targets, or None where there are none.
-        kept: int64 [M], position of each molecule in the input.
-        labels: float64 [M], or None when no label was asked for.
-        smiles: M SMILES written by RDKit, before any standardisation, or None when the input was SMILES.
-        failures: position in the input of every item left out, and the reason.
-    """
-
-    molecules: MoleculeSet | None
-    kept: np.ndarray
-    labels: np.ndarray | None = None
-    smiles: list[str] | None = None
-    failures: list[tuple[int, str]] = field(default_factory=list)
+    molecules: MoleculeSet | None  # the packed molecules without targets, or None where there are none
+    kept: np.ndarray  # int64 [M], position of each molecule in the input
+    labels: np.ndarray | None = None  # float64 [M], or None when no label was asked for
+    smiles: list[str] | None = None  # M SMILES written by RDKit, before any standardisation, or None when the input was SMILES
+    failures: list[tuple[int, str]] = field(default_factory=list)  # position in the input of every item left out, and the reason
 
     @property
     def packed(self) -> MoleculeSet:
@@ -211,17 +203,11 @@ def _reader(featurizer: Featurizer, kind: Kind, standardize: str, component: int
 
 
 class Side(NamedTuple):
-    """A molecule that is shown of an item: the item itself, or a side of a reaction.
+    """A molecule that is shown of an item: the item itself, or a side of a reaction."""
 
-    Attributes:
-        name: "", "reactants" or "products".
-        mol: the `rdkit.Chem.Mol`.
-        atoms: the atom of the item's graph that each of its atoms is.
-    """
-
-    name: str
-    mol: Any
-    atoms: np.ndarray
+    name: str  # "", "reactants" or "products"
+    mol: Any  # the `rdkit.Chem.Mol`
+    atoms: np.ndarray  # the atom of the item's graph that each of its atoms is
 
 
 def sides_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none", component: int = 0) -> list[Side]:

@@ -28,17 +28,11 @@ _AXES = {name: axis for axis, names in NAMES.items() for name in names}
 
 
 class Sizes(NamedTuple):
-    """The size of a batch.
+    """The size of a batch."""
 
-    Attributes:
-        graphs: number of molecules.
-        nodes: number of atoms.
-        edges: number of directed bonds.
-    """
-
-    graphs: int = 0
-    nodes: int = 0
-    edges: int = 0
+    graphs: int = 0  # number of molecules
+    nodes: int = 0  # number of atoms
+    edges: int = 0  # number of directed bonds
 
     def fits(self, other: Sizes) -> bool:
         """Return whether a batch of this size fits into a slot of another."""
@@ -55,21 +49,13 @@ class Sizes(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What batches must have in common to use the same slot.
+    """What batches must have in common to use the same slot."""
 
-    Attributes:
-        arrays: the arrays of the slot.
-        num_rows: number of rows of `edge_table`.
-        tile_nodes: number of atoms that a tile has room for.
-        large_molecules: whether a molecule may have more atoms than a tile.
-        leaves_merged: whether equal leaves are one row.
-    """
-
-    arrays: tuple[SlotArray, ...]
-    num_rows: int
-    tile_nodes: int
-    large_molecules: bool
-    leaves_merged: bool
+    arrays: tuple[SlotArray, ...]  # the arrays of the slot
+    num_rows: int  # number of rows of `edge_table`
+    tile_nodes: int  # number of atoms that a tile has room for
+    large_molecules: bool  # whether a molecule may have more atoms than a tile
+    leaves_merged: bool  # whether equal leaves are one row
 
 
 @dataclass

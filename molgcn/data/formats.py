@@ -25,42 +25,26 @@ _FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; "
 
 
 class Record(NamedTuple):
-    """One row of a file.
+    """One row of a file."""
 
-    Attributes:
-        cells: the row's columns as they stand in the file.
-        molecule: the row's SMILES or mol block.
-        descriptors: the row's descriptors for the model, see :mod:`molgcn.screening.descriptors`.
-        own_features: the features of the row's atoms and bonds that come from files, by what they describe: "atom" or "bond".
-        error: why the row cannot be predicted, if that is known before its molecule is read, else "".
-    """
-
-    cells: list[str]
-    molecule: str
-    descriptors: tuple[float, ...] = ()
+    cells: list[str]  # the row's columns as they stand in the file
+    molecule: str  # the row's SMILES or mol block
+    descriptors: tuple[float, ...] = ()  # the row's descriptors for the model, see `molgcn.screening.descriptors`
+    # the features of the row's atoms and bonds that come from files, by what they describe: "atom" or "bond"
     own_features: Mapping[str, np.ndarray] = {}
-    error: str = ""
+    error: str = ""  # why the row cannot be predicted, if that is known before its molecule is read, else ""
 
 
 @dataclass(frozen=True)
 class Molecules:
-    """A file of molecules that is open and can be read once.
+    """A file of molecules that is open and can be read once."""
 
-    Attributes:
-        name: name of the file, for messages.
-        kind: what the records' molecules are.
-        columns: names of the columns.
-        records: the rows.
-        text: the text that is read, for a progress bar, or None where there is no file.
-        decimal_comma: whether 1,5 is a number in the file.
-    """
-
-    name: str
-    kind: Kind
-    columns: list[str]
-    records: Iterator[Record]
-    text: Lines | None
-    decimal_comma: bool = False
+    name: str  # name of the file, for messages
+    kind: Kind  # what the records' molecules are
+    columns: list[str]  # names of the columns
+    records: Iterator[Record]  # the rows
+    text: Lines | None  # the text that is read, for a progress bar, or None where there is no file
+    decimal_comma: bool = False  # whether 1,5 is a number in the file
 
 
 def open_molecules(

@@ -23,18 +23,13 @@ _Set = TypeVar("_Set", bound=MoleculeSet)
 
 
 class LabelColumns(NamedTuple):
-    """The labels of B molecules with T targets, split into their parts.
+    """The labels of B molecules with T targets, split into their parts."""
 
-    Attributes:
-        targets: float [B, T], NaN where missing.
-        bounds: float [B, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target. None for a set
-            without bounds and weights.
-        weights: float [B, 1], the weight of each molecule. None for a set without bounds and weights.
-    """
-
-    targets: Tensor
+    targets: Tensor  # float [B, T], NaN where missing
+    # float [B, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target. None for a set without
+    # bounds and weights
     bounds: Tensor | None = None
-    weights: Tensor | None = None
+    weights: Tensor | None = None  # float [B, 1], the weight of each molecule. None for a set without bounds and weights
 
     @property
     def exact(self) -> Tensor:

@@ -24,24 +24,15 @@ _encoded: WeakKeyDictionary[MoleculeSet, MoleculeSet] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How batches are laid out for a model.
+    """How batches are laid out for a model."""
 
-    Attributes:
-        tile_nodes: number of atoms that a tile has room for. None is 64, or 128 where a molecule needs it.
-        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`). It excludes `bonds`, `rwse` and
-            `bond_rw`.
-        join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
-        bonds: whether batches hold bond features.
-        rwse: number of steps of the random walks that encode atoms (:mod:`molgcn.data.encodings`). 0 gives no encoding.
-        bond_rw: number of steps of the random walks that encode bonds (:mod:`molgcn.data.encodings`). 0 gives no encoding.
-    """
-
-    tile_nodes: int | None = None
+    tile_nodes: int | None = None  # number of atoms that a tile has room for. None is 64, or 128 where a molecule needs it
+    # whether equal leaves are one row (`molgcn.data.merge_leaves.merge_leaves`). It excludes `bonds`, `rwse` and `bond_rw`
     merge_leaves: bool = False
-    join_single: bool = False
-    bonds: bool = False
-    rwse: int = 0
-    bond_rw: int = 0
+    join_single: bool = False  # whether a single molecule left over at the end of a training epoch joins the batch before
+    bonds: bool = False  # whether batches hold bond features
+    rwse: int = 0  # number of steps of the random walks that encode atoms (`molgcn.data.encodings`). 0 gives no encoding
+    bond_rw: int = 0  # number of steps of the random walks that encode bonds (`molgcn.data.encodings`). 0 gives no encoding
 
     def __post_init__(self) -> None:
         if self.merge_leaves and (self.bonds or self.rwse or self.bond_rw):

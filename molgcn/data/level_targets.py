@@ -26,17 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GivenTargets:
-    """The targets of atoms and bonds that a configuration names.
+    """The targets of atoms and bonds that a configuration names."""
 
-    Attributes:
-        names: the names of the targets by level.
-        files: the matrices of those levels whose targets are in a file.
-        units: the units of the targets of all levels, "" for none.
-    """
-
-    names: dict[Level, tuple[str, ...]]
-    files: dict[Level, RowMatrices]
-    units: tuple[str, ...] = ()
+    names: dict[Level, tuple[str, ...]]  # the names of the targets by level
+    files: dict[Level, RowMatrices]  # the matrices of those levels whose targets are in a file
+    units: tuple[str, ...] = ()  # the units of the targets of all levels, "" for none
 
     @classmethod
     def of(cls, config: DatasetConfig, others: Sequence[str]) -> GivenTargets:

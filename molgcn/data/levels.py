@@ -25,17 +25,11 @@ GRAPH_LEVELS: tuple[Level, ...] = ("atom", "bond")
 
 @dataclass(frozen=True)
 class Levels:
-    """The levels of T targets: those of molecules come first, then those of atoms, then those of bonds.
+    """The levels of T targets: those of molecules come first, then those of atoms, then those of bonds."""
 
-    Attributes:
-        molecule: number of targets of molecules.
-        atom: number of targets of atoms.
-        bond: number of targets of bonds.
-    """
-
-    molecule: int
-    atom: int = 0
-    bond: int = 0
+    molecule: int  # number of targets of molecules
+    atom: int = 0  # number of targets of atoms
+    bond: int = 0  # number of targets of bonds
 
     @classmethod
     def of(cls, molecules: MoleculeSet) -> Levels:
@@ -69,15 +63,10 @@ class Levels:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a set whose targets have levels.
+    """The rows of a set whose targets have levels."""
 
-    Attributes:
-        molecules: M molecules with N atoms and E directed bonds.
-        levels: the levels of the targets. Without any of atoms and bonds, the rows are the molecules.
-    """
-
-    molecules: MoleculeSet
-    levels: Levels
+    molecules: MoleculeSet  # M molecules with N atoms and E directed bonds
+    levels: Levels  # the levels of the targets. Without any of atoms and bonds, the rows are the molecules
 
     @classmethod
     def of(cls, molecules: MoleculeSet) -> Rows:

@@ -49,20 +49,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedDataset:
-    """A packed set with its split.
+    """A packed set with its split."""
 
-    Attributes:
-        molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val", "test" and, where there is one, "calibration". They are empty
-            for a part that the set does not have.
-        title: file, folder or name of the source.
-        data_hash: sha256 of everything that determines `molecules`: content of the source and options.
-    """
-
-    molecules: PackedMolecules
+    molecules: PackedMolecules  # all molecules
+    # sorted int64 positions in `molecules` for "train", "val", "test" and, where there is one, "calibration". They are empty for a part
+    # that the set does not have
     splits: dict[str, np.ndarray]
-    title: str
-    data_hash: str
+    title: str  # file, folder or name of the source
+    data_hash: str  # sha256 of everything that determines `molecules`: content of the source and options
     _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
 
     @property

@@ -29,27 +29,18 @@ _Set = TypeVar("_Set", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array of :class:`molgcn.data.PackedMolecules`. Arrays of floats are matrices, all others are one-dimensional.
+    """An array of :class:`molgcn.data.PackedMolecules`. Arrays of floats are matrices, all others are one-dimensional."""
 
-    Attributes:
-        name: name of the attribute and of the file.
-        axis: what the entries, or the rows of a matrix, belong to.
-        dtypes: the types that the array may have. `str` stands for :class:`molgcn.data.strings.PackedStrings`.
-        optional: whether the array may be None.
-        seen: whether the array counts in the content hash. False for what a model does not see or what follows from other arrays.
-        table: name of the array whose rows the codes stand for, or None for an array that is never coded.
-        gathered: whether batches hold the array, as an attribute of the same name. It is float32 rows, or int32 for a one-dimensional array
-            that is never coded.
-        gathered_codes: name of the attribute in which batches hold the codes as int32, in place of their rows. None for rows.
-    """
-
-    name: str
-    axis: Axis
-    dtypes: tuple[type, ...]
-    optional: bool = False
-    seen: bool = True
-    table: str | None = None
+    name: str  # name of the attribute and of the file
+    axis: Axis  # what the entries, or the rows of a matrix, belong to
+    dtypes: tuple[type, ...]  # the types that the array may have. `str` stands for `molgcn.data.strings.PackedStrings`
+    optional: bool = False  # whether the array may be None
+    seen: bool = True  # whether the array counts in the content hash. False for what a model does not see or what follows from other arrays
+    table: str | None = None  # name of the array whose rows the codes stand for, or None for an array that is never coded
+    # whether batches hold the array, as an attribute of the same name. It is float32 rows, or int32 for a one-dimensional array that is
+    # never coded
     gathered: bool = False
+    # name of the attribute in which batches hold the codes as int32, in place of their rows. None for rows
     gathered_codes: str | None = None
 
     def take(self, value: Any, places: np.ndarray) -> Any:
@@ -131,21 +122,13 @@ NAMES = {
 
 @dataclass(frozen=True, eq=False)
 class BatchArray:
-    """An array of a packed set that batches hold.
+    """An array of a packed set that batches hold."""
 
-    Attributes:
-        name: name of the batch's attribute, one of :data:`NAMES`.
-        axis: what the entries belong to: "molecule", "atom" or "bond".
-        values: the set's array, codes uint8 or uint16 [entries] or rows float32 [entries, columns].
-        columns: number of columns of the batch's float32 rows, or 0 where the batch holds the codes themselves as int32 [entries].
-        table: float32 [K, columns], the rows that the codes stand for, or None.
-    """
-
-    name: str
-    axis: BatchAxis
-    values: np.ndarray
-    columns: int
-    table: np.ndarray | None
+    name: str  # name of the batch's attribute, one of `NAMES`
+    axis: BatchAxis  # what the entries belong to: "molecule", "atom" or "bond"
+    values: np.ndarray  # the set's array, codes uint8 or uint16 [entries] or rows float32 [entries, columns]
+    columns: int  # number of columns of the batch's float32 rows, or 0 where the batch holds the codes themselves as int32 [entries]
+    table: np.ndarray | None  # float32 [K, columns], the rows that the codes stand for, or None
 
     @property
     def code_bytes(self) -> int:

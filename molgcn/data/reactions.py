@@ -26,16 +26,11 @@ class Reaction(NamedTuple):
     """A reaction of R reactant atoms, those of agents included, and P product atoms.
 
     The atoms of its condensed graph are those of the reactants in order, then the product atoms that no reactant atom becomes.
-
-    Attributes:
-        reactants: `rdkit.Chem.Mol` of the reactants and agents.
-        products: `rdkit.Chem.Mol` of the products.
-        becomes: int64 [R], the product atom that each reactant atom becomes, -1 for none.
     """
 
-    reactants: Any
-    products: Any
-    becomes: np.ndarray
+    reactants: Any  # `rdkit.Chem.Mol` of the reactants and agents
+    products: Any  # `rdkit.Chem.Mol` of the products
+    becomes: np.ndarray  # int64 [R], the product atom that each reactant atom becomes, -1 for none
 
     @property
     def places(self) -> np.ndarray:

@@ -20,17 +20,11 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class RowMatrices:
-    """M matrices with the same K columns, one below another.
+    """M matrices with the same K columns, one below another."""
 
-    Attributes:
-        values: float32 [N, K], the rows of all matrices.
-        offsets: int64 [M + 1], the first row of each matrix in `values`, and N.
-        names: names of the K columns.
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray
-    names: tuple[str, ...]
+    values: np.ndarray  # float32 [N, K], the rows of all matrices
+    offsets: np.ndarray  # int64 [M + 1], the first row of each matrix in `values`, and N
+    names: tuple[str, ...]  # names of the K columns
 
     @classmethod
     def of(cls, matrices: Sequence[np.ndarray], names: Sequence[str]) -> RowMatrices:

@@ -59,17 +59,11 @@ class RowNames(Sequence[str]):
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A row of the source that did not become a molecule.
+    """A row of the source that did not become a molecule."""
 
-    Attributes:
-        row: number of the data row, counted from 0.
-        smiles: the SMILES of the row, "" where it has none.
-        reason: why the row was left out.
-    """
-
-    row: int
-    smiles: str
-    reason: str
+    row: int  # number of the data row, counted from 0
+    smiles: str  # the SMILES of the row, "" where it has none
+    reason: str  # why the row was left out
 
 
 def skipped_rows(molecules: MoleculeSet, reasons: Mapping[int, str], on_error: str, title: str, kind: str, advice: str) -> list[SkippedRow]:

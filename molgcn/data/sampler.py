@@ -15,50 +15,29 @@ from molgcn.errors import UserError, counted
 
 
 class BatchSpan(NamedTuple):
-    """The position of a batch in its epoch's plan, and its size.
+    """The position of a batch in its epoch's plan, and its size."""
 
-    Attributes:
-        first_graph: first molecule of the batch in the plan's `order`.
-        first_node: first atom, counted through the epoch.
-        first_edge: first directed bond, counted through the epoch.
-        first_tile: start of the batch in the plan's `tile_ptr`.
-        num_graphs: number of molecules.
-        num_nodes: number of atoms.
-        num_edges: number of directed bonds.
-        num_tiles: number of tiles.
-    """
-
-    first_graph: int
-    first_node: int
-    first_edge: int
-    first_tile: int
-    num_graphs: int
-    num_nodes: int
-    num_edges: int
-    num_tiles: int
+    first_graph: int  # first molecule of the batch in the plan's `order`
+    first_node: int  # first atom, counted through the epoch
+    first_edge: int  # first directed bond, counted through the epoch
+    first_tile: int  # start of the batch in the plan's `tile_ptr`
+    num_graphs: int  # number of molecules
+    num_nodes: int  # number of atoms
+    num_edges: int  # number of directed bonds
+    num_tiles: int  # number of tiles
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The plan of one epoch: n molecules in K batches.
+    """The plan of one epoch: n molecules in K batches."""
 
-    Attributes:
-        order: int64 [n], the molecules, batch after batch, and within a batch tile after tile.
-        batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
-        node_ptr: int64 [n + 1], first atom of each molecule of `order`, counted through the epoch.
-        edge_ptr: int64 [n + 1], first directed bond of each molecule of `order`, counted through the epoch.
-        tile_ptr: int32, the tile pointers of all batches one after the other, each starting with 0.
-        tile_starts: int64 [K + 1], start of each batch in `tile_ptr`.
-        room: the most molecules that another epoch's plan has, or fewer.
-    """
-
-    order: np.ndarray
-    batch_ptr: np.ndarray
-    node_ptr: np.ndarray
-    edge_ptr: np.ndarray
-    tile_ptr: np.ndarray
-    tile_starts: np.ndarray
-    room: int = 0
+    order: np.ndarray  # int64 [n], the molecules, batch after batch, and within a batch tile after tile
+    batch_ptr: np.ndarray  # int64 [K + 1], first molecule of each batch in `order`
+    node_ptr: np.ndarray  # int64 [n + 1], first atom of each molecule of `order`, counted through the epoch
+    edge_ptr: np.ndarray  # int64 [n + 1], first directed bond of each molecule of `order`, counted through the epoch
+    tile_ptr: np.ndarray  # int32, the tile pointers of all batches one after the other, each starting with 0
+    tile_starts: np.ndarray  # int64 [K + 1], start of each batch in `tile_ptr`
+    room: int = 0  # the most molecules that another epoch's plan has, or fewer
 
     def __len__(self) -> int:
         return len(self.batch_ptr) - 1

@@ -19,19 +19,12 @@ from molgcn.data.tiles import max_tiles
 
 
 class SlotArray(NamedTuple):
-    """An array of a slot.
+    """An array of a slot."""
 
-    Attributes:
-        name: name of the slot's attribute.
-        axis: what the entries belong to.
-        dtype: type of the entries.
-        columns: shape of one entry.
-    """
-
-    name: str
-    axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "row", "count"]
-    dtype: torch.dtype = torch.int32
-    columns: tuple[int, ...] = ()
+    name: str  # name of the slot's attribute
+    axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "row", "count"]  # what the entries belong to
+    dtype: torch.dtype = torch.int32  # type of the entries
+    columns: tuple[int, ...] = ()  # shape of one entry
 
 
 ARRAYS = (
@@ -49,25 +42,15 @@ _ALIGNMENT = 256  # bytes, as PyTorch's allocator aligns tensors
 
 @dataclass(frozen=True)
 class Capacity:
-    """The size of a slot.
+    """The size of a slot."""
 
-    Attributes:
-        graphs: largest number of molecules.
-        nodes: largest number of atoms.
-        edges: largest number of directed bonds.
-        tiles: largest number of tiles.
-        tile_nodes: number of atoms that a tile has room for.
-        large_molecules: whether a molecule may have more atoms than a tile.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
-    """
-
-    graphs: int
-    nodes: int
-    edges: int
-    tiles: int
-    tile_nodes: int
-    large_molecules: bool
-    leaves_merged: bool = False
+    graphs: int  # largest number of molecules
+    nodes: int  # largest number of atoms
+    edges: int  # largest number of directed bonds
+    tiles: int  # largest number of tiles
+    tile_nodes: int  # number of atoms that a tile has room for
+    large_molecules: bool  # whether a molecule may have more atoms than a tile
+    leaves_merged: bool = False  # whether equal leaves are one row, see `molgcn.data.merge_leaves.merge_leaves`
 
     @classmethod
     def of(cls, molecules: MoleculeSet, batch_size: int, tile_nodes: int | None = None, repeats: bool = False) -> Capacity:

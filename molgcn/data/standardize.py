@@ -21,17 +21,11 @@ LEVELS = ("none", "largest_fragment", "neutral", "tautomer")
 
 
 class Read(NamedTuple):
-    """An item that was read.
+    """An item that was read."""
 
-    Attributes:
-        mol: the `rdkit.Chem.Mol` or :class:`molgcn.data.reactions.Reaction` from which the graph is made.
-        smiles: SMILES of `mol`, or of the reaction.
-        own: SMILES of the molecule before it was standardised. If the item is a SMILES, this is the item itself.
-    """
-
-    mol: Any
-    smiles: str
-    own: str
+    mol: Any  # the `rdkit.Chem.Mol` or `molgcn.data.reactions.Reaction` from which the graph is made
+    smiles: str  # SMILES of `mol`, or of the reaction
+    own: str  # SMILES of the molecule before it was standardised. If the item is a SMILES, this is the item itself
 
 
 def item_reader(kind: str, hydrogens: str, stereo: bool, standardize: str = "none") -> Callable[[Any], Read]:

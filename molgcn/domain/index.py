@@ -22,19 +22,12 @@ _KINDS = [("u", 2), ("f", 2), ("f", 2), ("i", 1)]
 
 @dataclass(frozen=True)
 class DomainIndex:
-    """The distinct fingerprints, atoms and bonds of a set of molecules, as arrays.
+    """The distinct fingerprints, atoms and bonds of a set of molecules, as arrays."""
 
-    Attributes:
-        fingerprints: uint8 [K, 256], the distinct Morgan fingerprints.
-        atoms: float32 [A, F], the distinct feature rows of atoms.
-        bonds: float32 [B, D], the distinct feature rows of bonds.
-        sizes: int64 [2], the smallest and the largest number of heavy atoms.
-    """
-
-    fingerprints: np.ndarray
-    atoms: np.ndarray
-    bonds: np.ndarray
-    sizes: np.ndarray
+    fingerprints: np.ndarray  # uint8 [K, 256], the distinct Morgan fingerprints
+    atoms: np.ndarray  # float32 [A, F], the distinct feature rows of atoms
+    bonds: np.ndarray  # float32 [B, D], the distinct feature rows of bonds
+    sizes: np.ndarray  # int64 [2], the smallest and the largest number of heavy atoms
 
     @classmethod
     def of(cls, molecules: PackedMolecules, standardize: str = "none", num_workers: int | None = None) -> DomainIndex:

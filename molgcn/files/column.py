@@ -12,19 +12,13 @@ _OF_OPPOSITE, _MOST = 4, 17
 
 @dataclass(frozen=True)
 class Column:
-    """A column of M rows.
+    """A column of M rows."""
 
-    Attributes:
-        name: the header.
-        values: float64 [M] with NaN for a missing number, or text [M].
-        digits: the significant digits with which numbers are written.
-        are_probabilities: whether the numbers are probabilities. As many more digits are written as tell those close to 1 apart, with the
-            four of the probability of the opposite.
-    """
-
-    name: str
-    values: np.ndarray
-    digits: int = 7
+    name: str  # the header
+    values: np.ndarray  # float64 [M] with NaN for a missing number, or text [M]
+    digits: int = 7  # the significant digits with which numbers are written
+    # whether the numbers are probabilities. As many more digits are written as tell those close to 1 apart, with the four of the
+    # probability of the opposite
     are_probabilities: bool = False
 
     @property

@@ -27,14 +27,10 @@ _LEFT_OUT = ("Ipc",)  # exceeds float32 for large molecules; AvgIpc, its value p
 
 @dataclass(frozen=True)
 class Generator:
-    """A set of descriptors.
+    """A set of descriptors."""
 
-    Attributes:
-        names: function that returns the K names.
-        compute: function that returns the K numbers, of any type, of an `rdkit.Chem.Mol`, with NaN for a number that RDKit cannot compute.
-    """
-
-    names: Callable[[], tuple[str, ...]]
+    names: Callable[[], tuple[str, ...]]  # function that returns the K names
+    # function that returns the K numbers, of any type, of an `rdkit.Chem.Mol`, with NaN for a number that RDKit cannot compute
     compute: Callable[[Any], np.ndarray]
 
 

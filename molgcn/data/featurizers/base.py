@@ -18,14 +18,10 @@ class UnsupportedAtomError(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """Neighbouring columns of feature rows, which describe one thing about atoms or bonds.
+    """Neighbouring columns of feature rows, which describe one thing about atoms or bonds."""
 
-    Attributes:
-        names: names of the columns.
-        values: function that returns their values for the fields of an atom or a bond. It may raise UnsupportedAtomError.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the columns
+    # function that returns their values for the fields of an atom or a bond. It may raise UnsupportedAtomError
     values: Callable[[Any], Sequence[float]]
 
 
@@ -51,39 +47,27 @@ class Featurizer:
     """One way to turn the atoms and bonds of a molecule into feature rows. Isotopes are not read: [13C] has the row of C.
 
     What no featuriser reads is taken from molecules first, for their descriptors and fingerprints too (:mod:`molgcn.data.plain_molecule`).
-
-    Attributes:
-        name: key in :data:`molgcn.data.featurizers.FEATURIZERS`.
-        version: number that goes up when rows change, so that cached sets are rebuilt. Older versions stay for models trained with them.
-        hydrogens: "explicit" adds hydrogens as atoms after the heavy atoms. "implicit" counts each hydrogen at the atom to which it is
-            bound, whatever its isotope. Those of [H][H] and [H+] are not bound to another element, and stay atoms.
-        atoms: the columns of an atom's row.
-        element: function that returns the atomic number of a feature row, 0 for a dummy atom.
-        bonds: the columns of a bond's row, which support every bond. Empty for a version without bond features.
-        stereo: how stereochemistry is read. "tags" takes RDKit's chiral tags and bond stereo, which depend on the order of atoms. "labels"
-            takes the CIP labels of atoms and double bonds, which do not. "none" does not read it.
-        kekulized: whether aromatic bonds are replaced by the single and double bonds of a Kekulé form, which depends on the order of atoms.
-            Atoms are read as they are.
-        keeps_isotopes: whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of general.
-        superseded: whether there is a newer version.
-        stereo_off: whether stereochemistry, which the featuriser can read, was turned off.
-        has_hydrogens: whether its columns describe hydrogen atoms too, so that hydrogens can be made atoms.
-        hydrogens_added: whether hydrogens were made atoms. The columns then describe atoms as RDKit does after `Chem.AddHs`.
     """
 
-    name: str
-    version: int
+    name: str  # key in `molgcn.data.featurizers.FEATURIZERS`
+    version: int  # number that goes up when rows change, so that cached sets are rebuilt. Older versions stay for models trained with them
+    # "explicit" adds hydrogens as atoms after the heavy atoms. "implicit" counts each hydrogen at the atom to which it is bound, whatever
+    # its isotope. Those of [H][H] and [H+] are not bound to another element, and stay atoms
     hydrogens: str
-    atoms: tuple[Columns, ...]
-    element: Callable[[np.ndarray], int]
-    bonds: tuple[Columns, ...] = ()
+    atoms: tuple[Columns, ...]  # the columns of an atom's row
+    element: Callable[[np.ndarray], int]  # function that returns the atomic number of a feature row, 0 for a dummy atom
+    bonds: tuple[Columns, ...] = ()  # the columns of a bond's row, which support every bond. Empty for a version without bond features
+    # how stereochemistry is read. "tags" takes RDKit's chiral tags and bond stereo, which depend on the order of atoms. "labels" takes the
+    # CIP labels of atoms and double bonds, which do not. "none" does not read it
     stereo: Literal["none", "tags", "labels"] = "none"
+    # whether aromatic bonds are replaced by the single and double bonds of a Kekulé form, which depends on the order of atoms. Atoms are
+    # read as they are
     kekulized: bool = False
-    keeps_isotopes: bool = False
-    superseded: bool = False
-    stereo_off: bool = False
-    has_hydrogens: bool = False
-    hydrogens_added: bool = False
+    keeps_isotopes: bool = False  # whether hydrogens that RDKit keeps by default, such as [2H], are atoms, as in version 1 of general
+    superseded: bool = False  # whether there is a newer version
+    stereo_off: bool = False  # whether stereochemistry, which the featuriser can read, was turned off
+    has_hydrogens: bool = False  # whether its columns describe hydrogen atoms too, so that hydrogens can be made atoms
+    hydrogens_added: bool = False  # whether hydrogens were made atoms. The columns then describe atoms as RDKit does after `Chem.AddHs`
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -24,35 +24,20 @@ CIP_LABELS = ("", "R", "S", "r", "s")  # r and s are the labels of pseudoasymmet
 
 
 class AtomFields(NamedTuple):
-    """The fields of an `rdkit.Chem.Atom`. When packed, a number too large for its bits becomes the largest that fits.
+    """The fields of an `rdkit.Chem.Atom`. When packed, a number too large for its bits becomes the largest that fits."""
 
-    Attributes:
-        number: atomic number, 0 for a dummy atom, 8 bits.
-        hidden_hs: number of hydrogens that are not atoms of the molecule (GetTotalNumHs()), 8 bits.
-        num_hs: number of all hydrogens, atoms of the molecule or not (GetTotalNumHs(True)), 8 bits.
-        explicit_hs: number of those `hidden_hs` that were stated in brackets (GetNumExplicitHs()), 8 bits.
-        charge: formal charge from -128 to 127, 8 bits.
-        degree: number of bonds of the atom in the molecule (GetDegree()), 4 bits.
-        hybridization: position in :data:`HYBRIDIZATIONS`, 4 bits.
-        ring_size: number of atoms in the smallest ring that contains the atom, 0 for none, 4 bits.
-        radicals: number of radical electrons (GetNumRadicalElectrons()), 3 bits.
-        aromatic: 1 for an aromatic atom (GetIsAromatic()), 1 bit.
-        chiral_tag: position in :data:`CHIRAL_TAGS`, 4 bits.
-        cip: position in :data:`CIP_LABELS`, 4 bits.
-    """
-
-    number: int
-    hidden_hs: int = 0
-    num_hs: int = 0
-    explicit_hs: int = 0
-    charge: int = 0
-    degree: int = 0
-    hybridization: int = 0
-    ring_size: int = 0
-    radicals: int = 0
-    aromatic: int = 0
-    chiral_tag: int = 0
-    cip: int = 0
+    number: int  # atomic number, 0 for a dummy atom, 8 bits
+    hidden_hs: int = 0  # number of hydrogens that are not atoms of the molecule (GetTotalNumHs()), 8 bits
+    num_hs: int = 0  # number of all hydrogens, atoms of the molecule or not (GetTotalNumHs(True)), 8 bits
+    explicit_hs: int = 0  # number of those `hidden_hs` that were stated in brackets (GetNumExplicitHs()), 8 bits
+    charge: int = 0  # formal charge from -128 to 127, 8 bits
+    degree: int = 0  # number of bonds of the atom in the molecule (GetDegree()), 4 bits
+    hybridization: int = 0  # position in `HYBRIDIZATIONS`, 4 bits
+    ring_size: int = 0  # number of atoms in the smallest ring that contains the atom, 0 for none, 4 bits
+    radicals: int = 0  # number of radical electrons (GetNumRadicalElectrons()), 3 bits
+    aromatic: int = 0  # 1 for an aromatic atom (GetIsAromatic()), 1 bit
+    chiral_tag: int = 0  # position in `CHIRAL_TAGS`, 4 bits
+    cip: int = 0  # position in `CIP_LABELS`, 4 bits
 
     @property
     def hybridization_name(self) -> str:
@@ -75,19 +60,12 @@ class AtomFields(NamedTuple):
 
 
 class BondFields(NamedTuple):
-    """The fields of an `rdkit.Chem.Bond`, 8 bits each. When packed, a number above 255 becomes 255.
+    """The fields of an `rdkit.Chem.Bond`, 8 bits each. When packed, a number above 255 becomes 255."""
 
-    Attributes:
-        type: position in :data:`BOND_TYPES`.
-        conjugated: 1 for a conjugated bond (GetIsConjugated()).
-        ring_size: number of atoms in the smallest ring that contains the bond, 0 for none.
-        stereo: position in :data:`BOND_STEREOS`.
-    """
-
-    type: int
-    conjugated: int = 0
-    ring_size: int = 0
-    stereo: int = 0
+    type: int  # position in `BOND_TYPES`
+    conjugated: int = 0  # 1 for a conjugated bond (GetIsConjugated())
+    ring_size: int = 0  # number of atoms in the smallest ring that contains the bond, 0 for none
+    stereo: int = 0  # position in `BOND_STEREOS`
 
     @property
     def type_name(self) -> str:

@@ -29,15 +29,10 @@ DEFAULT_MODE = "reac_diff"
 
 @dataclass(frozen=True)
 class ReactionFeaturizer(Featurizer):
-    """A featuriser of molecules that describes both sides of reactions.
+    """A featuriser of molecules that describes both sides of reactions."""
 
-    Attributes:
-        mode: what a row has, one of :data:`MODES`.
-        reactions: the components of a row that are reactions, by number. Others are molecules, the same on both sides.
-    """
-
-    mode: str = DEFAULT_MODE
-    reactions: tuple[int, ...] = (0,)
+    mode: str = DEFAULT_MODE  # what a row has, one of `MODES`
+    reactions: tuple[int, ...] = (0,)  # the components of a row that are reactions, by number. Others are molecules, the same on both sides
 
     @classmethod
     def of(cls, featurizer: Featurizer, mode: str, reactions: tuple[int, ...] = (0,)) -> ReactionFeaturizer:

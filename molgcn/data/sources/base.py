@@ -14,38 +14,26 @@ from molgcn.data.rows import SkippedRow
 
 @dataclass
 class RawMolecules:
-    """The rows of a source before featurisation.
+    """The rows of a source before featurisation."""
 
-    Attributes:
-        items: M SMILES or mol blocks.
-        rows: int64 [M], row number of each item in the source.
-        targets: float64 [M, T], NaN where missing, or None when `label` is computed from the molecules.
-        kind: what the items are.
-        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
-        left_out: rows that do not belong to the set, with the reason.
-        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, else 0, or None where there are no bounds.
-        weights: float64 [M], weight of each row, or None.
-        descriptors: float64 [M, K], NaN where missing, the columns that `dataset.descriptors` names, or None where it names none.
-        files: name and first row of each file of a source of several files, else empty.
-        components: the k columns of SMILES of a source whose rows are several molecules, else empty. `items` are then the SMILES of each
-            row joined by dots.
-        lists: text of the columns that `dataset.atom_targets` and `bond_targets` name, M cells each.
-        num_rows: number of rows of the whole source. Default: the last row of `rows` and `left_out`, and all before it.
-    """
-
-    items: Sequence[str]
-    rows: np.ndarray
-    targets: np.ndarray | None = None
-    kind: Kind = "smiles"
-    label: str | None = None
-    left_out: list[SkippedRow] = field(default_factory=list)
+    items: Sequence[str]  # M SMILES or mol blocks
+    rows: np.ndarray  # int64 [M], row number of each item in the source
+    targets: np.ndarray | None = None  # float64 [M, T], NaN where missing, or None when `label` is computed from the molecules
+    kind: Kind = "smiles"  # what the items are
+    label: str | None = None  # name of a label in `molgcn.data.labels.LABELS`, or None
+    left_out: list[SkippedRow] = field(default_factory=list)  # rows that do not belong to the set, with the reason
+    # float32 [M, T], -1 where the true value is below the target, 1 where it is above, else 0, or None where there are no bounds
     bounds: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    weights: np.ndarray | None = None  # float64 [M], weight of each row, or None
+    # float64 [M, K], NaN where missing, the columns that `dataset.descriptors` names, or None where it names none
     descriptors: np.ndarray | None = None
-    files: tuple[tuple[str, int], ...] = ()
+    files: tuple[tuple[str, int], ...] = ()  # name and first row of each file of a source of several files, else empty
+    # the k columns of SMILES of a source whose rows are several molecules, else empty. `items` are then the SMILES of each row joined by
+    # dots
     components: Sequence[Sequence[str]] = ()
+    # text of the columns that `dataset.atom_targets` and `bond_targets` name, M cells each
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    num_rows: int = 0
+    num_rows: int = 0  # number of rows of the whole source. Default: the last row of `rows` and `left_out`, and all before it
 
     def __post_init__(self) -> None:
         """Count the rows where that was not done."""
@@ -64,26 +52,16 @@ class RawMolecules:
 
 @dataclass
 class Source:
-    """An opened source. Opening it is fast, and its rows are read only when its packed set is not cached.
+    """An opened source. Opening it is fast, and its rows are read only when its packed set is not cached."""
 
-    Attributes:
-        title: file, folder or name of the source, for messages.
-        features: name of the featuriser to use.
-        target_names: names of the T targets.
-        target_units: units of the T targets, "" for none.
-        identity: content hashes and options that determine the packed set, JSON-like.
-        read: function that reads all rows.
-        benchmark: function that returns the row numbers of the source's own train, val and test, or None if it has no such split.
-        column: function that reads a column as text with one entry for each row, or None if the source has no columns.
-        files: names of the files of a source of several files, else empty.
-    """
-
-    title: str
-    features: str
-    target_names: tuple[str, ...]
-    target_units: tuple[str, ...]
-    identity: dict[str, Any]
-    read: Callable[[], RawMolecules]
+    title: str  # file, folder or name of the source, for messages
+    features: str  # name of the featuriser to use
+    target_names: tuple[str, ...]  # names of the T targets
+    target_units: tuple[str, ...]  # units of the T targets, "" for none
+    identity: dict[str, Any]  # content hashes and options that determine the packed set, JSON-like
+    read: Callable[[], RawMolecules]  # function that reads all rows
+    # function that returns the row numbers of the source's own train, val and test, or None if it has no such split
     benchmark: Callable[[], dict[str, np.ndarray]] | None = None
+    # function that reads a column as text with one entry for each row, or None if the source has no columns
     column: Callable[[str], Sequence[str]] | None = None
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # names of the files of a source of several files, else empty
