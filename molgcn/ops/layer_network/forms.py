@@ -72,12 +72,12 @@ class Form:
         self._have_rows = have_rows(call)
         self._num_of_rows = TENSORS_OF_GRAPH + sum(TENSORS_OF_ENCODER for inputs in call.encoders if inputs is not None)
         self._types = self._may_be_none(tensors)
-        self._kinds = [None if tensor is None else (tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]
+        self._kinds = [None if tensor is None else (tensor.shape, tensor.dtype, tensor.device, tensor.stride()) for tensor in tensors]
         places = dict[int, int]()
         first = [places.setdefault(id(tensor), place) for place, tensor in enumerate(tensors)]
         self._tied = [(place, other) for place, other in enumerate(first) if place != other and tensors[place] is not None]
         self._once = [tensor is not None and place == first[place] for place, tensor in enumerate(tensors)]
-        self._guards = self._guards_of(tensors, self._once)
+        self._guards = _guards([*compress(tensors, self._once)], [*compress(self._have_rows, self._once)])
         self._guards_of_kept: TensorGuards | None = None
         self.are_contiguous = all(tensor is None or tensor.is_contiguous() for tensor in tensors)
 
@@ -90,43 +90,32 @@ class Form:
         """Return the types of the tensors that there need not be, of the graph and of encoders. Guards compare all that there are."""
         return [*map(type, tensors[: self._num_of_rows])]
 
-    def keep(self, tensors: Sequence[Tensor | None], chosen: Sequence[bool]) -> list[Tensor]:
-        """Return the chosen tensors of those that this form has, always the same ones, for :meth:`has_kept`."""
-        if self._guards_of_kept is None and not self._tied:
-            self._guards_of_kept = self._guards_of(tensors, chosen)
-        return [*compress(tensors, chosen)]  # type: ignore[list-item]
-
     def has_kept(self, tensors: Sequence[Tensor], chosen: Sequence[bool]) -> bool:
-        """Return whether tensors that should be the chosen ones have their types and strides, too.
+        """Return whether tensors that should be the chosen ones, always the same, have their strides too.
 
         Raises:
             ValueError: If the shape of a tensor, but for its number of rows, its dtype or its device are others.
         """
         if self._guards_of_kept is not None and self._guards_of_kept.check(*tensors):
             return True
-        self._check(tensors, chosen)
-        return False
+        kinds, varies = [*compress(self._kinds, chosen)], [*compress(self._have_rows, chosen)]
+        same = self._check(tensors, kinds, varies) and not self._tied
+        if same:  # the first time, or with another setting of autocast, which guards compare too
+            self._guards_of_kept = _guards(tensors, varies)
+        return same
 
-    def _guards_of(self, tensors: Sequence[Any], chosen: Sequence[bool]) -> TensorGuards:
-        """Return what compares tensors with the chosen ones, which are different objects, as `torch.compile` does with its inputs."""
-        sizes, strides = list[Any](), list[Any]()
-        for place in compress(range(len(tensors)), chosen):
-            tensor = tensors[place]
-            sizes.append([None if self._have_rows[place] and axis == 0 else size for axis, size in enumerate(tensor.shape)])
-            strides.append([*tensor.stride()])
-        return TensorGuards(*compress(tensors, chosen), dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-
-    def _check(self, tensors: Sequence[Tensor], chosen: Sequence[bool]) -> None:
-        for tensor, kind, varies in zip(tensors, compress(self._kinds, chosen), compress(self._have_rows, chosen), strict=True):
-            assert kind is not None
-            shape, dtype, device = kind
-            if varies:
+    def _check(self, tensors: Sequence[Tensor], kinds: Sequence[Any], varies: Sequence[bool]) -> bool:
+        same = True
+        for tensor, (shape, dtype, device, strides), has_rows in zip(tensors, kinds, varies, strict=True):
+            if has_rows:
                 shape = torch.Size([*tensor.shape[:1], *shape[1:]])
             if (tensor.shape, tensor.dtype, tensor.device) != (shape, dtype, device):
                 raise ValueError(
                     f"layer_network: a tensor of shape {list(shape)} in {dtype} on {device} was saved for backward, and came back with "
                     f"{list(tensor.shape)} in {tensor.dtype} on {tensor.device}"
                 )
+            same = same and tensor.layout == torch.strided and tensor.stride() == strides
+        return same
 
     def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return what was made for this form with this key before, or make it."""
@@ -136,6 +125,16 @@ class Form:
             self._made[key] = make()
         found: Made = self._made[key]
         return found
+
+
+def _guards(tensors: Sequence[Any], have_rows: Sequence[bool]) -> TensorGuards:
+    """Return what compares tensors with others, up to their numbers of rows, as `torch.compile` does with its inputs."""
+    sizes = [
+        [None if varies and axis == 0 else size for axis, size in enumerate(tensor.shape)]
+        for tensor, varies in zip(tensors, have_rows, strict=True)
+    ]
+    strides: list[Any] = [[*tensor.stride()] for tensor in tensors]
+    return TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]
 
 
 def have_rows(call: LayerNetworkCall) -> list[bool]:

@@ -103,7 +103,7 @@ class Planned(NamedTuple):
         of_encoders = statistics.as_strided((2, count // 2), (count // 2, 1), begin) if count else None, None
         if not key.options.save_for_backward:
             return Forward(outputs, of_encoders, (), nothing_saved)
-        kept = form.keep(tensors, plan.kept)
+        kept: list[Any] = [*compress(tensors, plan.kept)]
         backward = partial(_gradients, key, form, sizes, [*map(_shape, compress(kept, plan.rows))])
         return Forward(outputs, of_encoders, (saved, *kept, call.seed), backward)
 
