@@ -19,47 +19,24 @@ inline Vec<T> without_first(int count, Vec<T> v) {
     return where_positive<T>(load_any(ramp.at + lanes<T> - count), v);
 }
 
-// A number of columns as a type: the compiler knows the number, or how many vectors it takes, and unrolls short loops over them.
-template <int N>
-struct Exactly {
-    constexpr operator int() const { return N; }
-};
-template <int N>
-struct InVectors {
-    int columns;
-    operator int() const { return columns; }
-};
-// Returns how many whole vectors come before the last one, which may overlap the one before it.
-template <typename T>
-constexpr int before_last(int columns) {
-    return (columns - 1) / lanes<T>;
-}
-template <typename T, int N>
-constexpr int before_last(InVectors<N>) {
-    return N - 1;
-}
 template <typename T>
 constexpr bool fills_vector(int columns) {
     return columns >= lanes<T>;
 }
-template <typename T, int N>
-constexpr bool fills_vector(InVectors<N>) {
-    return true;
-}
 
 // Returns the sum of f(column, vector of columns) over columns in whole vectors. Where the last overlaps, its lanes do not count.
-template <typename T, typename Size, typename Function>
-inline T sum_of(Size columns, const Function& f) {
-    const int whole = before_last<T>(columns), last = columns - lanes<T>, twice = whole * lanes<T> - last;
+template <typename T, typename Function>
+inline T sum_of(int columns, const Function& f) {
+    const int whole = (columns - 1) / lanes<T>, last = columns - lanes<T>, twice = whole * lanes<T> - last;
     Vec<T> total = f(last);
     if (twice > 0) total = without_first<T>(twice, total);
     for (int i = 0; i < whole; i++) total += f(i * lanes<T>);
     return sum<T>(total);
 }
 // Stores f(column) in whole vectors of `to`. The last vector is computed before what it overlaps is stored.
-template <typename T, typename Size, typename Function>
-inline void store_all(Size columns, T* to, const Function& f) {
-    const int whole = before_last<T>(columns), last = columns - lanes<T>;
+template <typename T, typename Function>
+inline void store_all(int columns, T* to, const Function& f) {
+    const int whole = (columns - 1) / lanes<T>, last = columns - lanes<T>;
     const Vec<T> tail = f(last);
     for (int i = 0; i < whole; i++) store_any(to + i * lanes<T>, f(i * lanes<T>));
     store_any(to + last, tail);
@@ -71,8 +48,8 @@ inline Vec<T> slope_of_leaky(Vec<T> pre, T slope) {
 }
 
 // Returns the sum of a * b.
-template <typename T, typename Size>
-inline T product(const T* a, const T* b, Size columns) {
+template <typename T>
+inline T product(const T* a, const T* b, int columns) {
     if (fills_vector<T>(columns)) return sum_of<T>(columns, [=](int k) { return load_any(a + k) * load_any(b + k); });
     T total = 0;
 #pragma omp simd reduction(+ : total)
@@ -81,8 +58,8 @@ inline T product(const T* a, const T* b, Size columns) {
 }
 
 // Returns the sum of att * leaky(pre).
-template <typename T, typename Size>
-inline T product_leaky(const T* att, const T* pre, T slope, Size columns) {
+template <typename T>
+inline T product_leaky(const T* att, const T* pre, T slope, int columns) {
     if (fills_vector<T>(columns))
         return sum_of<T>(columns, [=](int k) {
             const Vec<T> x = load_any(pre + k);
@@ -94,16 +71,16 @@ inline T product_leaky(const T* att, const T* pre, T slope, Size columns) {
     return total;
 }
 
-template <typename T, typename Size>
-inline void add(T factor, const T* __restrict from, Size columns, T* __restrict to) {
+template <typename T>
+inline void add(T factor, const T* __restrict from, int columns, T* __restrict to) {
     if (fills_vector<T>(columns)) return store_all(columns, to, [=](int k) { return load_any(to + k) + factor * load_any(from + k); });
 #pragma omp simd
     for (int k = 0; k < columns; k++) to[k] += factor * from[k];
 }
 
 // Writes to `to`, or adds to it, factor * att * the slope of leaky at pre.
-template <bool accumulate, typename T, typename Size>
-inline void through_leaky(T factor, const T* __restrict att, const T* __restrict pre, T slope, Size columns, T* __restrict to) {
+template <bool accumulate, typename T>
+inline void through_leaky(T factor, const T* __restrict att, const T* __restrict pre, T slope, int columns, T* __restrict to) {
     if (fills_vector<T>(columns))
         return store_all(columns, to, [=](int k) {
             const Vec<T> x = factor * load_any(att + k) * slope_of_leaky<T>(load_any(pre + k), slope);

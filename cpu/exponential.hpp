@@ -67,7 +67,7 @@ inline Vec<T> expm1(Vec<T> x) {
 
 template <typename T>
 inline Vec<T> sigmoid(Vec<T> x) {
-    return T(1) / (exp<T>(-x) + 1);
+    return reciprocal<T>(exp<T>(-x) + 1);
 }
 
 template <typename T>

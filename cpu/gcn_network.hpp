@@ -83,10 +83,10 @@ struct Gradients {
     T *norm_weights, *norm_biases;  // [K, H]
 };
 
-// Rows of atoms' features start on cache lines, whatever the vector width.
+// Rows of features start on cache lines, whatever the vector width, and have as many columns in float32 and float64.
 template <typename T>
 constexpr int row_stride(int channels) {
-    constexpr int line = 64 / sizeof(T);
+    constexpr int line = 16;
     return (channels + line - 1) / line * line;
 }
 

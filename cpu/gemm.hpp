@@ -63,7 +63,11 @@ template <int R, int P, typename T, typename Epilogue>
 template <int P, typename T, typename Epilogue>
 [[gnu::noinline]] void multiply_panel(const Operand<T>& a, int rows, int k_count, const T* b, ptrdiff_t b_stride, int column, const Epilogue& epilogue) {
     constexpr int R = block_rows(P);
-    for (int row = 0; row < rows; row += R) multiply_block<R, P>(a, row, rows - row, k_count, b, b_stride, column, epilogue);
+    const int blocks = (rows + R - 1) / R, shorter = blocks * R - rows;  // so many blocks could have a row less, so that none computes in vain
+    int row = 0;
+    for (int block = 0; shorter <= blocks && block < shorter; block++, row += R - 1)
+        multiply_block<R - 1, P>(a, row, R - 1, k_count, b, b_stride, column, epilogue);
+    for (; row < rows; row += R) multiply_block<R, P>(a, row, rows - row, k_count, b, b_stride, column, epilogue);
 }
 
 // Computes C[rows, columns] = A[rows, k_count] B[k_count, columns], columns rounded up to whole vectors. Every vector of C goes to

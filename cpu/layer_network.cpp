@@ -177,7 +177,7 @@ void run_pass(Address numbers, const Batch& batch) {
     LayerRun<T> run{};
     run.pass = read_pass(pointer<const int>(numbers));
     set_graph(batch, run);
-    const Tiles tiles(run.ptr, run.num_graphs, gradient_bytes(run), run.pass.channels > 128 ? wide_tile_rows : tile_rows);
+    const Tiles tiles(run.ptr, run.num_graphs, gradient_bytes(run), run.pass.channels > 128 || gradient_bytes(run) > (1 << 20) ? wide_tile_rows : tile_rows);
     run.partition = tiles.partition();
     run.num_threads = int(std::min<int64_t>(batch.sizes[4], run.partition.num_chunks));
     for (int t = 0; t < run.partition.num_tiles; t++) {

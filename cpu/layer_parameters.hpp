@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "layer_network.hpp"
 #include "panels.hpp"
@@ -112,10 +113,25 @@ template <typename T>
 class PartialSums {
 public:
     explicit PartialSums(const LayerRun<T>& run)
-        : run_(run), offsets_(new int64_t[run.pass.num_parameters + run.pass.num_tables + 1]), size_(lay_out(run, offsets_.get())), data_(size_ * num_chunks()) {}
+        : run_(run), offsets_(new int64_t[run.pass.num_parameters + run.pass.num_tables + 1]), size_(lay_out(run, offsets_.get())),
+          data_(size_ * num_chunks()), written_(int64_t{run.pass.num_parameters} * num_chunks()) {}
 
     T* chunk(int chunk) const { return data_.data() + size_ * chunk; }
-    void clear(int number) const { zero(chunk(number), size_); }
+    // Zeroes vectors and tables. Matrices, which are larger, wait for what is written first.
+    void clear(int number) const {
+        for (int p = 0; p < run_.pass.num_parameters; p++) {
+            bool& written = written_[int64_t{number} * run_.pass.num_parameters + p];
+            written = run_.pass.parameters[p].rows == 1;
+            if (written) zero(chunk(number) + offsets_[p], offsets_[p + 1] - offsets_[p]);
+        }
+        const int64_t first = offsets_[run_.pass.num_parameters];
+        zero(chunk(number) + first, size_ - first);
+    }
+    // Returns whether a chunk has nothing yet of a matrix, which then counts as written.
+    bool is_first(const T* chunk, int parameter) const {
+        bool& written = written_[(chunk - data_.data()) / size_ * run_.pass.num_parameters + parameter];
+        return !std::exchange(written, true);
+    }
     T* parameter(T* chunk, int number) const { return chunk + offsets_[number]; }
     T* table(T* chunk, int number) const { return chunk + offsets_[run_.pass.num_parameters + number]; }
     int num_chunks() const { return run_.pass.backward ? run_.partition.num_chunks : 0; }
@@ -123,6 +139,11 @@ public:
     // Adds the chunks in order to the first one. All threads of a region must call it.
     void merge() const {
         constexpr int64_t slice = 1024;
+#pragma omp for schedule(static)
+        for (int number = 0; number < num_chunks(); number++) {
+            for (int p = 0; p < run_.pass.num_parameters; p++)
+                if (is_first(chunk(number), p)) zero(chunk(number) + offsets_[p], offsets_[p + 1] - offsets_[p]);
+        }
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < size_; first += slice) {
             const int64_t last = first + slice < size_ ? first + slice : size_;
@@ -155,6 +176,7 @@ private:
             offsets[run.pass.num_parameters + t] = size;
             size += run.num_table_rows * row_stride<T>(run.pass.table_widths[t]);
         }
+        offsets[run.pass.num_parameters + run.pass.num_tables] = size;
         return size;
     }
 
@@ -162,6 +184,7 @@ private:
     std::unique_ptr<int64_t[]> offsets_;
     int64_t size_;
     Array<T> data_;
+    Array<bool> written_;
 };
 
 }  // namespace MOLGCN_ISA

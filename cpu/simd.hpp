@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <cstring>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace molgcn {
 namespace MOLGCN_ISA {
 
@@ -76,6 +80,18 @@ inline T sum_of_halves(Numbers v) {
 template <typename T>
 inline T sum(Vec<T> v) {
     return sum_of_halves<T, lanes<T>>(v);
+}
+
+// Returns 1 / v, a few units in the last place from exact. AVX-512 divides slower than it approximates.
+template <typename T>
+inline Vec<T> reciprocal(Vec<T> v) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) {
+        const Vec<T> r = Vec<T>(_mm512_rcp14_ps(__m512(v)));
+        return r + r * (1 - v * r);
+    }
+#endif
+    return T(1) / v;
 }
 
 template <typename T>

@@ -10,52 +10,88 @@
 #include <vector>
 
 #include "attend.hpp"
-#include "exponential.hpp"
+#include "heads.hpp"
 #include "tile_gather.hpp"
 #include "tile_linear.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A tile's attention. Size: the type of a head's number of columns, an int or what attend.hpp has for it.
-template <typename T, typename Size>
+// Numbers for each head of each of some rows, all zero at first, with a vector of room at the end.
+template <typename T>
+class HeadNumbers {
+public:
+    HeadNumbers(int64_t rows, int stride) : stride_(stride), numbers_(rows * stride + lanes<T>) {}
+
+    T* operator[](int64_t row) { return numbers_.data() + row * stride_; }
+    Vec<T> at(int64_t row, int head) { return load_any((*this)[row] + head); }
+    void add(int64_t row, int head, Vec<T> v) { store_any((*this)[row] + head, at(row, head) + v); }
+
+private:
+    int stride_;
+    std::vector<T> numbers_;
+};
+
+// A tile's attention.
+template <typename T>
 class TileAttention {
 public:
-    TileAttention(const TileStep<T>& t, const Instruction& step, Size size)
-        : t_(t), step_(step), it_(t.run.pass.attends[step.attend]), heads_(it_.heads), stride_(int(row_stride<T>(it_.heads))), source_(t.rows(step.source)), target_(t.rows(step.target)),
-          bonds_(t, step), size_(size), slope_(T(number(it_.slope))), kept_(T(1 / (1 - number(it_.rate)))),
-          dropout_(t.run.seed, it_.dropout, number(it_.rate)), att_(t.parameters.vector(it_.att)), att_target_(t.parameters.vector(it_.att_target)),
-          att_bonds_(t.parameters.vector(it_.att_bonds)) {
+    TileAttention(const TileStep<T>& t, const Instruction& step)
+        : t_(t), step_(step), it_(t.run.pass.attends[step.attend]), source_(t.rows(step.source)), target_(t.rows(step.target)), bonds_(t, step),
+          size_(source_.width / it_.heads), heads_(it_.heads, size_, source_.stride), stride_(heads_.stride()), slope_(T(number(it_.slope))),
+          share_(it_.concat ? T(1) : T(1) / T(it_.heads)), kept_(T(1 / (1 - number(it_.rate)))), dropout_(t.run.seed, it_.dropout, number(it_.rate)),
+          att_(t.parameters.vector(it_.att)), att_target_(t.parameters.vector(it_.att_target)), att_bonds_(t.parameters.vector(it_.att_bonds)),
+          att_parts_(heads_.size()), parts_(heads_.size()), row_(source_.stride), own_bond_(source_.stride), of_own_bond_(source_.stride),
+          entries_(most_entries(t)), scores_(entries_.size(), stride_), weights_(entries_.size(), stride_), pre_(entries_.size(), stride_),
+          factors_(dropout_.active() ? entries_.size() : 0, stride_), atom_(2, stride_),
+          from_(is_v2() ? 0 : source_.count, stride_), to_(is_v2() ? 0 : source_.count, stride_), row_scores_(num_row_scores(), stride_),
+          of_from_(is_v2() ? 0 : source_.count, stride_), of_to_(is_v2() ? 0 : source_.count, stride_), of_row_scores_(num_row_scores(), stride_) {
+        for (const Array<T>* row : {&row_, &own_bond_, &of_own_bond_}) zero(row->data(), source_.stride);
+        heads_.part(att_, att_parts_.data());
         if (!is_v2()) take_scores();
     }
 
     void forward() {
         const TileRows<T> out = t_.rows(step_.out), softmax = t_.rows(step_.second);
         const T* bias = t_.parameters.vector(step_.bias);
-        std::vector<T> largest(stride_), total(stride_);
+        T *largest = atom_[0], *scale = atom_[1];
         for (int i = 0; i < out.count; i++) {
             take_entries(i);
             for (int h = 0; h < stride_; h += lanes<T>) {
-                Vec<T> most = at_heads(scores_, 0, h), sum{};
+                Vec<T> most = scores_.at(0, h), sum{};
                 for (int e = 1; e < count(); e++) {
-                    const Vec<T> score = at_heads(scores_, e, h);
+                    const Vec<T> score = scores_.at(e, h);
                     most = score > most ? score : most;
                 }
-                store_any(largest.data() + h, most);
-                for (int e = 0; e < count(); e++) sum += weigh(e, h, most);
-                store_any(total.data() + h, T(1) / sum);
+                for (int e = 0; e < count(); e++) {
+                    const Vec<T> weight = exp<T>(scores_.at(e, h) - most);
+                    sum += weight;
+                    store_any(weights_[e] + h, weight);
+                }
+                store_any(largest + h, most);
+                store_any(scale + h, T(1) / sum);
+                for (int e = 0; e < count(); e++) store_any(weights_[e] + h, weights_.at(e, h) * load_any(scale + h) * factor(e, h));
             }
             zero(softmax[i], softmax.stride);
-            for (int h = 0; h < heads_; h++) {
+            for (int h = 0; h < it_.heads; h++) {
                 softmax[i][2 * h] = largest[h];
-                softmax[i][2 * h + 1] = total[h];
+                softmax[i][2 * h + 1] = scale[h];
             }
-            T* to = out[i];
-            for (int c = 0; c < out.stride; c += lanes<T>) store(to + c, load(bias + c));
-            for (int e = 0; e < count(); e++) {
-                const T *x = source_[entries_[e].atom], *kept = factors(e);
-                for (int h = 0; h < heads_; h++) add(weights_[e * stride_ + h] * total[h] * kept[h] * share(), x + h * size(), size(), to + at(h));
-            }
+            const bool whole = it_.concat;
+            T* to = whole ? out[i] : row_.data();
+            each_panel<T>(source_.stride, [&](auto panel, int column) {
+                constexpr int P = panel.value;
+                Vec<T> sum[P] = {};
+                for (int p = 0; whole && p < P; p++) sum[p] = load(bias + column + p * lanes<T>);
+                for (int e = 0; e < count(); e++) {
+                    const T *x = source_[entries_[e].atom] + column, *weights = weights_[e];
+                    for (int p = 0; p < P; p++) sum[p] += heads_.spread(weights, column + p * lanes<T>) * load(x + p * lanes<T>);
+                }
+                for (int p = 0; p < P; p++) store(to + column + p * lanes<T>, sum[p]);
+            });
+            if (whole) continue;
+            for (int c = 0; c < out.stride; c += lanes<T>) store(out[i] + c, load(bias + c));
+            for (int h = 0; h < it_.heads; h++) add(T(1), to + h * size_, size_, out[i]);
         }
     }
 
@@ -65,49 +101,36 @@ public:
         for (const TileRows<T>& rows : {of_source, of_target, of_bonds})
             if (rows) zero(rows.data, rows.count * rows.stride);
         T* const sums = step_.table < 0 ? of_bonds.data : t_.sums.table(t_.partial, step_.table);
-        T* const of_att = t_.sums.parameter(t_.partial, it_.att);
-        std::vector<T> largest(stride_), scale(stride_), mean(stride_), products, used(stride_), of_pre(source_.stride);
+        T *largest = atom_[0], *scale = atom_[1];
         for (int i = 0; i < grad.count; i++) {
+            for (int h = 0; h < it_.heads; h++) largest[h] = softmax[i][2 * h], scale[h] = softmax[i][2 * h + 1];
+            const T* g = whole_gradient(grad[i]);
+            heads_.part(g, parts_.data());
             take_entries(i);
-            for (int h = 0; h < heads_; h++) largest[h] = softmax[i][2 * h], scale[h] = softmax[i][2 * h + 1];
-            for (int h = 0; h < stride_; h += lanes<T>)
-                for (int e = 0; e < count(); e++) weigh(e, h, load_any(largest.data() + h), load_any(scale.data() + h));
-            products.resize(std::max(products.size(), weights_.size()));
-            std::fill(mean.begin(), mean.end(), T(0));
             for (int e = 0; e < count(); e++) {
-                const T *x = source_[entries_[e].atom], *kept = factors(e);
-                for (int h = 0; h < heads_; h++) {
-                    const T along = kept[h] * share() * product(grad[i] + at(h), x + h * size(), size());
-                    products[e * stride_ + h] = along;
-                    mean[h] += weights_[e * stride_ + h] * along;
+                const T* x = source_[entries_[e].atom];
+                heads_.sums(parts_.data(), weights_[e], [=](int column) { return load_any(x + column); });
+            }
+            for (int h = 0; h < stride_; h += lanes<T>) {
+                Vec<T> all{};
+                for (int e = 0; e < count(); e++) {
+                    const Vec<T> weight = exp<T>(scores_.at(e, h) - load_any(largest + h)) * load_any(scale + h), k = factor(e, h), along = k * weights_.at(e, h);
+                    all += weight * along;
+                    store_any(scores_[e] + h, along);
+                    store_any(weights_[e] + h, weight);
+                }
+                for (int e = 0; e < count(); e++) {
+                    const Vec<T> weight = weights_.at(e, h), of_score = weight * (scores_.at(e, h) - all);
+                    store_any(scores_[e] + h, is_v2() ? of_score : of_score * slope_of_leaky<T>(pre_.at(e, h), slope_));
+                    store_any(weights_[e] + h, weight * factor(e, h));
                 }
             }
-            for (int e = 0; e < count(); e++) {
-                const Entry entry = entries_[e];
-                const T* kept = factors(e);
-                T* const to = of_source ? of_source[entry.atom] : nullptr;
-                for (int h = 0; h < stride_; h += lanes<T>) {
-                    Vec<T> of_score = at_heads(weights_, e, h) * (at_heads(products, e, h) - load_any(mean.data() + h));
-                    if (!is_v2()) of_score *= slope_of_leaky<T>(at_heads(pre_, e, h), slope_);
-                    store_any(used.data() + h, of_score);
-                }
-                for (int h = 0; to != nullptr && h < heads_; h++)
-                    add(weights_[e * stride_ + h] * kept[h] * share(), grad[i] + at(h), size(), to + h * size());
-                if (is_v2()) {
-                    const T* pre = pre_.data() + e * source_.stride;
-                    for (int h = 0, c = 0; h < heads_; h++, c += size()) {
-                        through_leaky<false>(used[h], att_ + c, pre + c, slope_, size(), of_pre.data() + c);
-                        through_leaky<true>(used[h], pre + c, pre + c, slope_, size(), of_att + c);
-                    }
-                    if (to != nullptr) add(T(1), of_pre.data(), source_.width, to);
-                    if (of_target) add(T(1), of_pre.data(), source_.width, of_target[i]);
-                    if (sums != nullptr) to_bonds(entry, of_pre.data(), source_.width, sums, source_.stride);
-                } else {
-                    add(T(1), used.data(), stride_, of_from_.data() + entry.atom * stride_);
-                    add(T(1), used.data(), stride_, of_to_.data() + i * stride_);
-                    if (bonds_.with_rows()) to_bonds(entry, used.data(), stride_, of_row_scores_.data(), stride_);
-                }
-            }
+            if (!is_v2()) add_score_gradients(i);
+            each_panel<T>(source_.stride, [&](auto panel, int column) {
+                if (is_v2()) through_scores(panel, i, column, g, of_source, of_target, sums);
+                else if (of_source) to_sources(panel, column, g, of_source);
+            });
+            if (is_v2() && sums != nullptr) share_own_bond(sums);
         }
         if (!is_v2()) end_scores(of_source, sums);
     }
@@ -124,157 +147,209 @@ private:
         std::memcpy(&value, bits, sizeof value);
         return value;
     }
-    Size size() const { return size_; }
+    // Returns the most entries of an atom of the tile.
+    static int most_entries(const TileStep<T>& t) {
+        const int32_t* rowptr = t.run.rowptr + t.tile.first_row;
+        int most = 0;
+        for (int i = 0; i < t.tile.num_rows; i++) most = std::max(most, int(rowptr[i + 1] - rowptr[i]));
+        return most + 1;
+    }
     bool is_v2() const { return bool(target_); }
-    int count() const { return int(entries_.size()); }
-    // Where a head's result is, and how much of the head it has.
-    int at(int head) const { return it_.concat ? head * size() : 0; }
-    T share() const { return it_.concat ? T(1) : T(1) / T(heads_); }
+    int count() const { return count_; }
+    // Returns dropout's factors of an entry's heads, times the share that a head has in the result.
+    Vec<T> factor(int e, int h) { return dropout_.active() ? share_ * factors_.at(e, h) : splat<T>(share_); }
 
-    // Computes GAT's scores of the tile's atoms and of the rows of bonds that it has.
+    // Returns the gradient of the heads side by side, from that of the result.
+    const T* whole_gradient(const T* grad) {
+        if (it_.concat) return grad;
+        for (int h = 0; h < it_.heads; h++) std::memcpy(row_.data() + h * size_, grad, size_ * sizeof(T));
+        return row_.data();
+    }
+
+    // GAT's scores of the rows of bonds that the tile has.
+    int64_t num_row_scores() const { return is_v2() || !bonds_.with_rows() ? 0 : step_.memory >= 0 ? t_.run.num_table_rows : t_.num_bonds; }
+
     void take_scores() {
-        from_.assign(size_t(source_.count) * stride_, T(0)), to_ = of_from_ = of_to_ = from_;
-        for (int i = 0; i < source_.count; i++)
-            for (int h = 0, c = 0; h < heads_; h++, c += size()) {
-                from_[i * stride_ + h] = product(att_ + c, source_[i] + c, size());
-                to_[i * stride_ + h] = product(att_target_ + c, source_[i] + c, size());
-            }
-        if (!bonds_.with_rows()) return;
-        const int64_t rows = num_bond_rows();
-        row_scores_.assign(rows * stride_, T(0)), of_row_scores_ = row_scores_;
-        for (int64_t row = 0; row < rows; row++)
-            for (int h = 0, c = 0; h < heads_; h++, c += size()) row_scores_[row * stride_ + h] = product(att_bonds_ + c, bonds_.at(row) + c, size());
-    }
-    int64_t num_bond_rows() const { return step_.memory >= 0 ? t_.run.num_table_rows : t_.num_bonds; }
-
-    // Adds the gradients of GAT's scores to those of the atoms, the bonds and the vectors.
-    void end_scores(const TileRows<T>& of_source, T* of_bonds) {
-        T *of_att = t_.sums.parameter(t_.partial, it_.att), *of_att_target = t_.sums.parameter(t_.partial, it_.att_target);
-        for (int i = 0; i < source_.count; i++)
-            for (int h = 0, c = 0; h < heads_; h++, c += size()) {
-                const T from = of_from_[i * stride_ + h], to = of_to_[i * stride_ + h];
-                add(from, source_[i] + c, size(), of_att + c);
-                add(to, source_[i] + c, size(), of_att_target + c);
-                if (!of_source) continue;
-                add(from, att_ + c, size(), of_source[i] + c);
-                add(to, att_target_ + c, size(), of_source[i] + c);
-            }
-        if (!bonds_.with_rows()) return;
-        T* of_att_bonds = t_.sums.parameter(t_.partial, it_.att_bonds);
-        for (int64_t row = 0; row < num_bond_rows(); row++)
-            for (int h = 0, c = 0; h < heads_; h++, c += size()) {
-                const T score = of_row_scores_[row * stride_ + h];
-                add(score, bonds_.at(row) + c, size(), of_att_bonds + c);
-                if (of_bonds != nullptr) add(score, att_bonds_ + c, size(), of_bonds + row * source_.stride + c);
-            }
+        heads_.part(att_target_, parts_.data());
+        for (int i = 0; i < source_.count; i++) {
+            const auto row = [x = source_[i]](int column) { return load_any(x + column); };
+            heads_.sums(att_parts_.data(), from_[i], row);
+            heads_.sums(parts_.data(), to_[i], row);
+        }
+        heads_.part(att_bonds_, parts_.data());
+        for (int64_t b = 0; b < num_row_scores(); b++) heads_.sums(parts_.data(), row_scores_[b], [x = bonds_.at(b)](int column) { return load_any(x + column); });
     }
 
-    // Lists the entries of an atom, with their scores and what goes into the leaky relu.
+    // Lists the entries of an atom, with their scores and, for GAT, what goes into the leaky relu.
     void take_entries(int i) {
-        entries_.clear();
+        count_ = 0;
         bonds_.each(i, [&](int j, T, int64_t bond) {
-            if (j != i) entries_.push_back({j, bond});
+            if (j != i) entries_[count_++] = {j, bond};
         });
-        entries_.push_back({i, -1});
-        const size_t numbers = size_t(count()) * stride_;
-        if (scores_.size() < numbers) scores_.resize(numbers), weights_.resize(numbers);
-        const size_t inputs = size_t(count()) * (is_v2() ? source_.stride : stride_);
-        if (pre_.size() < inputs) pre_.resize(inputs);
+        entries_[count_++] = {i, -1};
+        if (is_v2() && bonds_.with_rows()) average_bonds();
         for (int e = 0; e < count(); e++) is_v2() ? score_columns(i, e) : score_heads(i, e);
         if (dropout_.active()) drop_entries(i);
     }
     void score_heads(int i, int e) {
         const Entry entry = entries_[e];
-        T* pre = pre_.data() + e * stride_;
-        for (int h = 0; h < stride_; h += lanes<T>) store_any(pre + h, at_heads(from_, entry.atom, h) + at_heads(to_, i, h));
-        if (bonds_.with_rows()) add_bonds(entry, row_scores_.data(), stride_, stride_, pre);
         for (int h = 0; h < stride_; h += lanes<T>) {
-            const Vec<T> x = load_any(pre + h);
-            store_any(scores_.data() + e * stride_ + h, x * slope_of_leaky<T>(x, slope_));
+            Vec<T> x = from_.at(entry.atom, h) + to_.at(i, h);
+            if (num_row_scores() > 0) each_bond(entry, [&](int64_t row, T part) { x += part * row_scores_.at(row, h); });
+            store_any(pre_[e] + h, x);
+            store_any(scores_[e] + h, x * slope_of_leaky<T>(x, slope_));
         }
     }
     void score_columns(int i, int e) {
-        const Entry entry = entries_[e];
-        T* pre = pre_.data() + e * source_.stride;
-        const T *from = source_[entry.atom], *to = target_[i];
-        for (int c = 0; c < source_.width; c++) pre[c] = from[c] + to[c];
-        if (bonds_.with_rows()) add_bonds(entry, bonds_.at(0), bonds_.stride(), source_.width, pre);
-        for (int h = 0, c = 0; h < heads_; h++, c += size()) scores_[e * stride_ + h] = product_leaky(att_ + c, pre + c, slope_, size());
+        const T *from = source_[entries_[e].atom], *to = target_[i], *bond = bond_row(entries_[e]);
+        heads_.sums(att_parts_.data(), scores_[e], [=, slope = slope_](int column) {
+            Vec<T> x = load_any(from + column) + load_any(to + column);
+            if (bond != nullptr) x += load_any(bond + column);
+            return x * slope_of_leaky<T>(x, slope);
+        });
     }
 
-    // Adds an entry's row of `rows`: that of its bond, or the mean of the others.
-    void add_bonds(const Entry& entry, const T* rows, ptrdiff_t stride, int columns, T* to) {
-        if (entry.bond >= 0) return add(T(1), rows + bonds_.index_of(entry.bond) * stride, columns, to);
-        for (int e = 0; e + 1 < count(); e++) add(T(1) / T(count() - 1), rows + bonds_.index_of(entries_[e].bond) * stride, columns, to);
+    // Calls visit(row, part) for the rows of bonds whose parts add up to an entry's: that of its bond, or the mean of the others.
+    template <typename Visit>
+    void each_bond(const Entry& entry, const Visit& visit) const {
+        if (entry.bond >= 0) return visit(bonds_.index_of(entry.bond), T(1));
+        for (int e = 0; e + 1 < count(); e++) visit(bonds_.index_of(entries_[e].bond), T(1) / T(count() - 1));
     }
-    // Adds the gradient of an entry's row to `rows`.
-    void to_bonds(const Entry& entry, const T* from, int columns, T* rows, ptrdiff_t stride) {
-        if (entry.bond >= 0) return add(T(1), from, columns, rows + bonds_.index_of(entry.bond) * stride);
-        for (int e = 0; e + 1 < count(); e++) add(T(1) / T(count() - 1), from, columns, rows + bonds_.index_of(entries_[e].bond) * stride);
+    void average_bonds() {
+        zero(own_bond_.data(), source_.stride);
+        each_bond({0, -1}, [&](int64_t row, T part) { add(part, bonds_.at(row), int(source_.stride), own_bond_.data()); });
+    }
+    const T* bond_row(const Entry& entry) const { return !bonds_.with_rows() ? nullptr : entry.bond >= 0 ? bonds_.row(entry.bond) : own_bond_.data(); }
+    void share_own_bond(T* sums) {
+        each_bond({0, -1}, [&](int64_t row, T part) { add(part, of_own_bond_.data(), int(source_.stride), sums + row * source_.stride); });
+        zero(of_own_bond_.data(), source_.stride);
     }
 
-    // Returns the numbers of an entry's or atom's heads from number h on.
-    Vec<T> at_heads(const std::vector<T>& numbers, int row, int h) const { return load_any(numbers.data() + row * stride_ + h); }
+    // Adds the gradient that an atom's entries hand on to their sources, w k g.
+    template <typename Panel>
+    void to_sources(Panel, int column, const T* grad, const TileRows<T>& of_source) {
+        constexpr int P = Panel::value;
+        Vec<T> g[P];
+        for (int p = 0; p < P; p++) g[p] = load(grad + column + p * lanes<T>);
+        for (int e = 0; e < count(); e++) {
+            T* to = of_source[entries_[e].atom] + column;
+            const T* weights = weights_[e];
+            for (int p = 0; p < P; p++) store(to + p * lanes<T>, load(to + p * lanes<T>) + heads_.spread(weights, column + p * lanes<T>) * g[p]);
+        }
+    }
 
-    // Stores and returns the weights exp(score - largest) * scale of an entry's heads from number h on.
-    Vec<T> weigh(int e, int h, Vec<T> largest, Vec<T> scale = splat<T>(1)) {
-        const Vec<T> weight = exp<T>(at_heads(scores_, e, h) - largest) * scale;
-        store_any(weights_.data() + e * stride_ + h, weight);
-        return weight;
+    // Adds the gradients of GATv2's entries: what the sources take, and what goes through the scores to sources, target, bonds and the vector.
+    template <typename Panel>
+    void through_scores(Panel, int i, int column, const T* grad, const TileRows<T>& of_source, const TileRows<T>& of_target, T* sums) {
+        constexpr int P = Panel::value;
+        T* const of_att = t_.sums.parameter(t_.partial, it_.att);
+        Vec<T> of_vector[P] = {}, to_target[P] = {};
+        for (int e = 0; e < count(); e++) {
+            const Entry entry = entries_[e];
+            const T *from = source_[entry.atom], *to = target_[i], *bond = bond_row(entry);
+            T* const of_bond = sums == nullptr ? nullptr : entry.bond >= 0 ? sums + bonds_.index_of(entry.bond) * source_.stride : of_own_bond_.data();
+            for (int p = 0; p < P; p++) {
+                const int c = column + p * lanes<T>;
+                Vec<T> x = load(from + c) + load(to + c);
+                if (bond != nullptr) x += load(bond + c);
+                const Vec<T> used = heads_.spread(scores_[e], c) * slope_of_leaky<T>(x, slope_), of_pre = used * load(att_ + c);
+                of_vector[p] += used * x;
+                to_target[p] += of_pre;
+                if (of_bond != nullptr) store(of_bond + c, load(of_bond + c) + of_pre);
+                if (!of_source) continue;
+                T* const of_from = of_source[entry.atom] + c;
+                store(of_from, load(of_from) + of_pre + heads_.spread(weights_[e], c) * load(grad + c));
+            }
+        }
+        for (int p = 0; p < P; p++) {
+            const int c = column + p * lanes<T>;
+            store(of_att + c, load(of_att + c) + of_vector[p]);
+            if (of_target) store(of_target[i] + c, load(of_target[i] + c) + to_target[p]);
+        }
+    }
+
+    // Adds the gradients of the scores of an atom's entries to those of GAT's parts of scores.
+    void add_score_gradients(int i) {
+        for (int h = 0; h < stride_; h += lanes<T>) {
+            Vec<T> total{};
+            for (int e = 0; e < count(); e++) {
+                const Vec<T> used = scores_.at(e, h);
+                of_from_.add(entries_[e].atom, h, used);
+                total += used;
+                if (num_row_scores() > 0) each_bond(entries_[e], [&](int64_t row, T part) { of_row_scores_.add(row, h, part * used); });
+            }
+            of_to_.add(i, h, total);
+        }
+    }
+
+    // Adds the gradients of GAT's parts of scores to those of the atoms, the bonds and the vectors.
+    void end_scores(const TileRows<T>& of_source, T* of_bonds) {
+        each_panel<T>(source_.stride, [&](auto panel, int column) {
+            for (int64_t i = 0; i < source_.count; i++) {
+                for (int c = column; c < column + panel.value * lanes<T>; c += lanes<T>) {
+                    if (of_source) add_to(of_source[i] + c, heads_.spread(of_from_[i], c) * load(att_ + c) + heads_.spread(of_to_[i], c) * load(att_target_ + c));
+                }
+            }
+            add_vector_gradient(panel, column, source_.count, of_from_, [&](int64_t i) { return source_[i]; }, it_.att);
+            add_vector_gradient(panel, column, source_.count, of_to_, [&](int64_t i) { return source_[i]; }, it_.att_target);
+            if (num_row_scores() == 0) return;
+            for (int64_t b = 0; of_bonds != nullptr && b < num_row_scores(); b++) {
+                for (int c = column; c < column + panel.value * lanes<T>; c += lanes<T>)
+                    add_to(of_bonds + b * source_.stride + c, heads_.spread(of_row_scores_[b], c) * load(att_bonds_ + c));
+            }
+            add_vector_gradient(panel, column, num_row_scores(), of_row_scores_, [&](int64_t b) { return bonds_.at(b); }, it_.att_bonds);
+        });
+    }
+    static void add_to(T* to, Vec<T> v) { store(to, load(to) + v); }
+    template <typename Panel, typename Rows>
+    void add_vector_gradient(Panel, int column, int64_t count, HeadNumbers<T>& numbers, const Rows& rows, int parameter) {
+        constexpr int P = Panel::value;
+        Vec<T> sum[P] = {};
+        for (int64_t i = 0; i < count; i++) {
+            const T *x = rows(i) + column, *of = numbers[i];
+            for (int p = 0; p < P; p++) sum[p] += heads_.spread(of, column + p * lanes<T>) * load(x + p * lanes<T>);
+        }
+        T* to = t_.sums.parameter(t_.partial, parameter) + column;
+        for (int p = 0; p < P; p++) add_to(to + p * lanes<T>, sum[p]);
     }
 
     void drop_entries(int i) {
-        factors_.assign(size_t(count()) * stride_, T(1));
         for (int e = 0; e < count(); e++) {
             const bool own = entries_[e].bond < 0;
             const int64_t row = own ? t_.tile.first_row + i : entries_[e].bond;
-            dropout_.apply(uint32_t(row), heads_, kept_, factors_.data() + e * stride_, own);
+            std::fill_n(factors_[e], stride_, T(1));
+            dropout_.apply(uint32_t(row), it_.heads, kept_, factors_[e], own);
         }
-    }
-    // Returns dropout's factors of an entry's heads.
-    const T* factors(int e) {
-        if (dropout_.active()) return factors_.data() + e * stride_;
-        if (factors_.empty()) factors_.assign(heads_, T(1));
-        return factors_.data();
     }
 
     const TileStep<T>& t_;
     const Instruction& step_;
     const AttendOptions& it_;
-    const int heads_, stride_;  // stride_: numbers of a row's heads, in whole vectors
     const TileRows<T> source_, target_;
     const TileBonds<T> bonds_;
-    const Size size_;
-    const T slope_, kept_;
+    const int size_;  // columns of a head
+    const Heads<T> heads_;
+    const int stride_;  // numbers of a row's heads, in whole vectors
+    const T slope_, share_, kept_;
     const Dropout dropout_;
     const T *att_, *att_target_, *att_bonds_;
-    std::vector<Entry> entries_;                                       // of an atom
-    std::vector<T> scores_, weights_, pre_, factors_;                  // of the entries
-    std::vector<T> from_, to_, of_from_, of_to_;                       // GAT's, of the tile's atoms, and their gradients
-    std::vector<T> row_scores_, of_row_scores_;                        // GAT's, of the rows of bonds, and their gradients
+    const Array<T> att_parts_, parts_, row_, own_bond_, of_own_bond_;
+    std::vector<Entry> entries_;                                        // of an atom, in its first part
+    int count_ = 0;
+    HeadNumbers<T> scores_, weights_, pre_, factors_;                   // of the entries
+    HeadNumbers<T> atom_;                                               // an atom's largest scores and reciprocal sums
+    HeadNumbers<T> from_, to_, row_scores_;                             // GAT's, of the tile's atoms and of the rows of bonds
+    HeadNumbers<T> of_from_, of_to_, of_row_scores_;                    // their gradients
 };
-
-// Calls run with a tile's attention.
-template <typename T, typename Run>
-void with_attention(const TileStep<T>& t, const Instruction& step, const Run& run) {
-    const int columns = t.rows(step.source).width / t.run.pass.attends[step.attend].heads;
-    const auto with = [&](auto size) { run(TileAttention<T, decltype(size)>(t, step, size)); };
-    const int number = columns < lanes<T> ? 0 : vectors<T>(columns);
-    if (number == 1) with(InVectors<1>{columns});
-    else if (number == 2) with(InVectors<2>{columns});
-    else if (number == 3) with(InVectors<3>{columns});
-    else if (columns == 8) with(Exactly<8>());
-    else with(columns);
-}
 
 template <typename T>
 [[gnu::noinline]] void attend_rows(const TileStep<T>& t, const Instruction& step) {
-    with_attention(t, step, [](auto&& it) { it.forward(); });
+    TileAttention<T>(t, step).forward();
 }
 
 template <typename T>
 [[gnu::noinline]] void attend_gradient(const TileStep<T>& t, const Instruction& step) {
-    with_attention(t, step, [](auto&& it) { it.backward(); });
+    TileAttention<T>(t, step).backward();
 }
 
 }  // namespace MOLGCN_ISA

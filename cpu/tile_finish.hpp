@@ -47,7 +47,7 @@ private:
     bool layer_;
 };
 
-// Writes to `out` what `use` makes of each vector of the norm of `source`.
+// Writes to `out` what use(at, vector) makes of each vector of the norm of `source`, at `at` in the rows' memory.
 template <typename T, typename Use>
 inline void norm_rows(const RowNorm<T>& norm, const TileRows<T>& source, const TileRows<T>& out, Use use) {
     RowMoments<T> moments[norm.block];
@@ -55,7 +55,7 @@ inline void norm_rows(const RowNorm<T>& norm, const TileRows<T>& source, const T
         last = norm.take(source, first, moments);
         for (int i = first; i < last; i++) {
             const RowMoments<T> row = moments[i - first];
-            for (int c = 0; c < out.stride; c += lanes<T>) store(out[i] + c, use(norm.output(row, source[i], c)));
+            for (int c = 0; c < out.stride; c += lanes<T>) store(out[i] + c, use(i * out.stride + c, norm.output(row, source[i], c)));
         }
     }
 }
@@ -72,7 +72,12 @@ void finish_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
     const RowNorm<T> norm(t, step);
     const bool has_relu = step.activation == of_relu;
-    norm_rows(norm, source, out, [=](Vec<T> v) { return has_relu ? relu<T>(v) : v; });
+    const bool at_once = add && step.activation <= of_relu && step.site < 0;
+    norm_rows(norm, source, out, [=](ptrdiff_t at, Vec<T> v) {
+        if (has_relu) v = relu<T>(v);
+        return at_once ? v + load(add.data + at) : v;
+    });
+    if (at_once) return;
     if (step.activation > of_relu) change(out, [=](ptrdiff_t, Vec<T> v) { return activated<T>(step.activation, v); });
     if (step.site >= 0) drop(t, step.site, step.out);
     if (add) change(out, [=](ptrdiff_t at, Vec<T> v) { return v + load(add.data + at); });
@@ -86,7 +91,7 @@ void activation_gradient(const TileStep<T>& t, const Instruction& step) {
         std::memcpy(out.data, grad.data, out.count * out.stride * sizeof(T));
         return drop(t, step.site, step.out);
     }
-    norm_rows(RowNorm<T>(t, step), source, out, [=](Vec<T> v) { return v; });
+    norm_rows(RowNorm<T>(t, step), source, out, [=](ptrdiff_t, Vec<T> v) { return v; });
     change(out, [=](ptrdiff_t at, Vec<T> v) { return slope<T>(step.activation, v) * load(grad.data + at); });
     if (step.site >= 0) drop(t, step.site, step.out);
 }

@@ -35,7 +35,7 @@ void gate_rows(const TileStep<T>& t, const Instruction& step) {
                 total[p] += weight;
             }
         }
-        for (int p = 0; p < P; p++) store(out[i] + column + p * lanes<T>, sum[p] / total[p]);
+        for (int p = 0; p < P; p++) store(out[i] + column + p * lanes<T>, sum[p] * reciprocal<T>(total[p]));
     });
 }
 
@@ -59,8 +59,9 @@ void gate_gradient(const TileStep<T>& t, const Instruction& step) {
             }
         }
         for (int p = 0; p < P; p++) {
-            sum[p] /= total[p];
-            share[p] = load(grad[i] + column + p * lanes<T>) / total[p];
+            const Vec<T> scale = reciprocal<T>(total[p]);
+            sum[p] *= scale;
+            share[p] = load(grad[i] + column + p * lanes<T>) * scale;
         }
         for (int e = first; e < last; e++) {
             const T* row = source[col[e] - t.tile.first_row] + column;
@@ -87,7 +88,7 @@ void gate_source_gradient(const TileStep<T>& t, const Instruction& step) {
         for (int e = first; e < last; e++) {
             for (int p = 0; p < P; p++) total[p] += sigmoid<T>(load(gates[e] + column + p * lanes<T>));
         }
-        for (int p = 0; p < P; p++) total[p] = load(grad[i] + column + p * lanes<T>) / total[p];
+        for (int p = 0; p < P; p++) total[p] = load(grad[i] + column + p * lanes<T>) * reciprocal<T>(total[p]);
         for (int e = first; e < last; e++) {
             T* to = out[col[e] - t.tile.first_row] + column;
             for (int p = 0; p < P; p++) {

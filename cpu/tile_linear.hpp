@@ -16,6 +16,13 @@ void drop(const TileStep<T>& t, int site, int number) {
     for (int i = 0; i < rows.count; i++) dropout.apply(t.first_row(number) + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
 }
 
+// Zeroes the columns behind the whole vectors that a product writes.
+template <typename T>
+void clear_tail(const TileRows<T>& rows) {
+    const ptrdiff_t written = vectors<T>(rows.width) * lanes<T>;
+    for (int i = 0; written < rows.stride && i < rows.count; i++) zero(rows[i] + written, rows.stride - written);
+}
+
 // Computes act(x W^T + b) + a, where a may be left out.
 template <typename T>
 void map_rows(const TileStep<T>& t, const Instruction& step, const TileRows<T>& source, const TileRows<T>& add, const TileRows<T>& out) {
@@ -33,6 +40,7 @@ void map_rows(const TileStep<T>& t, const Instruction& step, const TileRows<T>& 
     } else {
         weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v + load(bias + column)); });
     }
+    clear_tail(out);
 }
 
 // Computes out = dropout(relu(x W^T + b)) + a.
@@ -69,18 +77,26 @@ void input_gradient(const TileStep<T>& t, const Instruction& step) {
     } else {
         weight.multiply_by(g, grad.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v); });
     }
+    clear_tail(out);
     end_gradient(t, step, true);
 }
+
+constexpr int rows_at_once = 96;  // of G and x, of which a panel's columns lie in the first-level cache while all rows of G^T read them
 
 // Adds G^T x to the gradient of a matrix.
 template <typename T>
 void add_matrix_gradient(const TileStep<T>& t, const Instruction& step, const TileRows<T>& grad, const TileRows<T>& source) {
     T* to = t.sums.parameter(t.partial, step.weight);
     const ptrdiff_t stride = source.stride;
-    multiply<T>({grad.data, 1, grad.stride}, grad.width, source.width, source.count, source.data, stride, [=](int row, int column, Vec<T> v) {
-        T* sum = to + row * stride + column;
-        store(sum, load(sum) + v);
-    });
+    if (source.count == 0) return;
+    bool first = t.sums.is_first(t.partial, step.weight);
+    for (int row = 0; row < source.count; row += rows_at_once, first = false) {
+        const int rows = std::min(source.count - row, rows_at_once);
+        multiply<T>({grad[row], 1, grad.stride}, grad.width, source.width, rows, source[row], stride, [=](int i, int column, Vec<T> v) {
+            T* sum = to + i * stride + column;
+            store(sum, first ? v : load(sum) + v);
+        });
+    }
 }
 
 // Adds the gradients of matrix and bias: G^T x and the columns' sums of G.

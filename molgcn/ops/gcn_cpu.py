@@ -10,6 +10,7 @@ from molgcn.ops.expect import aligned
 from molgcn.ops.gcn_network import GcnCall, Parameters, empty_gradients
 from molgcn.ops.layer_network.implementation import Outputs
 from molgcn.ops.layer_network.program import POOLS
+from molgcn.ops.reused_memory import reused_empty
 
 _FORWARD = {torch.float32: _cpu.gcn_network_forward_float32, torch.float64: _cpu.gcn_network_forward_float64}
 _BACKWARD = {torch.float32: _cpu.gcn_network_backward_float32, torch.float64: _cpu.gcn_network_backward_float64}
@@ -19,20 +20,19 @@ _NORMS = (None, "batch", "layer")
 def saved_numbers(call: GcnCall) -> int:
     """Return how many numbers of x's dtype forward keeps for backward.
 
-    Only batch norm in training keeps anything: the norms' inputs, in rows of a multiple of 64 bytes. Backward computes everything else
+    Only batch norm in training keeps anything: the norms' inputs, in rows of a multiple of 16. Backward computes everything else
     again.
     """
     if not call.batch_statistics:
         return 0
-    line = 64 // call.graph.x.dtype.itemsize
-    stride = -(-call.network.hidden_channels // line) * line
+    stride = -(-call.network.hidden_channels // 16) * 16
     return call.network.num_norms * stride * (call.graph.num_nodes * (2 if call.network.residual else 1) + 2)
 
 
 def forward(call: GcnCall) -> Outputs:
     """Return the outputs of a call that has been checked."""
     x, hidden = call.graph.x, call.network.hidden_channels
-    saved = x.new_empty(saved_numbers(call))  # the passes need this memory anyway, between the layers
+    saved = reused_empty(saved_numbers(call), x.dtype)  # the passes need this memory anyway, between the layers
     statistics = x.new_empty(2, call.network.num_norms if call.batch_statistics else 0, hidden)
     pooled, tensors = x.new_empty(call.graph.num_graphs, hidden), contiguous(call, saved)
     _FORWARD[x.dtype](network_arguments(call, tensors), [tensor.data_ptr() for tensor in (pooled, *statistics)])

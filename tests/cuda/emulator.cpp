@@ -31,6 +31,7 @@ struct BlockState : Block {
     Barrier barriers[17];
 };
 struct Fiber : Thread {
+    ucontext_t start;
     jmp_buf state;
     const unsigned* awaited = nullptr;  // what has to differ from `phase` before it goes on
     unsigned phase = 0;
@@ -46,12 +47,8 @@ struct Copy {
 };
 
 constexpr int cluster_barrier = 16;  // among a block's barriers, for the race finder
-constexpr size_t stack_bytes = (256 << 10) + 4096 + 320;  // a power of two would have all stacks share few lines of the caches
-constexpr size_t kept = 8192;                             // fibers that wait for the next launch
+constexpr size_t stack_bytes = 256 << 10;
 jmp_buf scheduler;
-std::vector<Fiber> fibers;
-char* stacks;
-size_t num_stacks;
 std::vector<BlockState> blocks;
 std::vector<Barrier> clusters;
 std::vector<Copy> copies;
@@ -67,40 +64,21 @@ void wait_while(const unsigned& at, unsigned phase) {
     fiber().awaited = nullptr;
 }
 void enter() {
-    for (;;) {
-        kernel(parameters);
-        fiber().done = true;
-        yield();
-    }
+    kernel(parameters);
+    fiber().done = true;
+    _longjmp(scheduler, 1);
 }
-void go_on() {
+void go_on(char* stack) {
     if (_setjmp(scheduler)) return;
     Fiber& it = fiber();
     if (it.started) _longjmp(it.state, 1);
     it.started = true;
-    static ucontext_t start;
-    getcontext(&start);
-    start.uc_stack.ss_sp = stacks + (&it - fibers.data()) * stack_bytes;
-    start.uc_stack.ss_size = stack_bytes;
-    start.uc_link = nullptr;
-    makecontext(&start, enter, 0);
-    setcontext(&start);
-}
-// Most of a stack is never touched, and the heap stays as it is.
-void make_fibers(size_t count) {
-    if (count > num_stacks) {
-        if (num_stacks) munmap(stacks, num_stacks * stack_bytes);
-        void* memory = mmap(nullptr, count * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) std::perror("emulator: stacks"), std::abort();
-        stacks = static_cast<char*>(memory), num_stacks = count;
-        fibers.clear();
-    }
-    fibers.resize(std::max(count, fibers.size()));
-}
-void leave_fibers() {
-    if (fibers.size() <= kept) return;
-    fibers.resize(kept);
-    madvise(stacks + kept * stack_bytes, (num_stacks - kept) * stack_bytes, MADV_DONTNEED);
+    getcontext(&it.start);
+    it.start.uc_stack.ss_sp = stack;
+    it.start.uc_stack.ss_size = stack_bytes;
+    it.start.uc_link = nullptr;
+    makecontext(&it.start, enter, 0);
+    setcontext(&it.start);
 }
 
 }  // namespace
@@ -150,29 +128,29 @@ extern "C" void launch(
     block_dim = {threads}, grid_dim = {grid};
     blocks = std::vector<BlockState>(grid);
     clusters.assign((grid + cluster - 1) / cluster, {});
-    const size_t count = grid * threads;
-    make_fibers(count);
-    for (size_t i = 0; i < count; i++) {
+    std::vector<Fiber> fibers(grid * threads);
+    const size_t bytes = fibers.size() * stack_bytes;  // most are never touched, and the heap stays as it is
+    void* stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) std::perror("emulator: stacks"), std::abort();
+    for (int i = 0; i < grid * threads; i++) {
         BlockState& it = blocks[i / threads];
         if (i % threads == 0) it.bytes.assign(shared_bytes, 0xff), it.shared = it.bytes.data(), it.warps.resize(threads / 32);
         fibers[i].block = &it;
-        fibers[i].thread_index = {int(i % threads)}, fibers[i].block_index = {int(i / threads)};
-        fibers[i].awaited = nullptr, fibers[i].done = false;
+        fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
     }
     races_start(grid, threads, shared_bytes, reinterpret_cast<const void*>(kernel));
-    size_t left = count;
+    size_t left = fibers.size();
     for (size_t sweep = 0; left > 0; sweep++) {
-        for (size_t i = 0; i < count; i++) {
-            Fiber& it = fibers[i];
+        for (Fiber& it : fibers) {
             if (it.done || (it.awaited && *it.awaited == it.phase)) continue;
             if (slice != 0 && (sweep / std::abs(slice) + it.thread_index.x / 32 + (slice < 0)) % 2 == 0) continue;
             current = &it;
             races_run(it.block_index.x, it.thread_index.x, it.block->shared);
-            go_on();
+            go_on(static_cast<char*>(stacks) + (&it - fibers.data()) * stack_bytes);
             if (it.done) left--;
         }
     }
-    leave_fibers();
+    munmap(stacks, bytes);
     blocks.clear();
 }
 

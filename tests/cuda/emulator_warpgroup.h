@@ -6,10 +6,11 @@ struct HalvesMatrix {
     const unsigned char* begin;
     int next_columns, next_rows;
 
-    std::uint16_t operator()(int row, int column) const {
-        std::uint16_t half;
-        std::memcpy(&half, begin + row / 8 * next_rows + column / 8 * next_columns + row % 8 * 16 + column % 8 * 2, 2);
-        return half;
+    float operator()(int row, int column) const {
+        const unsigned char* at = begin + row / 8 * next_rows + column / 8 * next_columns + row % 8 * 16 + column % 8 * 2;
+        _Float16 half;
+        std::memcpy(&half, at, 2);
+        return static_cast<float>(half);
     }
 };
 inline HalvesMatrix halves_matrix(const void* at, int next_columns, int next_rows) {
@@ -28,8 +29,23 @@ template <int>
 void wait_for_products_but() {}
 inline void arrived(float&) {}
 
-void multiply_halves(float* sums, int groups, bool adds, const uint32 (&a)[4], const HalvesMatrix& b);  // of emulator.cpp
 template <bool adds = true, int N>
 void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {
-    multiply_halves(d[0], N, adds, a, b);
+    const auto sums = reinterpret_cast<std::uintptr_t>(&d);
+    const uint32 in[6] = {a[0], a[1], a[2], a[3], uint32(sums), uint32(std::uint64_t(sums) >> 32)};
+    emulator::collective(9, in, 6, [&b](emulator::Warp& warp) {
+        const auto left = [&](int row, int k) {
+            const float2 both = unpack_half(warp.in[4 * (row % 8) + k % 8 / 2][row / 8 + 2 * (k / 8)]);
+            return k % 2 ? both.y : both.x;
+        };
+        for (int lane = 0; lane < 32; lane++) {
+            auto* sum = reinterpret_cast<float*>(std::uint64_t(warp.in[lane][5]) << 32 | warp.in[lane][4]);
+            for (int i = 0; i < 4 * N; i++) {
+                const int row = lane / 4 + i % 4 / 2 * 8, column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+                double x = adds ? sum[i] : 0.0;
+                for (int k = 0; k < 16; k++) x += double(left(row, k)) * b(column, k);
+                sum[i] = x != x ? number(0x7fffffffu) : cut_off(x);
+            }
+        }
+    });
 }

@@ -1,7 +1,6 @@
 """backend=fused computes every network of the registry, with every option and every two options that go together."""
 
 import inspect
-from functools import partial
 from itertools import combinations
 
 import pytest
@@ -50,7 +49,6 @@ OPTIONS = [
 ]
 OTHER = {"aggr": ["sum", "max"], "mlp_activation": ACTIVATIONS, "heads": [3]}  # values of settings that follow from no default
 NO_OPTIONS = {"in_channels", "hidden_channels", "num_layers", "out_channels", "conv", "edge_channels", "backend", "settings"}
-AT_ONCE = 6  # options of a network: more of them hide each other
 ELSEWHERE = {"dropout", "strategy"}  # random, and a choice of kernels: tests of their own
 
 
@@ -70,60 +68,23 @@ def test_no_option_is_missing():
     assert named == set(inspect.signature(MoleculeNet).parameters)
 
 
-def build(conv, edge_channels, chosen, width=12):
-    """Return a network in plain PyTorch and whether to recompute, or None if the options do not go together."""
-    options = {name: value for one in chosen for name, value in one.items()}
-    recompute = options.pop("recompute", False)
-    torch.manual_seed(0)
-    try:
-        model = MoleculeNet(NUM_FEATURES, width, 2, 2, conv=conv, edge_channels=edge_channels, backend="reference", **options)
-    except UserError:
-        return None
-    for bias in (one for name, one in model.named_parameters() if name.endswith("bias")):
-        nn.init.normal_(bias, std=0.1)  # where a maximum is 0, PyTorch's scatter_reduce counts the zeros it starts from as well
-    return model.double().eval(), recompute
-
-
-def pairs_at_once(options, build):
-    """Yield networks with up to `AT_ONCE` options, such that each two options that go together meet in one of them."""
-    places = range(len(options))
-    left = {pair for pair in combinations(places, 2) if not options[pair[0]].keys() & options[pair[1]].keys()}
-    apart, together = {*combinations(places, 2)} - left, set()
-
-    def news(chosen, other):
-        return {tuple(sorted((one, other))) for one in chosen}
-
-    while left:
-        chosen = min(left)
-        made = build([options[place] for place in chosen])
-        if made is None:
-            apart.add(chosen)
-            left.discard(chosen)
-            continue
-        others = [place for place in places if place not in chosen]
-        while others and len(chosen) < AT_ONCE:
-            other = max(others, key=lambda place: len(news(chosen, place) & left))
-            others.remove(other)
-            pairs = news(chosen, other)
-            if pairs & apart or not pairs & left:
-                continue
-            if more := build([options[place] for place in (*chosen, other)]):
-                chosen, made = (*chosen, other), more
-            else:
-                refused = {pair for pair in pairs - together if build([options[place] for place in pair]) is None}
-                apart |= refused
-                left -= refused
-        together |= {tuple(sorted(pair)) for pair in combinations(chosen, 2)}
-        left -= together
-        yield made
-
-
 def networks(conv, count, width=12):
-    """Yield networks with `count` options beside the defaults, if these go together; each two meet in a network that may have more."""
-    for edge_channels in {"never": [None], "optional": [None, NUM_EDGE_FEATURES], "always": [NUM_EDGE_FEATURES]}[get_kind(conv).bonds]:
-        made = partial(build, conv, edge_channels, width=width)
-        options = [*options_of(conv)]
-        yield from pairs_at_once(options, made) if count == 2 else filter(None, map(made, combinations(options, count)))
+    """Yield the networks in plain PyTorch with `count` options beside the defaults, if these go together."""
+    kind = get_kind(conv)
+    for edge_channels in {"never": [None], "optional": [None, NUM_EDGE_FEATURES], "always": [NUM_EDGE_FEATURES]}[kind.bonds]:
+        for chosen in combinations(options_of(conv), count):
+            options = {name: value for one in chosen for name, value in one.items()}
+            if sum(map(len, chosen)) > len(options):
+                continue  # two values of one option
+            recompute = options.pop("recompute", False)
+            torch.manual_seed(0)
+            try:
+                model = MoleculeNet(NUM_FEATURES, width, 2, 2, conv=conv, edge_channels=edge_channels, backend="reference", **options)
+            except UserError:
+                continue
+            for bias in (one for name, one in model.named_parameters() if name.endswith("bias")):
+                nn.init.normal_(bias, std=0.1)  # where a maximum is 0, PyTorch's scatter_reduce counts the zeros it starts from as well
+            yield model.double().eval(), recompute
 
 
 @pytest.mark.parametrize(

@@ -138,20 +138,12 @@ def _version() -> str:
 def kept_folder() -> Path:
     """Return the folder of compiled files, after removing those that nobody used lately."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(KEPT):
-        if not entry.name.endswith(".lock") and _is_old(path := Path(entry)):
+    for path in KEPT.iterdir():
+        if path.suffix != ".lock":
             with _lock(path):
-                if _is_old(path):
+                if path.exists() and time.time() - path.stat().st_mtime > DAYS * 24 * 60 * 60:
                     path.unlink()
     return KEPT
-
-
-def _is_old(path: Path) -> bool:
-    """Return whether nobody used a file lately. Another process may have removed it."""
-    try:
-        return time.time() - path.stat().st_mtime > DAYS * 24 * 60 * 60
-    except FileNotFoundError:
-        return False
 
 
 def _lock(path: Path) -> FileLock:

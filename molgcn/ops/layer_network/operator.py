@@ -110,18 +110,13 @@ def _direct(call: LayerNetworkCall) -> Implementation | None:
     return registered.implementation_of(call) if registered is not None and is_eager(()) else None
 
 
-def empty_saved(call: LayerNetworkCall) -> Tensor:
-    """Return uninitialised memory for what backward needs, or, without `save_for_backward`, for the moments of batch norms."""
-    return call.graph.x.new_empty(numbers_saved(call))
-
-
 @register_fake("molgcn::layer_network")
 def _fake(*args: Any) -> tuple[Tensor, ...]:
     call = LayerNetworkCall.of(*args)
     check(call)
     x, hidden = call.graph.x, call.program.hidden_channels
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
-    saved = empty_saved(call) if call.options.save_for_backward else x.new_empty(0)
+    saved = x.new_empty(numbers_saved(call)) if call.options.save_for_backward else x.new_empty(0)
     return x.new_empty(call.num_pooled, call.program.pooled_channels), statistics, saved
 
 

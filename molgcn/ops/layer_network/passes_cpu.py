@@ -34,10 +34,11 @@ from molgcn.ops.layer_network.implementation import (
 )
 from molgcn.ops.layer_network.instruction_builder import Builder
 from molgcn.ops.layer_network.instructions import Keys
-from molgcn.ops.layer_network.operator import empty_gradients, empty_saved
+from molgcn.ops.layer_network.operator import empty_gradients
 from molgcn.ops.layer_network.program import POOLS, Program
 from molgcn.ops.layer_network.steps import Attend, Finish
 from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
+from molgcn.ops.reused_memory import reused_empty
 
 _ALIGNMENT = 64  # of rows that tiles use where they are, in bytes; PyTorch's own memory has it
 _PASS = {torch.float32: _cpu.layer_pass_float32, torch.float64: _cpu.layer_pass_float64}
@@ -191,10 +192,12 @@ def _forward(call: LayerNetworkCall) -> tuple[Outputs, States]:
         return gcn_cpu.forward(gcn), _NO_STATES
     call = _contiguous(call)
     x, hidden = call.graph.x, call.program.hidden_channels
-    saved, pooled = empty_saved(call), x.new_empty(call.num_pooled, call.program.pooled_channels)
+    saved, pooled = reused_empty(saved_numbers(call), x.dtype), x.new_empty(call.num_pooled, call.program.pooled_channels)
     if call.program.pool == "none":  # rows of padding
         pooled.zero_()
     saved[_num_moments(call) : _moments(call)] = 0
+    if call.options.save_for_backward:
+        saved[saved.shape[0] - _forward_pass(Kind.of(call)).columns[Home.SAVED].slack :] = 0
     statistics = x.new_empty(2, len(call.program.batch_norms) if call.batch_statistics else 0, hidden)
     _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)
     return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0)), _NO_STATES
@@ -267,7 +270,7 @@ def _run(
     """Run a forward pass if `new_statistics` is given, or a backward pass if `gradients` is given."""
     graph, program = call.graph, call.program
     rows = _rows(call)
-    scratch = graph.x.new_empty(laid_out.columns[Home.SCRATCH].numbers(rows))
+    scratch = reused_empty(laid_out.columns[Home.SCRATCH].numbers(rows), graph.x.dtype)
     grad_x, grad_bonds, grad_parameters = (None, None, []) if gradients is None else gradients
     bases = {Home.X: graph.x, Home.BONDS: graph.bonds, Home.SCRATCH: scratch, Home.GRAD_X: grad_x, Home.GRAD_BONDS: grad_bonds}
     addresses = {home: _address(tensor) for home, tensor in bases.items()}

@@ -1,7 +1,7 @@
 """Lay out the rows of a pass that runs tile by tile.
 
-Rows are in a tile's own memory. Rows that other segments or passes read are in memory outside the tiles, and are used there where that is
-possible. Elsewhere they are copied.
+Rows are in a tile's own memory. Rows that other segments or passes read are in memory outside the tiles, and are used there. The pass's
+inputs and outputs, which are not padded, are copied.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
 from molgcn.ops.layer_network.memory import lay_out, spans
 from molgcn.ops.layer_network.steps import BONDS, X
 
-_LINE = 16  # numbers, so that rows in a tile's memory are whole vectors in every instruction set
-_MULTIPLIED = {Op.LINEAR: "source", Op.INPUT_GRAD: "grad", Op.PRODUCT: "grad"}  # rows that a product reads beyond the last of a tile
+_LINE = 16  # numbers, so that rows are whole vectors in every instruction set
+_SLACK_ROWS = 12  # rows that a product reads beyond the last of a tile
 
 
 class Home(IntEnum):
@@ -70,15 +70,17 @@ class Columns(NamedTuple):
         atoms: The number of columns of rows of atoms.
         bonds: The number of columns of rows of bonds.
         edges: The number of columns of rows of edges.
+        slack: The numbers behind the last row, which products read.
     """
 
     atoms: int = 0
     bonds: int = 0
     edges: int = 0
+    slack: int = 0
 
     def numbers(self, rows: tuple[int, int, int]) -> int:
         """Return the size of the memory in numbers, where `rows` are the numbers of atoms, of rows of bonds and of edges."""
-        return sum(columns * count for columns, count in zip(self, rows, strict=True))
+        return sum(columns * count for columns, count in zip(self[:3], rows, strict=True)) + self.slack
 
     def first_number(self, memory: Memory, rows: tuple[int, int, int]) -> int:
         """Return the offset of some rows in this memory in numbers; `rows` are the numbers of atoms, of rows of bonds and of edges."""
@@ -137,7 +139,7 @@ class _Layouter:
         self._keys = keys
         self._homes = {X: Home.X, BONDS: Home.BONDS} | dict.fromkeys(saved, Home.SAVED) | dict(outputs)
         self._outside = {key for segment in segments for key in _from_outside(segment)} | set(self._homes)
-        self._in_place = self._used_in_place(segments, saved)
+        self._in_place = {key for key in self._outside if self._homes.get(key, Home.SCRATCH) in (Home.SAVED, Home.SCRATCH)}
         self._segments = [segment._replace(instructions=tuple(self._with_moves(segment))) for segment in segments]
         self._memory, self._columns = self._all_memory(saved)
         self._buffers: list[Buffer] = []
@@ -146,23 +148,6 @@ class _Layouter:
     def laid_out(self) -> TileProgram:
         segments = tuple(self._numbered(segment) for segment in self._segments)
         return TileProgram(segments, tuple(self._buffers), tuple(self._memory.values()), self._buffer_columns, self._columns)
-
-    def _used_in_place(self, segments: Sequence[Segment], saved: Sequence[int]) -> set[int]:
-        """Return the rows outside tiles that instructions read and write there.
-
-        Their columns are padded to whole vectors, no product multiplies them, and they are aligned: those that the pass keeps for itself,
-        and saved ones. Saved rows of bonds follow those of atoms, which must be padded too.
-        """
-        each = [instruction for segment in segments for instruction in segment.instructions]
-        multiplied = {getattr(one, _MULTIPLIED[Op(one.op)]) for one in each if one.op in _MULTIPLIED}
-        homes = {key: self._homes.get(key, Home.SCRATCH) for key in self._outside - multiplied if self._is_whole(key)}
-        aligned = all(map(self._is_whole, saved))
-        return {key for key, home in homes.items() if home == Home.SCRATCH or (home == Home.SAVED and (aligned or self._rows(key)[0] == 0))}
-
-    def _is_whole(self, key: int) -> bool:
-        """Return whether rows are padded to the same whole vectors in float32 and float64."""
-        width = self._rows(key)[1]
-        return -(-width // (_LINE // 2)) % 2 == 0
 
     def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
         """Yield the instructions with the loads and stores of rows that are not used in place."""
@@ -192,11 +177,10 @@ class _Layouter:
         used = sorted({key for keys in touched for key in keys})
         memory: dict[int, Memory] = {}
         columns = [0, 0, 0]
-        for key in sorted(saved, key=self._is_whole, reverse=True):  # whole vectors first, so that they are aligned
+        for key in saved:
             rows, width = self._rows(key)
-            stride = _padded(width) if self._is_whole(key) else width
-            memory[key] = Memory(rows, width, stride, columns[rows], Home.SAVED)
-            columns[rows] += stride
+            memory[key] = Memory(rows, width, _padded(width), columns[rows], Home.SAVED)
+            columns[rows] += _padded(width)
         scratch = [0, 0, 0]
         for kind in (0, 1, 2):
             sizes = {key: _padded(self._rows(key)[1]) for key in used if key not in self._homes and self._rows(key)[0] == kind}
@@ -206,7 +190,8 @@ class _Layouter:
             if key not in memory:
                 rows, width = self._rows(key)
                 memory[key] = Memory(rows, width, width, 0, self._homes[key])
-        own = {Home.SAVED: Columns(*columns), Home.SCRATCH: Columns(*scratch)}
+        slack = _SLACK_ROWS * max((each.stride for each in memory.values()), default=0)
+        own = {Home.SAVED: Columns(*columns)._replace(slack=slack), Home.SCRATCH: Columns(*scratch)._replace(slack=slack)}
         return {key: memory[key] for key in used}, dict.fromkeys(Home, Columns()) | own
 
     def _numbered(self, segment: Segment) -> Segment:

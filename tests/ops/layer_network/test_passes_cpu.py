@@ -21,7 +21,7 @@ WIDTHS = (1, 7, 10, 64, 70, 300, 1030)
 
 @parametrize_pairs("conv, options, training, coded, widths", CONVS, NETWORKS, [True, False], [True, False], [(6, 10), (10, 16)], slow=True)
 def test_float64(conv, options, training, coded, widths):
-    """Rows of 16 columns are whole vectors, which tiles use where they are; others are copied."""
+    """Rows of 16 columns are whole vectors, others are padded to some."""
     in_channels, hidden = widths
     call = call_of(network(conv, options, in_channels=in_channels, hidden=hidden), training=training, coded=coded)
     assert worst(results(call), results(call, plain=True)) < 1e-12
@@ -110,6 +110,18 @@ def test_any_graph(molecules, conv, options, coded):
         assert worst(actual, results(call, plain=True)) < 1e-11
     else:
         assert all(not one.any() for one in actual.values())
+
+
+@pytest.mark.parametrize("conv", ["gin", "gat", "gated_gcn", "dmpnn"])
+@pytest.mark.parametrize("sizes", [[0], [0, 0]])
+def test_molecules_without_atoms_have_no_gradients(conv, sizes):
+    """What memory held before does not count."""
+    of_network = network(conv, "layer", layers=2)
+    call = call_of(of_network, graph([[] for _ in sizes], sizes, of_network), training=False)
+    for _ in range(3):
+        junk = [torch.full((size,), 3.0, dtype=torch.float64) for size in (100, 1000, 3000, 5000, 10000)]
+        del junk
+        assert all(not one.any() for one in results(call).values())
 
 
 @parametrize_pairs("conv, coded, width", ["gine", "gin norm", "sage max"], [True, False], [10, 16])
