@@ -76,8 +76,9 @@ def _inputs(known: _Encoder, x: Tensor, walks: Tensor | None, count: Tensor | No
     It does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
     torch.func, and for a single row, which it refuses in training.
     """
+    walks = walks if known.walks is not None else None  # a batch may have what the network does not read
     learns = torch.is_grad_enabled() and (x.requires_grad or (walks is not None and walks.requires_grad))
-    if learns or transformed() or x.shape[0] < 2 or (walks is None) != (known.walks is None):
+    if learns or transformed() or x.shape[0] < 2 or (walks is None and known.walks is not None):
         return None
     weight, bias = own_parameters([known.linear])
     walk_weight, walk_bias = (None, None) if known.walks is None else own_parameters([known.walks])
