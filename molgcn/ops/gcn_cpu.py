@@ -25,8 +25,11 @@ def saved_numbers(call: GcnCall) -> int:
     """
     if not call.batch_statistics:
         return 0
-    stride = -(-call.network.hidden_channels // 16) * 16
-    return call.network.num_norms * stride * (call.graph.num_nodes * (2 if call.network.residual else 1) + 2)
+    return call.network.num_norms * _stride(call) * (call.graph.num_nodes * (2 if call.network.residual else 1) + 2)
+
+
+def _stride(call: GcnCall) -> int:
+    return -(-call.network.hidden_channels // 16) * 16
 
 
 def forward(call: GcnCall) -> Outputs:
@@ -36,7 +39,11 @@ def forward(call: GcnCall) -> Outputs:
     statistics = x.new_empty(2, call.network.num_norms if call.batch_statistics else 0, hidden)
     pooled, tensors = x.new_empty(call.graph.num_graphs, hidden), contiguous(call, saved)
     _FORWARD[x.dtype](network_arguments(call, tensors), [tensor.data_ptr() for tensor in (pooled, *statistics)])
-    return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0))
+    if not call.options.save_for_backward:
+        return Outputs(pooled, statistics, saved.new_empty(0))
+    if hidden != _stride(call):  # vectors may be narrower than a row's padding, and an output is all written
+        saved.view(-1, _stride(call))[:, hidden:] = 0
+    return Outputs(pooled, statistics, saved)
 
 
 def backward(call: GcnCall, grad_pooled: Tensor, saved: Tensor, grad_x: bool) -> tuple[Tensor, Parameters]:

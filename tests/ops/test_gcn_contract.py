@@ -1,4 +1,4 @@
-"""The message network keeps its contract: schema, derivatives, compilation, strides and errors."""
+"""Graph convolutions keep the contract of the operator: schema, derivatives, compilation, strides and errors."""
 
 import pytest
 import torch
@@ -33,6 +33,15 @@ CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "
 def test_opcheck(options):
     inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
     torch.library.opcheck(torch.ops.molgcn.layer_network, layers_of(inputs).arguments)
+
+
+@pytest.mark.parametrize("options", CHECKED)
+def test_outputs_are_all_written(options, monkeypatch):
+    """Large tensors take over memory that others have used, in which any numbers stand."""
+    monkeypatch.setattr("molgcn.ops.gcn_cpu.reused_empty", lambda numbers, dtype: torch.full((numbers,), torch.nan, dtype=dtype))
+    inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
+    outputs = torch.ops.molgcn.layer_network(*layers_of(inputs).arguments)
+    assert not any(bool(output.isnan().any()) for output in outputs)
 
 
 @pytest.mark.parametrize("options", CHECKED)
