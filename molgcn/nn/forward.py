@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
     """Return the predictions [B, T]: encoders, all layers, the pooling and the head, or those of :func:`rows_of_levels`."""
     if model.outputs:
-        return rows_of_levels(model, graph, _states(model, graph), reductions)
+        return rows_of_levels(model, graph, states(model, graph), reductions)
     if model.encoders:
         parts = [graph.of_component(number) for number in range(model.num_components)]
         pooled = torch.cat([_pooled(one, part, reductions) for one, part in zip((model, *model.encoders), parts, strict=True)], dim=1)
@@ -32,7 +32,7 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
 
 def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, components: int = 1) -> Tensor:
     """Return the states of the molecules [B, components * H]; the states of a row's components stand side by side."""
-    return _pooled_states(model, graph, _states(model, graph), reductions, components)
+    return _pooled_states(model, graph, states(model, graph), reductions, components)
 
 
 def rows_of_levels(model: MoleculeNet, graph: GraphInputs, h: Tensor, reductions: Reductions) -> Tensor:
@@ -70,14 +70,20 @@ def bond_inputs(model: MoleculeNet, h: Tensor, graph: GraphInputs) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def _states(model: MoleculeNet, graph: GraphInputs) -> Tensor:
-    """Return the states of the atoms [N, H] after the last layer, or of all layers side by side where `readout` is "all"."""
+def states(model: MoleculeNet, graph: GraphInputs, seen: list[tuple[Tensor, ...]] | None = None) -> Tensor:
+    """Return the states of the atoms [N, H] after the last layer, or of all layers side by side where `readout` is "all".
+
+    What each layer is called with is appended to the list `seen`, if there is one.
+    """
     h, bonds = atom_states(model, graph.x, graph.rwse, graph.num_atoms), bond_states(model, graph.edge_attr, graph.bond_rw, graph.x)
-    states = []
+    found = []
     for index, conv in enumerate(model.convs):
         norm, activated, _ = model.layer_options(index)
         padding = {"count": graph.num_atoms} if model.kind.counts_atoms and graph.num_atoms is not None else {}
-        out = conv(h, graph.edge_index, *([] if bonds is None else [bonds]), **padding)
+        given = (h, graph.edge_index) if bonds is None else (h, graph.edge_index, bonds)
+        if seen is not None:
+            seen.append(given)
+        out = conv(*given, **padding)
         if model.kind.edge_states:
             assert bonds is not None
             out, new_bonds = out
@@ -87,18 +93,21 @@ def _states(model: MoleculeNet, graph: GraphInputs) -> Tensor:
         h = _epilogue(model, without_padding(out, graph.num_atoms), h, norm, activated, graph.num_atoms)
         if model.feed_forward:
             h = model.feed_forwards[index](h, model.dropout, graph.num_atoms)
-        states.append(h)
-    return torch.cat(states, dim=1) if model.readout == "all" else h
+        found.append(h)
+    return torch.cat(found, dim=1) if model.readout == "all" else h
 
 
 def _pooled_states(model: MoleculeNet, graph: GraphInputs, h: Tensor, reductions: Reductions, components: int = 1) -> Tensor:
     """Pool the states of the atoms [N, H] into those of the molecules [B, components * H]."""
-    batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
-    if components > 1:
-        batch = batch * components + _given(graph.component, "component", batch)
-    pooled = reductions.pool(model.pool, h, batch, graph.num_graphs * components, model.gate)
+    pooled = reductions.pool(model.pool, h, molecule_of(graph, h, components), graph.num_graphs * components, model.gate)
     pooled = pooled.reshape(graph.num_graphs, -1) if components > 1 else pooled
     return pooled if graph.num_atoms is None else pooled[:-1]  # drop the molecule of the padding
+
+
+def molecule_of(graph: GraphInputs, h: Tensor, components: int = 1) -> Tensor:
+    """Return the molecule of each atom with a state `h` [N, H], int64 [N]; the components of a row are molecules that follow each other."""
+    batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
+    return batch * components + _given(graph.component, "component", batch) if components > 1 else batch
 
 
 def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
+from molgcn.nn.attention_weights import evaluated, layer_weights, pool_weights
 from molgcn.nn.backbone import Backbone, Norm
 from molgcn.nn.backend import check_recompute, check_strategy, resolve_backend, why_not_fused
 from molgcn.nn.encoders import Descriptors
@@ -216,6 +217,23 @@ class MoleculeNet(Backbone):
         if has_hooks(self):  # hooks need the predictions
             return loss_of(self(batch), objective, fused=self._backend == "fused")
         return self.backend.loss(self, batch, objective)
+
+    @torch.no_grad()
+    def attention_weights(self, batch: GraphBatch | Any) -> list[tuple[Tensor, Tensor]]:
+        """Return the attention weights of each layer in evaluation mode, as PyG's `return_attention_weights` gives them.
+
+        They are a pair for each layer: the edges, int64 [2, E'], and the weights of the heads, [E', heads]. The edges are those of the
+        batch without self-loops, followed by a self-loop for each atom. The weights of the edges that end at an atom add up to 1.
+
+        Raises:
+            UserError: for a network whose layers have no attention.
+        """
+        return layer_weights(*evaluated(self, batch))
+
+    @torch.no_grad()
+    def pool_weights(self, batch: GraphBatch | Any) -> Tensor:
+        """Return the weight of each atom in the pooled states of its molecule [N], in evaluation mode, for `pool="attention"`."""
+        return pool_weights(*evaluated(self, batch))
 
     @property
     def heads(self) -> list[nn.Module]:

@@ -26,6 +26,10 @@ class Reductions:
     max: Reduce
     softmax: Reduce
 
+    def weights(self, h: Tensor, batch: Tensor, count: int, gate: nn.Module) -> Tensor:
+        """Return the weights [N, 1] of the atoms in pooling by "attention"; those of a molecule add up to 1."""
+        return self.softmax(gate(h), batch, count)
+
     def pool(self, name: str, h: Tensor, batch: Tensor, count: int, gate: nn.Module | None = None) -> Tensor:
         """Pool the states of atoms [N, C], which belong to molecules as `batch` says, into those of `count` molecules [B, C].
 
@@ -33,7 +37,7 @@ class Reductions:
         """
         if name == "attention":
             assert gate is not None
-            return self.sum(self.softmax(gate(h), batch, count) * h, batch, count)
+            return self.sum(self.weights(h, batch, count, gate) * h, batch, count)
         if name == "norm":
             return self.sum(h, batch, count) / NORM_CONSTANT
         return {"mean": self.mean, "sum": self.sum, "max": self.max}[name](h, batch, count)

@@ -55,7 +55,7 @@ def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int)
 
 
 class AttentionLayer(nn.Module):
-    """Base of both attention layers, which add the maps and vectors that make their scores; see :func:`pyg_arguments`."""
+    """Base of both attention layers, which add :meth:`scores`, and the maps and vectors for it; see :func:`pyg_arguments`."""
 
     bias: Tensor | None
 
@@ -94,16 +94,36 @@ class AttentionLayer(nn.Module):
         """Return states [rows, heads * head_channels] as [rows, heads, head_channels]."""
         return states.view(-1, self.heads, self.head_channels)
 
-    def attend(self, x: Tensor, scores: Tensor, states: Tensor, bonds: Bonds) -> Tensor:
-        """Return the atoms' new states [N, out_channels].
+    def scores(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
+        """Return the score of each bond and head [E + N, heads], and the state that each bond carries [E + N, heads, head_channels].
 
         Args:
             x: the layer's input, [N, in_channels].
-            scores: the score of each bond and head, [E + N, heads].
-            states: the state that each bond carries, [E + N, heads, head_channels].
             bonds: the E bonds and one self-loop per atom.
         """
-        weights = softmax_incoming(scores.masked_fill(bonds.replaced[:, None], -torch.inf), bonds.target, x.shape[0])
+        raise NotImplementedError
+
+    def attention_weights(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return what PyG's layer returns for `return_attention_weights`, without dropout, for the arguments of :meth:`forward`.
+
+        Returns:
+            The bonds without given self-loops, then a self-loop per atom, int64 [2, E']; and the weights of the heads, [E', heads]. Those
+            of the bonds that end at an atom, its self-loop among them, add up to 1.
+        """
+        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+        weights, _ = self._weights(x, bonds)
+        kept = ~bonds.replaced
+        return torch.stack([bonds.source, bonds.target])[:, kept], weights[kept]
+
+    def _weights(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
+        """Return the weight of each bond and head, 0 for given self-loops, and the state that each bond carries."""
+        scores, states = self.scores(x, bonds)
+        return softmax_incoming(scores.masked_fill(bonds.replaced[:, None], -torch.inf), bonds.target, x.shape[0]), states
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+        weights, states = self._weights(x, bonds)
         # PyG drops given self-loops, so its dropout draws fewer numbers: the masks then differ for the same seed.
         weights = F.dropout(weights, self.dropout, self.training)
         out = sum_incoming((weights[:, :, None] * states).flatten(1), bonds.target, x.shape[0])

@@ -75,6 +75,7 @@ class LayerKind:
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of this layer, each followed by norm, activation, dropout and residual. If False, the
             network has one, which gets the network's options :data:`INNER` among its settings.
+        attention: whether the reference has `attention_weights`, as :class:`molgcn.nn.layers.attention.AttentionLayer` does.
         counts_atoms: whether the reference's `forward` also takes `count`, the number of real atoms of a padded batch (integer [], or None
             where all are real). A layer with batch norm or several rounds of sums inside needs it.
         settings: the layer's own options with their defaults.
@@ -89,6 +90,7 @@ class LayerKind:
     bonds: Literal["never", "optional", "always"] = "never"
     edge_states: bool = False
     stacked: bool = True
+    attention: bool = False
     counts_atoms: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)

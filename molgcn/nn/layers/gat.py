@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molgcn.nn.init import GlorotLinear
-from molgcn.nn.layers.attention import SETTINGS, AttentionLayer, attention_steps, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.attention import SETTINGS, AttentionLayer, Bonds, attention_steps, pyg_arguments
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 
 if TYPE_CHECKING:
@@ -41,16 +41,15 @@ class GATLayer(AttentionLayer):
     def reset_parameters(self) -> None:
         self.draw([self.lin], [self.att_src, self.att_dst, self.att_edge])
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return the atoms' new states [N, out_channels]."""
-        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+    def scores(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
+        """Return the score of each bond and head, and the state that each bond carries."""
         h = self.by_head(self.lin(x))
         from_source, from_target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)
         scores = from_source.index_select(0, bonds.source) + from_target.index_select(0, bonds.target)
         if self.lin_edge is not None and self.att_edge is not None and bonds.edge_attr is not None:
             matrix = (self.by_head(self.lin_edge.weight.T) * self.att_edge).sum(-1)  # W_e^T a_e [edge_channels, heads]: smaller than W_e e
             scores = scores + bonds.edge_attr @ matrix
-        return self.attend(x, F.leaky_relu(scores, self.negative_slope), h.index_select(0, bonds.source), bonds)
+        return F.leaky_relu(scores, self.negative_slope), h.index_select(0, bonds.source)
 
 
 def _pyg(options: LayerOptions) -> nn.Module:
@@ -67,4 +66,4 @@ def steps(builder: Builder, options: LayerOptions, h: int) -> int:
     return attention_steps(builder, arguments, h, source, vectors)
 
 
-KIND = LayerKind("gat", GATLayer, _pyg, steps, bonds="optional", settings=SETTINGS)
+KIND = LayerKind("gat", GATLayer, _pyg, steps, bonds="optional", attention=True, settings=SETTINGS)

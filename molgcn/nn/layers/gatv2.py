@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from molgcn.config.layer_settings import defaults_of
 from molgcn.nn.init import GlorotLinear
 from molgcn.nn.layers import attention
-from molgcn.nn.layers.attention import AttentionLayer, attention_steps, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.attention import AttentionLayer, Bonds, attention_steps, pyg_arguments
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 
 if TYPE_CHECKING:
@@ -44,17 +44,15 @@ class GATv2Layer(AttentionLayer):
     def reset_parameters(self) -> None:
         self.draw([self.lin_l, self.lin_r], [self.att])  # shared maps are drawn twice, as in PyG
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return the atoms' new states [N, out_channels]."""
-        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+    def scores(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
+        """Return the score of each bond and head, and the state that each bond carries."""
         from_source = self.lin_l(x)
         from_target = from_source if self.lin_r is self.lin_l else self.lin_r(x)
         states = from_source.index_select(0, bonds.source)
         sums = states + from_target.index_select(0, bonds.target)
         if self.lin_edge is not None and bonds.edge_attr is not None:
             sums = sums + self.lin_edge(bonds.edge_attr)
-        scores = (self.by_head(F.leaky_relu(sums, self.negative_slope)) * self.att).sum(-1)
-        return self.attend(x, scores, self.by_head(states), bonds)
+        return (self.by_head(F.leaky_relu(sums, self.negative_slope)) * self.att).sum(-1), self.by_head(states)
 
 
 def _pyg(options: LayerOptions) -> nn.Module:
@@ -72,4 +70,4 @@ def steps(builder: Builder, options: LayerOptions, h: int) -> int:
     return attention_steps(builder, arguments, h, source, ("att",), target)
 
 
-KIND = LayerKind("gatv2", GATv2Layer, _pyg, steps, bonds="optional", settings=SETTINGS)
+KIND = LayerKind("gatv2", GATv2Layer, _pyg, steps, bonds="optional", attention=True, settings=SETTINGS)
