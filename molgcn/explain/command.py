@@ -52,6 +52,9 @@ def explain(config: ExplainConfig) -> Summary:
     share = 1.0 if trees is None else trees.share
     if trees is not None:
         groups = groups.with_trees(trees.names, ensemble.tree_generators, inputs.components)
+    if not config.adds_up:
+        _say_what_has_no_attention(groups, trees)
+        groups, share = DescriptorGroups((), {}), 1.0
     names = Names(name, header, inputs.features, inputs.standardize, str(checkpoint), inputs.components, groups, share)
     with _removed_if_empty(folder), open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
@@ -117,9 +120,20 @@ def _removed_if_empty(folder: Path) -> Iterator[None]:
         raise
 
 
+def _say_what_has_no_attention(groups: DescriptorGroups, trees: BlendedTrees | None) -> None:
+    others = [counted(len(groups.names), "descriptor")] * bool(groups.names) + ["boosted trees"] * (trees is not None)
+    if others:
+        log.warning(
+            "Attention is that of atoms. It says nothing of the %s that predict with them, as method=masking does", " and ".join(others)
+        )
+
+
 def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
     log.info("%s of %s in %s; %s", counted(summary.predicted, "explanation"), name, folder / PAGE_NAME, summary.speed)
-    log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
+    if config.adds_up:
+        log.info("Contributions add up to the prediction minus the baseline, within %.1e of the sum of their absolute values", output.worst)
+    else:
+        log.info("Shares of attention add up to 1 in each molecule, and not to the prediction: method=masking shares that out")
     if output.beyond:
         log.warning(
             "The contributions of %s miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "

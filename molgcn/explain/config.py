@@ -16,7 +16,7 @@ class ExplainConfig(ScreeningConfig):
 
     target: ColumnName | None = None
     class_number: int | None = None
-    method: Literal["integrated_gradients", "masking"] = "integrated_gradients"
+    method: Literal["integrated_gradients", "masking", "attention"] = "integrated_gradients"
     steps: int = 64
     orders: int = 10
     tolerance: float = 0.01
@@ -27,3 +27,8 @@ class ExplainConfig(ScreeningConfig):
         for key in ("steps", "orders"):
             require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         require(0 < self.tolerance < 1, "tolerance", f"{self.tolerance:g}", "a share between 0 and 1")
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the method shares the prediction out. Shares of attention do not add up to it, and descriptors have none."""
+        return self.method != "attention"

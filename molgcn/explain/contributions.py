@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from molgcn.data.formats import Kind, Record
 from molgcn.errors import UserError
+from molgcn.explain.attention import rollout
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
+from molgcn.nn.attention_weights import check_attention
 from molgcn.screening.chunk import Chunk
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE
@@ -37,17 +39,19 @@ class Parts:
         atoms: float64 [N], the contribution of each atom.
         bonds: float64 [B], the contribution of each bond, or [0] where the network does not use features of bonds.
         ends: int64 [B, 2], the two atoms of each bond.
+        bonds_drawn: whether a drawing shows what bonds contribute.
     """
 
     atoms: np.ndarray
     bonds: np.ndarray
     ends: np.ndarray
+    bonds_drawn: bool = field(default=True, kw_only=True)
 
     @property
     def of_atoms(self) -> np.ndarray:
         """The contributions that a drawing shows, float64 [N]: those of the atoms, with half of each bond's added to either end."""
         values = self.atoms.copy()
-        if len(self.bonds):
+        if self.bonds_drawn and len(self.bonds):
             np.add.at(values, self.ends, self.bonds[:, None] / 2)
         return values
 
@@ -93,7 +97,7 @@ class Contributions(Parts):
         for start, end in pairwise(starts.tolist()):
             inside = (self.ends[:, 0] >= start) & (self.ends[:, 0] < end)
             bonds = self.bonds[inside] if len(self.bonds) else self.bonds
-            found.append(Parts(self.atoms[start:end], bonds, self.ends[inside] - start))
+            found.append(Parts(self.atoms[start:end], bonds, self.ends[inside] - start, bonds_drawn=self.bonds_drawn))
         return found
 
 
@@ -109,6 +113,9 @@ Explain = Callable[[MoleculeGraph], Contributions]
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
     """Return the function that computes the contributions of a row by the method that the configuration names."""
+    if config.method == "attention":
+        check_attention(network.model)
+        return lambda graph: replace(_contributions(network, graph, rollout(network.model, graph)), bonds_drawn=False)
     if config.method == "masking":
         return lambda graph: _contributions(network, graph, masking(network, graph, config.orders))
     captum_attr()
@@ -143,7 +150,8 @@ def explain_records(
             for number, (place, graph) in enumerate(zip(ready.kept.tolist(), network.graphs(ready.molecules), strict=True)):
                 found = explain(graph)
                 if trees is not None:
-                    found = trees.added_to(found, ready.molecules[[number]])
+                    blended = trees.added_to(found, ready.molecules[[number]])
+                    found = blended if config.adds_up else replace(found, prediction=blended.prediction)
                 if np.isfinite([found.prediction, found.baseline, found.error]).all():
                     contributions[place] = found
                 else:

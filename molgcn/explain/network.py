@@ -79,15 +79,19 @@ class MoleculeGraph(GraphInputs):
 
 
 class ExplainedNetwork:
-    """A copy of a trained network in float64, in evaluation mode and on backend=reference, one column of whose predictions is explained."""
+    """A copy of a trained network in float64, in evaluation mode and on backend=reference, one column of whose predictions is explained.
+
+    Attributes:
+        model: the copy.
+    """
 
     def __init__(self, module: MoleculePredictor, column: int) -> None:
-        self._model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)
+        self.model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)
         self._task, self._statistics, self._column = module.task, module.statistics, column
 
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
         """Yield the graph of each row."""
-        model, device = self._model, next(self._model.parameters()).device
+        model, device = self.model, next(self.model.parameters()).device
         baseline = Baseline.of(model)
         for place in range(len(molecules)):
             inputs = graph_inputs(model, molecules.batch([place]).double().to(device))
@@ -113,7 +117,7 @@ class ExplainedNetwork:
         )
         batch = copy.repeat_interleave(atoms)
         inputs = GraphInputs(x.flatten(0, 1), edge_index, batch, copies, bonds, rwse, bond_rw, descriptors, component)
-        outputs = forward.predictions(self._model, inputs, REDUCTIONS)
+        outputs = forward.predictions(self.model, inputs, REDUCTIONS)
         return self._task.explained(outputs, *self._statistics)[:, self._column]
 
     @torch.no_grad()

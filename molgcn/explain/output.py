@@ -37,11 +37,14 @@ class ExplanationFolder:
         self._molecules, self._parts = molecules, parts
         self._sizes: Counter[str] = Counter()
         described = names.descriptors.places
-        results = [names.column, "baseline", "difference", *([GRAPH, *described] if described else []), "completeness error"]
+        shared_out = ["baseline", "difference", *([GRAPH, *described] if described else []), "completeness error"]
+        results = [names.column, *(shared_out if config.adds_up else [])]
         self._nothing = [math.nan] * len(results)
         molecules.write([header_of(source.columns, results, config.on_error)])
         component, descriptor = ["component"] if names.components else [], ["descriptor"] if described else []
-        parts.write([["row", "molecule", *component, "part", "atoms", "elements", *descriptor, "contribution"]])
+        parts.write(
+            [["row", "molecule", *component, "part", "atoms", "elements", *descriptor, "contribution" if config.adds_up else "attention"]]
+        )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -53,14 +56,17 @@ class ExplanationFolder:
         for place, before, behind in written_rows(chunk, self._config.on_error):
             found, numbers = chunk.contributions.get(place), self._nothing
             if found is not None:
-                totals = self._names.descriptors.totals(found)
-                between = [*totals.values()] if len(totals) > 1 else []
-                numbers = [found.prediction, found.baseline, found.prediction - found.baseline, *between, found.error]
-                self._sizes.update({name: abs(total) for name, total in totals.items()})
-                self.worst = max(self.worst, found.relative_error)
-                self.beyond += found.relative_error > self._config.tolerance
+                numbers = [found.prediction, *(self._shared_out(found) if self._config.adds_up else [])]
                 self._write_parts(chunk, place, found)
             self._molecules.write([[*before, *(format(number, _FORM) for number in numbers), *behind]])
+
+    def _shared_out(self, found: Contributions) -> list[float]:
+        """Return the baseline, the difference that contributions share out, what each group contributes, and the error, and count them."""
+        totals = self._names.descriptors.totals(found)
+        self._sizes.update({name: abs(total) for name, total in totals.items()})
+        self.worst = max(self.worst, found.relative_error)
+        self.beyond += found.relative_error > self._config.tolerance
+        return [found.baseline, found.prediction - found.baseline, *(totals.values() if len(totals) > 1 else []), found.error]
 
     def _write_parts(self, chunk: Explained, place: int, found: Contributions) -> None:
         row, text, molecule = chunk.start + place, shown_row(chunk, place), chunk.records[place].molecule
