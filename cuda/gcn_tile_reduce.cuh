@@ -60,13 +60,13 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& 
     }
 }
 
-// Adds up the blocks' sums of each number in order and writes the gradients. A lane has four adjacent numbers. `share` lanes share them,
-// and each adds every share-th block.
+// Adds up the blocks' sums of each number in order and writes the gradients. A block without a tile has none: a plan's grid is for more
+// tiles than a batch may have. A lane has four adjacent numbers. `share` lanes share them, and each adds every share-th block.
 __device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
     constexpr int at_once = 17;  // loads under way at once: one round for up to 34 blocks, two for 136
-    const int blocks = gridDim.x, share = blocks > 2 * at_once ? 4 : 2, apart = 32 / share, numbers = 4 * apart;
-    const int lane = threadIdx.x % 32, size = at.reduced_size(), step = numbers * blocks * (blockDim.x / 32);
-    for (int first = numbers * (blockIdx.x + blocks * (threadIdx.x / 32)); first < size; first += step) {
+    const int blocks = min(int(gridDim.x), p.num_tiles), share = blocks > 2 * at_once ? 4 : 2, apart = 32 / share, numbers = 4 * apart;
+    const int lane = threadIdx.x % 32, size = at.reduced_size(), step = numbers * gridDim.x * (blockDim.x / 32);
+    for (int first = numbers * (blockIdx.x + gridDim.x * (threadIdx.x / 32)); first < size; first += step) {
         const int index = min(first + lane % apart * 4, size - 4);
         float sum[4] = {};
 #pragma unroll 1

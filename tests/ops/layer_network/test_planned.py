@@ -23,6 +23,7 @@ from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
 FAST = ("gine", "feed-forward", "dmpnn", "every layer", "gated_gcn")
 PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
+gpus = pytest.mark.parametrize("multiprocessors", [1, 132])  # few, so that a block has several tiles, and more than there are tiles
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
 
 
@@ -55,9 +56,11 @@ def check(actual: Found, expected: Found) -> None:
         assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
 
 
+@gpus
 @networks
-def test_the_bits_of_calls_that_are_planned_each(emulate, network):
+def test_the_bits_of_calls_that_are_planned_each(emulate, network, multiprocessors):
     """A batch of another size takes the same plan, whose grids have a block more than it needs."""
+    emulate.properties = Gpu(multiprocessors, H100)
     for sizes in ([5, 9, 0, 18, 1, 30, 1, 7], [5, 9, 0, 18, 1, 30]):
         call = call_of(network, sizes=sizes)
         with gpu_memory():
@@ -65,8 +68,10 @@ def test_the_bits_of_calls_that_are_planned_each(emulate, network):
         check(replayed(call), expected)
 
 
-def test_launches_on_tiles(emulate):
+@gpus
+def test_launches_on_tiles(emulate, multiprocessors):
     """More warps share the sums over all atoms than with a grid of the batch's own, which rounds otherwise."""
+    emulate.properties = Gpu(multiprocessors, H100)
     call = call_of("gin, layer norm, sum")
     with gpu_memory():
         expected = passes(call, TileSteps)
@@ -88,9 +93,11 @@ def gcn_inputs(sizes: list[int], **options: object) -> GcnCall:
     return converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr)), torch.float32)
 
 
+@gpus
 @pytest.mark.parametrize("network", GCN)
-def test_one_launch_for_graph_convolutions(emulate, network):
-    """A plan for more tiles may share them otherwise, which rounds the sums of gradients otherwise."""
+def test_one_launch_for_graph_convolutions(emulate, network, multiprocessors):
+    """A plan for more tiles has blocks without any, or shares them otherwise, which rounds the sums of gradients otherwise."""
+    emulate.properties = Gpu(multiprocessors, H100)
     for sizes in ([5, 9, 18, 1, 30, 1, 7] * 3, [5, 9, 18, 1, 30, 60, 60, 60] * 2, [5, 70, 3, 200, 1, 8]):
         inputs = gcn_inputs(sizes, **GCN[network])
         call = layers_of(inputs)
