@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -24,10 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class _Context:
-    """The CUDA context that PyTorch uses on a device, made current inside a `with` block.
-
-    A new thread, such as autograd's, has no current context of its own.
-    """
+    """The CUDA context that PyTorch uses on a device."""
 
     def __init__(self, device: int) -> None:
         with tool_chain():
@@ -40,13 +39,26 @@ class _Context:
             raise RuntimeError(f"CUDA context of cuda:{device}: {error.name}")
         self.address = int(self._handle)
 
-    def __enter__(self) -> None:
-        (error,) = self.driver.cuCtxPushCurrent(self._handle)
-        if int(error) != 0:
-            raise RuntimeError(f"CUDA context: {error.name}")
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the context current inside a `with` block. A new thread, such as autograd's, has none of its own.
 
-    def __exit__(self, *_: object) -> None:
-        self.driver.cuCtxPopCurrent()
+        What the block loads may be loaded while a CUDA graph is being captured.
+        """
+        driver = self.driver
+        self._check(driver.cuCtxPushCurrent(self._handle))
+        mode = self._check(driver.cuThreadExchangeStreamCaptureMode(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        try:
+            yield
+        finally:
+            driver.cuThreadExchangeStreamCaptureMode(mode)
+            driver.cuCtxPopCurrent()
+
+    @staticmethod
+    def _check(result: tuple) -> Any:
+        if int(result[0]) != 0:
+            raise RuntimeError(f"CUDA context: {result[0].name}")
+        return result[-1]
 
 
 _context = cache(_Context)
@@ -81,9 +93,11 @@ class Kernel:
         self.context = self._context.address
         driver = self._context.driver
         loadable = code.result()
-        with self._context:
+        with self._context.current():
             library = self._check(driver.cuLibraryLoadData(loadable, [], [], 0, [], [], 0))
-            self._function = driver.CUfunction(int(self._check(driver.cuLibraryGetKernel(library, name.encode()))))
+            found = self._check(driver.cuLibraryGetKernel(library, name.encode()))
+            self._check(driver.cuKernelGetFunction(found))  # loads it now: its first launch may be captured
+            self._function = driver.CUfunction(int(found))
         self._driver = driver
         self._native = native_driver()
         self._shared = 0
@@ -124,7 +138,7 @@ class Kernel:
             self._native.launch(self.context, handle, it, ctypes.addressof(parameters))
             return
         driver, function = self._driver, self._function
-        with self._context:
+        with self._context.current():
             self._allow(shared)
             arguments = _Addresses(ctypes.addressof(parameters))
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
@@ -141,7 +155,7 @@ class Kernel:
     def native(self, grid: int, block: int, shared: int, *, cooperative: bool = False, cluster: int = 1, overlap: bool = False) -> tuple:
         """Return the launch as `native/launch.cpp` takes it, after allowing the kernel its shared memory."""
         if shared > self._shared:
-            with self._context:
+            with self._context.current():
                 self._allow(shared)
         name = f"{self._name} on cuda:{self.device}"
         return int(self._function), grid, block, shared, cluster, cooperative, overlap and self._overlaps, name
@@ -150,7 +164,7 @@ class Kernel:
         """Return how many blocks, in whole clusters, the GPU can run at once. The arguments are those of :meth:`launch`."""
         key = (block, shared, cluster)
         if key not in self._resident:
-            with self._context:
+            with self._context.current():
                 self._allow(shared)
                 config = self._config(cluster, block, shared, cluster)
                 self._resident[key] = cluster * int(self._check(self._driver.cuOccupancyMaxActiveClusters(self._function, config)))

@@ -20,24 +20,48 @@ def has_context():
     return int(driver.cuCtxGetCurrent()[1]) != 0
 
 
+class Loss:
+    """A launch that computes a loss, the tensors that it writes, and what they hold then."""
+
+    def __init__(self) -> None:
+        x, _, _, targets = example(1500, (2,), device="cuda")
+        self.expected = head_loss(x, [], [], Objective(*targets, "mse"))
+        self.found = [torch.full_like(tensor, torch.nan) for tensor in self.expected]
+        self.tensors = dict(zip(("x", "target", "mean", "std"), (x, *targets), strict=True))
+        self.tensors |= {"derivatives": x.clone()} | dict(zip(("loss", "sums"), self.found, strict=True))
+        self.parameters = fill(HEADER.ctype()(num_graphs=1500, num_targets=2), self.tensors)
+
+    def kernel(self, **defines):
+        file, given = source(2)
+        return kernel(file, "masked_loss_forward", {**given, **defines}, self.found[0].device)
+
+    def check(self) -> None:
+        torch.cuda.synchronize()
+        assert all(map(torch.equal, self.found, self.expected))
+
+
 @pytest.mark.parametrize("how", [{}, {"cooperative": True}, {"overlap": True}], ids=str)
 def test_a_launch_needs_no_context_in_its_thread(how):
     """A thread has no context until CUDA's runtime has worked in it, as autograd's thread at its first backward."""
-    x, _, _, targets = example(1500, (2,), device="cuda")
-    expected, expected_sums = head_loss(x, [], [], Objective(*targets, "mse"))
-    value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)
-    tensors = dict(zip(("x", "target", "mean", "std"), (x, *targets), strict=True))
-    parameters = fill(HEADER.ctype()(num_graphs=1500, num_targets=2), {**tensors, "derivatives": x.clone(), "loss": value, "sums": sums})
-    file, defines = source(2)
-    function = kernel(file, "masked_loss_forward", defines, value.device)
+    loss = Loss()
+    function = loss.kernel()
 
     def launch():
         before = has_context()
-        function.launch(1, 1024, 16 * 1024, parameters, **how)
+        function.launch(1, 1024, 16 * 1024, loss.parameters, **how)
         return before, has_context()
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(launch).result() == (False, False)
-    torch.cuda.synchronize()
-    assert torch.equal(value, expected)
-    assert torch.equal(sums, expected_sums)
+    loss.check()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("shared", [16 * 1024, 100 * 1024])
+def test_a_kernel_may_be_loaded_while_a_graph_is_captured(mode, shared):
+    """A captured call is planned for its own shapes, and takes other kernels than the calls before it may have taken."""
+    loss, graph = Loss(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode=mode):
+        loss.kernel(LOADED_WITHIN=shared + len(mode)).launch(1, 1024, shared, loss.parameters)
+    graph.replay()
+    loss.check()
