@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -264,13 +264,19 @@ def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
         if not is_dataclass(cls):
             break
         keys.append(str(part))
-        cls = get_type_hints(cls).get(str(part))
+        cls = _types(cls).get(str(part))
     return keys
+
+
+@cache
+def _types(cls: type) -> dict[str, Any]:
+    """Return the types of a dataclass's keys, which Python compiles from their text: 50 ms for those of a run."""
+    return get_type_hints(cls)
 
 
 def _check(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
     """Refuse keys that a dataclass does not have, in any section, and numbers that are not finite."""
-    known = {one.name: get_type_hints(cls)[one.name] for one in fields(cls)} if is_dataclass(cls) else None
+    known = _types(cls) if is_dataclass(cls) else None
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
         if known is not None and key not in known:
