@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Byte code is left to the first import of each module: a run imports a tenth of what is installed.
+# Byte code is left to the first import of each module: a run imports a tenth of what is installed. Many containers forbid to write it; every
+# process would then compile what it imports, which takes a training's start twice as long again.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 # The C++ operators are compiled at installation, so their sources are prerequisites.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt molgcn/extension.py $(wildcard cpu/* native/*)
 define REQUIREMENTS

@@ -32,3 +32,17 @@ def test_tests_have_all_extras_and_every_instruction_set(tmp_path):
     rest = commands_of("test", tmp_path).partition("touch .venv/.trains")[2]
     assert '-e ".[dev]"' in rest and "MOLGCN_INSTRUCTION_SETS" not in rest
     assert rest.rstrip().endswith("python -m pytest")
+
+
+@needs_make
+def test_byte_code_is_kept_also_where_the_environment_forbids_it():
+    made = subprocess.run(
+        ["make", "--file", "Makefile", "--file", "-", "show"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        input="show:\n\t@env\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PATH=" in made.stdout and "PYTHONDONTWRITEBYTECODE" not in made.stdout
