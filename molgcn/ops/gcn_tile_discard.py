@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_network import GcnCall
@@ -28,16 +29,23 @@ def capturing_both_ways() -> Iterator[None]:
         _both_captured = before
 
 
+def may_be_read_again(saved: Tensor) -> bool:
+    """Return whether what forward saved may be read after the backward pass that is running.
+
+    It may if autograd retains its graph, if the operator is called outside autograd, and in a CUDA graph that may hold backward alone.
+    """
+    keeps: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+    return keeps or (saved.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured)
+
+
 def discard_from(call: GcnCall, gpu: Gpu) -> int:
     """Return the first layer whose saved features backward discards, or `num_layers` if it discards none.
 
-    It discards none if they may be read again: if autograd retains its graph, if the operator is called outside autograd, or in a CUDA
-    graph that may hold backward alone. It discards none either if the cache holds all layers, since nothing is written to memory then. In
-    bf16 it discards the layers that may still be in the cache, otherwise all but the first: docs/decisions/cuda_tile_kernels.md has the
-    measurements.
+    It discards none if they may be read again. It discards none either if the cache holds all layers, since nothing is written to memory
+    then. In bf16 it discards the layers that may still be in the cache, otherwise all but the first: docs/decisions/cuda_tile_kernels.md
+    has the measurements.
     """
-    keeps = torch._C._autograd._get_current_graph_task_keep_graph()
-    if keeps or (call.graph.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
+    if may_be_read_again(call.graph.x):
         return call.network.num_layers
     layer_bytes = features_bytes(call)
     if call.network.num_layers * layer_bytes <= gpu.cache_bytes:

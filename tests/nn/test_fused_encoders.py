@@ -139,7 +139,6 @@ def step(model: MoleculeNet, batch: GraphBatch) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("case", "head_layers"), [("features and walks", 2), ("features", 0)])
 def test_plans_take_encoders_and_head(case, head_layers, training, frozen, device, monkeypatch):
     if device == "cpu":
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         monkeypatch.setitem(DIRECT, "cpu", Direct(implementation_cuda.implementation_of, takes_end=True))
     conv, options = CASES[case]
     model, batch = (

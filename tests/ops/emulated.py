@@ -134,8 +134,7 @@ def on_gpu_emulated() -> Iterator[None]:
     library.impl("layer_network", implementation_cuda.forward, "CPU", allow_override=True)
     library.impl("layer_network_backward", implementation_cuda.backward, "CPU", allow_override=True)
     with pytest.MonkeyPatch.context() as patch, gpu_memory():
-        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        patch.setitem(DIRECT, "cpu", Direct(implementation_cuda.implementation_of))
+        patch.setitem(DIRECT, "cpu", Direct(implementation_cuda.unplanned))
         yield
     library._destroy()
 

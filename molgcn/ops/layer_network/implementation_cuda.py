@@ -65,13 +65,15 @@ _LINE = 128  # the bytes of a line of the cache
 def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     """Return the implementation of an eager call, by plans or by kernels for graph convolutions; None where the operator has to plan it.
 
-    A capture plans each call by itself, for exactly its shapes: that costs a replay nothing.
+    Plans serve calls that are captured too: sums that round otherwise, or another head, would make a resumed training differ.
     """
+    planned = planned_call(call, engine_of(call)) if call.objective is None else None
+    return planned or unplanned(call)
+
+
+def unplanned(call: LayerNetworkCall) -> Implementation | None:
+    """Return the implementation of an eager call of graph convolutions that plans each call by itself; None for any other."""
     kernels = engine_of(call)
-    if call.objective is None and not torch.cuda.is_current_stream_capturing():
-        planned = planned_call(call, kernels)
-        if planned is not None:
-            return planned
     if kernels in gcn_cuda.ENGINES and kernels_cuda.takes_end(call, kernels) and PLAIN.issuperset(map(type, call.tensors)):
         return Passes(partial(_forward, kernels=kernels), partial(_backward, kernels=kernels))
     return None

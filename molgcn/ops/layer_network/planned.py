@@ -20,6 +20,7 @@ from molgcn.cuda_runtime.plan import Place, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
 from molgcn.ops.encode import PARAMETERS, Encoded
 from molgcn.ops.expect import aligned, expect
+from molgcn.ops.gcn_tile_discard import may_be_read_again
 from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.forms import Form, Sizes, have_rows
@@ -134,8 +135,7 @@ def _gradients(
         of_x, of_learnt = any(of_learnt[: len(PARAMETERS)]), of_learnt[len(PARAMETERS) :]
     if key.encoders[1] is not None:
         of_bonds = any(of_learnt[: len(PARAMETERS)])
-    retained = torch._C._autograd._get_current_graph_task_keep_graph()
-    made = _backward_plan(key, of_x, of_bonds, retained)
+    made = _backward_plan(key, of_x, of_bonds, may_be_read_again(saved))
     given = [*given, seed, aligned(grad_result), aligned(saved, _LINE)]
     memory, flat = made.launches.run(saved, sizes, given, fit and form.are_contiguous)
     x, bonds = made.of_x, made.of_bonds
@@ -173,8 +173,8 @@ def _of_head(key: Key, call: LayerNetworkCall, planes: Sequence[Tensor]) -> tupl
 
 
 @lru_cache(maxsize=_PLANS)
-def _backward_plan(key: Key, grad_x: bool, grad_bonds: bool, retained: bool) -> _Backward:
-    """Return the plan of a backward pass, whose launches depend on whether autograd retains its graph: see `gcn_tile_discard`."""
+def _backward_plan(key: Key, grad_x: bool, grad_bonds: bool, read_again: bool) -> _Backward:
+    """Return the plan of a backward pass, whose launches depend on whether what forward saved may be read again."""
     whole, forward = key.call(), _forward_plan(key)
     call = whole.for_backward
     grad = torch.empty(key.graphs, key.widths[-1], device=key.device)
