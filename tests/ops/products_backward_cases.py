@@ -81,9 +81,15 @@ def _input_grad_errors(run: Pass, rows: FinishLaunches, products: TensorCoreProd
 
 
 def _through(run: Pass, rows: FinishLaunches, before: FinishGrad, grad: Tensor, kind: str) -> Tensor:
-    """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm."""
+    """Return a gradient taken back through the end of a layer, in float64, and leave the sums of its norm.
+
+    The gradient becomes zero where rounding decides whether relu passes it on.
+    """
     source = fill(run, run.rows(before.step.source), kind, even=True, seed=3)  # of the gradient's own numbers a norm leaves next to none
     keep_moments(run, before.step, source)
+    undecided = layer_end(run, before.step._replace(activation="", dropout=None, add=None), source.double()).abs() < 1e-6
+    for tensor in (grad, run.gradient(before.grad).values[: len(grad)]):
+        tensor[undecided] = 0
     rows.leave_sums(before)
     leaf = source.double().requires_grad_()
     with torch.enable_grad():
