@@ -6,6 +6,7 @@ The defaults are those of conf/**/*.yaml, where every key is documented. A test 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cache
@@ -18,7 +19,7 @@ from molgcn.config.strategies import Strategy
 from molgcn.config.training import TrainingConfig
 from molgcn.data.benchmark_sets import BENCHMARK_SETS
 from molgcn.data.config import AUTO, DatasetConfig, LoaderConfig
-from molgcn.errors import UserError, require
+from molgcn.errors import UserError, nearest, require
 
 WhichModels = Literal["auto", "folds", "refit"]
 """Which models a cross-validation stands for: the one trained on all molecules, those of the folds, or the former where there is one."""
@@ -242,6 +243,10 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         expected = " or ".join(
             dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in error.errors() if one["loc"][0] == first["loc"][0])
         )
+        literal = all(one["type"] == "literal_error" for one in error.errors() if one["loc"][0] == first["loc"][0])
+        if literal and isinstance(first["input"], str):
+            choices = re.findall("'([^']*)'", first["ctx"]["expected"])
+            raise UserError(f"{key}={first['input']!r} is not valid.{nearest(first['input'], choices)}") from None
         if first["type"] == "string_type":
             quoted = f"'{first['input']}'"
             in_list = isinstance(first["loc"][-1], int)

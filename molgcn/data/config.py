@@ -14,6 +14,7 @@ from molgcn.data.descriptors.generators import FOR_TREES, GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.reactions import MODES
 from molgcn.data.levels import GRAPH_LEVELS, Level
+from molgcn.data.splits.parts import check_fractions
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, require
@@ -102,6 +103,9 @@ class DatasetConfig(TargetConfig):
         self._check_smiles()
         self._check_descriptors()
         _check_levels(self)
+        enough = self.num_workers is None or self.num_workers >= 0
+        require(enough, "dataset.num_workers", self.num_workers, "a whole number of at least 0, or null to choose")
+        require(self.batch_size >= 1, "dataset.batch_size", self.batch_size, "at least 1")
         if self.eval_batch_size is not None:
             require(self.eval_batch_size >= 1, "dataset.eval_batch_size", self.eval_batch_size, "at least 1, or null")
         require(self.split_seed >= 0, "dataset.split_seed", self.split_seed, "a whole number of at least 0")
@@ -109,7 +113,7 @@ class DatasetConfig(TargetConfig):
         enough = self.split_clusters is None or self.split_clusters >= 2
         require(enough, "dataset.split_clusters", self.split_clusters, "at least 2, or null to choose")
         _check_files(self)
-        self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
+        self.split_fractions = check_fractions(self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
         _one_of("cv_by", self.cv_by, CV_BY)
         require(self.folds is None or self.folds >= 2, "dataset.folds", self.folds, "at least 2, of which each is held out once")

@@ -18,6 +18,7 @@ from molgcn.files.json_file import read_json, write_json
 from molgcn.files.yaml_file import read_yaml
 from molgcn.replicates.combine import combine
 from molgcn.replicates.plan import Member, Plan, check_refit, first_training, plan, refit_of
+from molgcn.training.build import check_options
 from molgcn.training.compatible import check_same_keys
 from molgcn.training.members import REFIT, trainings_of, write_members
 from molgcn.training.result import RunResult
@@ -62,6 +63,7 @@ def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
     before, changed = None, True
     if config.resume is None:
         check_new(folder)
+        check_options(first_training(config))
         load_once(first_training(config).dataset)  # else a mistake in the data would be reported as one of the first member
     else:
         check_same_keys(config, folder)

@@ -126,7 +126,7 @@ def as_mistake(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"output={path} cannot be written: {error.strerror or error}. Give another file with output=.") from error
+        raise UserError(f"output={path} cannot be written: {error.strerror or error}. Give another one with output=.") from error
 
 
 class GrowingArray:

@@ -35,7 +35,7 @@ from molgcn.training.freezing import check_freeze
 from molgcn.training.module import MoleculeModule
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.resume import check_new
-from molgcn.training.trainer import DOUBLE, check_validates
+from molgcn.training.trainer import DOUBLE, check_trainer, check_validates
 from molgcn.training.transfer import start_from
 
 
@@ -61,6 +61,7 @@ def quieten() -> None:
 
 def check_options(config: Config) -> Config:
     """Check options that do not depend on the data, and return the configuration with the parts that `training.freeze` means."""
+    check_trainer(config.trainer)
     check_validates(config)
     config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels)

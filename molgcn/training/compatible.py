@@ -7,11 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from molgcn.config.layer_settings import LayerSettings
 from molgcn.config.overrides import as_typed
 from molgcn.config.run import Config, ModelConfig, parse
 from molgcn.errors import UserError, counted
 from molgcn.files.json_file import read_json
 from molgcn.files.yaml_file import read_yaml
+from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import settled, task_of
 from molgcn.training.module import MoleculeModule
 
@@ -126,10 +128,15 @@ def check_same_network(module: MoleculeModule, checkpoint: dict[str, Any], path:
 
 
 def changed_options(model: ModelConfig, saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that a saved network has and another one has not, as overrides, by their names."""
-    here = dict(_options(asdict(model)))
+    """Return the options that a saved network has and another one has not, as overrides, by their names.
+
+    Of layers with another name it is `model=<name>`, and then the options that this network has.
+    """
+    here, layer = dict(_options(asdict(model))), get_kind(saved.get("name", model.name))
     changed = {name: value for name, value in _options(saved) if here.get(name, value) != value}
-    return {name: f"model.{name}={'null' if value is None else value}" for name, value in changed.items()}
+    named = {"name": f"model={changed.pop('name')}"} if "name" in changed else {}
+    own = {name for name in changed if name not in LayerSettings.__dataclass_fields__ or name in layer.own_settings}
+    return named | {name: f"model.{name}={'null' if value is None else value}" for name, value in changed.items() if name in own}
 
 
 def _options(model: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -74,12 +74,9 @@ def check_validates(config: Config, has_part: bool = True) -> None:
         log.info("There is no validation part: the last weights are the model")
 
 
-def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
-    """Return a Trainer that writes to `folder`, with `options` from the section `trainer`, which are checked.
-
-    Where `options` do not name `devices`, it has one: Lightning would take all that there are.
-    """
-    options = {name: value for name, value in options.items() if name not in _OURS or value is not None}
+def check_trainer(options: Mapping[str, Any]) -> None:
+    """Raise UserError for an option of the section `trainer` that this program or this machine refuses; Lightning refuses others later."""
+    options = _given(options)
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]
     for name in options:
         if name in _OURS:
@@ -103,13 +100,24 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         raise UserError(
             f"trainer.precision={precision} is not supported. Use 32-true, bf16-mixed (float16 would need loss scaling) or 64-true."
         )
-    if options.get("accelerator") in ("cuda", "gpu") and not torch.cuda.is_available():
-        raise UserError("trainer.accelerator=gpu, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
+    accelerator, devices = options.get("accelerator"), options.get("devices")
+    if accelerator in ("cuda", "gpu") and not torch.cuda.is_available():
+        raise UserError(f"trainer.accelerator={accelerator}, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
+    require(devices not in (0, "0"), "trainer.devices", devices, "at least 1, or -1 for all that there are")
     if (options.get("num_nodes") or 1) != 1 and not any(name in os.environ for name in _STARTED_ON_NODES):
         raise UserError(
             f"trainer.num_nodes={options['num_nodes']}, but nothing started this process as one of several, so that it would wait for the "
             "others forever. Start it with srun or torchrun on each node, or leave trainer.num_nodes out."
         )
+
+
+def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
+    """Return a Trainer that writes to `folder`, with `options` from the section `trainer`, which :func:`check_trainer` checks.
+
+    Where `options` do not name `devices`, it has one: Lightning would take all that there are.
+    """
+    check_trainer(options)
+    options = _given(options)
     if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     one_norm = bool(options.pop("sync_batchnorm", False))
@@ -133,6 +141,10 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             "trainer.strategy=ddp, or leave it out."
         )
     return trainer
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _OURS or value is not None}
 
 
 def _trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:

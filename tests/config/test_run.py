@@ -43,7 +43,11 @@ def test_plain_values_go_around():
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
-        ({"backend": {"strategy": "warp"}}, "backend.strategy='warp' is not valid.* 'auto', 'tile' or 'layer'"),
+        ({"backend": {"strategy": "warp"}}, r"backend.strategy='warp' is not valid\. There are: auto, tile, layer"),
+        ({"task": "clasification"}, r"task='clasification' is not valid\. Did you mean 'classification'\? There are: auto, regression"),
+        ({"dataset": {"batch_size": 0}}, "dataset.batch_size=0 is not valid: expected at least 1"),
+        ({"dataset": {"num_workers": -1}}, "dataset.num_workers=-1 is not valid"),
+        ({"dataset": {"split_fractions": [0.5, 0.6, 0.1]}}, r"dataset.split_fractions=\[0.5, 0.6, 0.1\] sum to 1.2"),
         ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )

@@ -3,6 +3,7 @@ import torch
 from lightning.pytorch.profilers import SimpleProfiler
 
 from molgcn.errors import UserError
+from molgcn.replicates.run import train_all
 from molgcn.training.trainer import build_trainer
 
 
@@ -18,7 +19,7 @@ from molgcn.training.trainer import build_trainer
         ({"check_val_every_n_epoch": -1}, r"check_val_every_n_epoch=-1 is not valid: expected more than 0"),
         ({"check_val_every_n_epoch": 0}, r"trainer\.limit_val_batches=0"),
         ({"precision": "16-mixed"}, "bf16-mixed"),
-        ({"accelerator": "cpu", "devices": 0}, "Lightning's Trainer refuses"),
+        ({"accelerator": "cpu", "devices": 0}, r"trainer\.devices=0 is not valid: expected at least 1"),
         *(
             ({"strategy": f"ddp_{how}", "accelerator": "cpu", "devices": 2}, rf"trainer\.strategy=ddp_{how} .*Use trainer\.strategy=ddp,")
             for how in ("spawn", "fork", "notebook")
@@ -44,8 +45,17 @@ def test_several_nodes_need_a_launcher(tmp_path, monkeypatch):
 
 def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(UserError, match="no CUDA GPU"):
-        build_trainer({"accelerator": "gpu"}, [], [], tmp_path)
+    for name in ("gpu", "cuda"):
+        with pytest.raises(UserError, match=f"accelerator={name}, but torch sees no CUDA GPU"):
+            build_trainer({"accelerator": name}, [], [], tmp_path)
+
+
+@pytest.mark.parametrize("split", ["random", "cv"])
+def test_options_are_refused_before_the_data_is_read(split, tmp_path, small_config):
+    """The file does not exist, which would be an error too."""
+    dataset = {"name": "csv", "path": str(tmp_path / "none.csv"), "targets": ["y"], "subset": None, "split": split}
+    with pytest.raises(UserError, match=r"trainer\.precision=16-mixed is not supported"):
+        train_all(small_config(dataset=dataset, trainer={"precision": "16-mixed"}), tmp_path / "run")
 
 
 @pytest.mark.parametrize(("given", "measures"), [({}, False), ({"profiler": None}, False), ({"profiler": "simple"}, True)])

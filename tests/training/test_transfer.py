@@ -69,6 +69,7 @@ def test_from_numbers_to_classes_of_another_file(first, small_config, tmp_path):
     [
         ({"dataset": {"features": "qm9"}}, r"was trained with dataset\.features=zinc, and this run has qm9.*Give dataset\.features=zinc"),
         ({"model": {"hidden_channels": 16}}, r"another architecture: .*Give model\.hidden_channels=8\.$"),
+        ({"model": {"name": "gat", "heads": 2}}, r"another architecture: .*Give model=gcn\.$"),
         ({"model": {"num_layers": 3}, "dataset": {"targets": ["tpsa"]}}, r"another architecture: .*Give model\.num_layers=2"),
         (
             {"model": {"encodings": {"rwse": 3, "rwse_dim": 2}, "embed": True}},

@@ -33,6 +33,22 @@ def as_split(placed: np.ndarray, sizes: Sequence[int], why: str) -> Split:
     return split
 
 
+def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
+    """Return `dataset.split_fractions` as a tuple, or raise UserError unless they are three fractions or three whole numbers."""
+    numbers = tuple(float(number) for number in fractions)
+    if len(numbers) != 3 or any(not np.isfinite(number) or number < 0 for number in numbers):
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)}: expected three numbers for train, validation and test, "
+            "as in [0.8,0.1,0.1] or [10000,1000,1000]."
+        )
+    if not are_fractions(numbers) and any(number != int(number) for number in numbers):
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)} sum to {sum(numbers):g}. Give three fractions that sum to 1 or three whole numbers "
+            "of molecules."
+        )
+    return numbers
+
+
 def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, int, int]:
     """Return the numbers of molecules in training, validation and test.
 
@@ -45,12 +61,7 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
         UserError: when the numbers are neither, ask for more molecules than there are, or leave training or a part that is wanted empty.
             Also when whole numbers sum to 10 or 100, as tenths and percentages do, and the set has another number of molecules.
     """
-    numbers = tuple(fractions)
-    if len(numbers) != 3 or any(not np.isfinite(number) or number < 0 for number in numbers):
-        raise UserError(
-            f"dataset.split_fractions={list(numbers)}: expected three numbers for train, validation and test, "
-            "as in [0.8,0.1,0.1] or [10000,1000,1000]."
-        )
+    numbers = check_fractions(fractions)
     total = sum(numbers)
     if total in (10, 100) and total != num_molecules and all(number == int(number) for number in numbers):
         raise UserError(
@@ -61,13 +72,8 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
     if are_fractions(numbers):
         val, test = (round(number * num_molecules) for number in numbers[1:])
         sizes = (num_molecules - val - test, val, test)
-    elif all(number == int(number) for number in numbers):
-        sizes = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
     else:
-        raise UserError(
-            f"dataset.split_fractions={list(numbers)} sum to {total:g}. Give three fractions that sum to 1 or three whole numbers of "
-            "molecules."
-        )
+        sizes = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
     empty = any(number > 0 and size < 1 for number, size in zip(numbers, sizes, strict=True))
     if sum(sizes) > num_molecules or sizes[0] < 1 or empty:
         raise UserError(
