@@ -99,15 +99,10 @@ void pull_rows(const Aggregate<T>& a, int64_t first, int64_t rows) {
             pull_panel<pass, weighted, 1>(a, first, rows, {begin, 0, width});
             continue;
         }
-        const int total = vectors<T>(width);
-        for (int done = 0; done < total; done += 4) {
-            const int size = std::min(total - done, 4), column = done * lanes<T>;
-            const Panel panel{begin + column, std::min(column + (size - 1) * lanes<T>, width - lanes<T>) - column, 0};
-            if (size == 4) pull_panel<pass, weighted, 4>(a, first, rows, panel);
-            if (size == 3) pull_panel<pass, weighted, 3>(a, first, rows, panel);
-            if (size == 2) pull_panel<pass, weighted, 2>(a, first, rows, panel);
-            if (size == 1) pull_panel<pass, weighted, 1>(a, first, rows, panel);
-        }
+        each_panel<T>(width, [&](auto size, int column) {
+            const int last = std::min(column + (size.value - 1) * lanes<T>, width - lanes<T>) - column;
+            pull_panel<pass, weighted, size.value>(a, first, rows, {begin + column, last, 0});
+        });
     }
 }
 

@@ -63,18 +63,10 @@ void gather_narrow(const Sparse<T>& a, int64_t first, int64_t rows, const T* in,
 template <typename T>
 void gather(const Sparse<T>& a, int64_t first, int64_t rows, const T* in, int columns, const T* bias, T* out, ptrdiff_t out_stride) {
     if (columns < lanes<T>) return gather_narrow(a, first, rows, in, columns, bias, out, out_stride);
-    const int total = vectors<T>(columns);
-    for (int done = 0; done < total;) {
-        const int panel = std::min(total - done, 4), column = done * lanes<T>;
-        const ptrdiff_t last = std::min(column + (panel - 1) * lanes<T>, columns - lanes<T>) - column;
-        const T* b = bias == nullptr ? nullptr : bias + column;
-        const auto run = [&](auto kernel) { kernel(a, first, rows, in + column, columns, b, out + column, out_stride, last); };
-        if (panel == 4) run(gather_panel<4, T>);
-        if (panel == 3) run(gather_panel<3, T>);
-        if (panel == 2) run(gather_panel<2, T>);
-        if (panel == 1) run(gather_panel<1, T>);
-        done += panel;
-    }
+    each_panel<T>(columns, [&](auto panel, int column) {
+        const ptrdiff_t last = std::min(column + (panel.value - 1) * lanes<T>, columns - lanes<T>) - column;
+        gather_panel<panel.value>(a, first, rows, in + column, columns, bias == nullptr ? nullptr : bias + column, out + column, out_stride, last);
+    });
 }
 
 template <typename T>

@@ -74,13 +74,7 @@ template <int P, typename T, typename Epilogue>
 // epilogue(row, column, vector). Up to slack_rows rows of A beyond `rows` are read and their products dropped.
 template <typename T, typename Epilogue>
 inline void multiply(const Operand<T>& a, int rows, int columns, int k_count, const T* b, ptrdiff_t b_stride, const Epilogue& epilogue) {
-    const int total = vectors<T>(columns);
-    int done = 0;
-    for (; total - done >= 4; done += 4) multiply_panel<4>(a, rows, k_count, b, b_stride, done * lanes<T>, epilogue);
-    const int column = done * lanes<T>;
-    if (total - done == 3) multiply_panel<3>(a, rows, k_count, b, b_stride, column, epilogue);
-    if (total - done == 2) multiply_panel<2>(a, rows, k_count, b, b_stride, column, epilogue);
-    if (total - done == 1) multiply_panel<1>(a, rows, k_count, b, b_stride, column, epilogue);
+    each_panel<T>(columns, [&](auto panel, int column) { multiply_panel<panel.value>(a, rows, k_count, b, b_stride, column, epilogue); });
 }
 
 }  // namespace MOLGCN_ISA

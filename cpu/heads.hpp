@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "exponential.hpp"
 #include "gather.hpp"
@@ -140,6 +141,21 @@ private:
     std::unique_ptr<int[]> start_, first_head_;  // the column at which each vector of a head starts; the first head of each vector of columns
     std::unique_ptr<Array<T>> own_;              // 1 where a vector of a head has a column of its own
     Array<typename OfExponential<T>::Int> head_in_;  // of each column, counted from its vector's first
+};
+
+// Numbers for each head of each of some rows, all zero at first, with a vector of room at the end.
+template <typename T>
+class HeadNumbers {
+public:
+    HeadNumbers(int64_t rows, int stride) : stride_(stride), numbers_(rows * stride + lanes<T>) {}
+
+    T* operator[](int64_t row) { return numbers_.data() + row * stride_; }
+    Vec<T> at(int64_t row, int head) { return load_any((*this)[row] + head); }
+    void add(int64_t row, int head, Vec<T> v) { store_any((*this)[row] + head, at(row, head) + v); }
+
+private:
+    int stride_;
+    std::vector<T> numbers_;
 };
 
 }  // namespace MOLGCN_ISA

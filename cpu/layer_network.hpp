@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "gcn_network.hpp"
 
@@ -56,6 +57,12 @@ struct AttendOptions {
     int heads, concat, att, att_target, att_bonds, dropout;
     int slope[2], rate[2];  // the bits of doubles
 };
+
+inline double double_of(const int (&bits)[2]) {
+    double value;
+    std::memcpy(&value, bits, sizeof value);
+    return value;
+}
 
 struct Shape {
     int rows, columns;

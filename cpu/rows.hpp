@@ -29,13 +29,7 @@ template <int P, bool TRANSPOSED, typename T>
 
 template <bool TRANSPOSED, typename T>
 inline void aggregate(const Problem<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride, int columns) {
-    const int total = vectors<T>(columns);
-    int done = 0;
-    for (; total - done >= 4; done += 4) aggregate_panel<4, TRANSPOSED>(s, tile, in + done * lanes<T>, out + done * lanes<T>, stride);
-    const int column = done * lanes<T>;
-    if (total - done == 3) aggregate_panel<3, TRANSPOSED>(s, tile, in + column, out + column, stride);
-    if (total - done == 2) aggregate_panel<2, TRANSPOSED>(s, tile, in + column, out + column, stride);
-    if (total - done == 1) aggregate_panel<1, TRANSPOSED>(s, tile, in + column, out + column, stride);
+    each_panel<T>(columns, [&](auto panel, int column) { aggregate_panel<panel.value, TRANSPOSED>(s, tile, in + column, out + column, stride); });
 }
 
 // Applies what follows layer l's linear part: act = dropout(relu(norm(z))), and h_out = act, plus h_in where the layer adds its input.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -97,6 +98,18 @@ inline Vec<T> reciprocal(Vec<T> v) {
 template <typename T>
 constexpr int vectors(int channels) {
     return (channels + lanes<T> - 1) / lanes<T>;
+}
+
+// Calls run(constant P, column) for columns in whole vectors, P of them at a time, at most four.
+template <typename T, typename Run>
+inline void each_panel(int columns, const Run& run) {
+    const int total = vectors<T>(columns);
+    int done = 0;
+    for (; total - done >= 4; done += 4) run(std::integral_constant<int, 4>{}, done * lanes<T>);
+    const int column = done * lanes<T>;
+    if (total - done == 3) run(std::integral_constant<int, 3>{}, column);
+    if (total - done == 2) run(std::integral_constant<int, 2>{}, column);
+    if (total - done == 1) run(std::integral_constant<int, 1>{}, column);
 }
 
 }  // namespace MOLGCN_ISA

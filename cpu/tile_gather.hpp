@@ -62,18 +62,6 @@ private:
     int64_t first_row_;
 };
 
-// Calls run(constant P, column) for the columns of rows, P vectors at a time.
-template <typename T, typename Run>
-void each_panel(ptrdiff_t stride, const Run& run) {
-    const int total = int(stride / lanes<T>);
-    int done = 0;
-    for (; total - done >= 4; done += 4) run(std::integral_constant<int, 4>{}, done * lanes<T>);
-    const int column = done * lanes<T>;
-    if (total - done == 3) run(std::integral_constant<int, 3>{}, column);
-    if (total - done == 2) run(std::integral_constant<int, 2>{}, column);
-    if (total - done == 1) run(std::integral_constant<int, 1>{}, column);
-}
-
 template <int P, typename T>
 [[gnu::noinline]] void gather_columns(const TileStep<T>& t, const Instruction& step, const TileBonds<T>& bonds, int column) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out);
