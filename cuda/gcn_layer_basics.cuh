@@ -4,18 +4,13 @@
 #pragma once
 #include "epilogue.cuh"
 #include "halves.cuh"
+#include "kinds.cuh"
 #include "precision.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
 #include "moments.cuh"
 
-#define NORM_NONE 0
-#define NORM_LAYER 1
-#define NORM_BATCH 2       // with running statistics: an affine map
 #define NORM_STATISTICS 3  // batch norm in training: what follows a layer's product waits for all atoms, so the next kernel does it
-#define POOL_MEAN 0
-#define POOL_SUM 1
-#define POOL_MAX 2
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
 constexpr int quads = width / 4;  // of four columns

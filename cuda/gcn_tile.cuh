@@ -15,15 +15,9 @@
 //   LOSS               the pooled rows go through a linear map into a loss
 #pragma once
 #include "epilogue.cuh"
+#include "kinds.cuh"
 #include "philox.cuh"
 #include "neighbours.cuh"
-
-#define NORM_NONE 0
-#define NORM_LAYER 1
-#define NORM_BATCH 2  // with running statistics: an affine map
-#define POOL_MEAN 0
-#define POOL_SUM 1
-#define POOL_MAX 2
 
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;

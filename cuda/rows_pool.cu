@@ -3,11 +3,8 @@
 //
 // Macros: POOL, ENDS (the end of the last layer is applied to rows as they are read), LEAVES (in backward the sums for the norm of that end
 // are left).
+#include "kinds.cuh"
 #include "rows_parts.cuh"
-
-#define POOL_MEAN 0
-#define POOL_SUM 1
-#define POOL_MAX 2
 
 // Returns the larger of two numbers, or NaN if one of them is NaN.
 __device__ __forceinline__ Quad larger(const Quad& x, const Quad& y) {

@@ -3,11 +3,8 @@
 // Macros: NORMS (the kinds of norms that the network has, one bit each), OTHERS (whether it has activations besides relu).
 #pragma once
 #include "epilogue.cuh"
+#include "kinds.cuh"
 #include "tile_rows.cuh"
-
-#define NORM_NONE 0
-#define NORM_LAYER 1
-#define NORM_BATCH 2  // with running statistics: an affine map of each column
 
 __device__ __forceinline__ bool is_layer(int kind) { return NORMS & NORM_LAYER && kind == NORM_LAYER; }
 __device__ __forceinline__ bool is_batch(int kind) { return NORMS & NORM_BATCH && kind == NORM_BATCH; }

@@ -2,10 +2,8 @@
 //
 // Macro: POOL.
 #pragma once
+#include "kinds.cuh"
 #include "tile_rows.cuh"
-
-#define POOL_MEAN 0
-#define POOL_SUM 1
 
 // Writes the pooled rows of the tile's molecules. The block's threads share molecules and columns.
 __device__ __forceinline__ void pool(const Parameters& p, const Tile& tile, const Instruction& it, const float* slot) {

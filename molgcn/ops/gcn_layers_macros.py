@@ -9,7 +9,7 @@ from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, molecule_blocks
 from molgcn.ops.gcn_network import GcnCall
 from molgcn.ops.gcn_weights_plan import WeightBlocks, weight_spans
 from molgcn.ops.layer_network.call import PRECISIONS
-from molgcn.ops.layer_network.program import POOLS
+from molgcn.ops.layer_network.program import NORMS, POOLS
 
 
 def layer_macros(call: GcnCall, division: Blocks, needs_grad_x: bool = False) -> dict[str, int]:
@@ -17,7 +17,7 @@ def layer_macros(call: GcnCall, division: Blocks, needs_grad_x: bool = False) ->
     return {
         "HIDDEN": call.network.hidden_channels,
         "PRECISION": PRECISIONS.index(call.options.precision),
-        "NORM": 3 if call.batch_statistics else (None, "layer", "batch").index(call.network.norm),
+        "NORM": 3 if call.batch_statistics else NORMS.index(call.network.norm),
         "DROPOUT": int(call.dropout_rate > 0),
         "SELF_LOOPS": int(call.network.add_self_loops),
         "POOL": POOLS.index(call.network.pool),

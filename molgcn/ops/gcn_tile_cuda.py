@@ -17,9 +17,7 @@ from molgcn.ops.gcn_tile_plan import Plan, backward_plan, forward_plan, may_be_l
 from molgcn.ops.head_loss import number_of
 from molgcn.ops.layer_network.call import PRECISIONS
 from molgcn.ops.layer_network.implementation import Outputs
-from molgcn.ops.layer_network.program import POOLS
-
-_NORMS = (None, "layer", "batch")
+from molgcn.ops.layer_network.program import NORMS, POOLS
 
 
 def forward(call: GcnCall, outputs: Outputs) -> None:
@@ -100,7 +98,7 @@ def _defines(call: GcnCall, plan: Plan, needs_grad_x: bool = False, loss: bool =
         "HIDDEN": call.network.hidden_channels,
         "MAX_LAYERS": table_size(call.network.num_layers),
         "PRECISION": PRECISIONS.index(call.options.precision),
-        "NORM": _NORMS.index(call.network.norm),
+        "NORM": NORMS.index(call.network.norm),
         "RESIDUAL": int(call.network.residual),
         "DROPOUT": int(call.dropout_rate > 0),
         "SELF_LOOPS": int(call.network.add_self_loops),

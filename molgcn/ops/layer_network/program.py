@@ -12,6 +12,7 @@ from typing import Any
 from molgcn.ops.layer_network.program_check import check_program
 from molgcn.ops.layer_network.steps import KINDS, Attend, Finish, Gather, Linear, Step, Value, values_read
 
+NORMS = (None, "layer", "batch")  # kernels know norms and poolings by these numbers
 POOLS = ("mean", "sum", "max", "none")
 _HEADING = "molgcn.layer_network/4"  # the kind of text and its version
 

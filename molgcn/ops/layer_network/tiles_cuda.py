@@ -18,7 +18,7 @@ from molgcn.ops.layer_network.launches_cuda import Launch
 from molgcn.ops.layer_network.layer_ends_cuda import LayerEnds
 from molgcn.ops.layer_network.layouts import Ref
 from molgcn.ops.layer_network.passes import Pass, Rows, backward_steps
-from molgcn.ops.layer_network.program import POOLS, has_other_activations
+from molgcn.ops.layer_network.program import NORMS, POOLS, has_other_activations
 from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
 from molgcn.ops.layer_network.rows_launches import RowLaunches
 from molgcn.ops.layer_network.rows_pad_cuda import pad_rows
@@ -26,7 +26,7 @@ from molgcn.ops.layer_network.steps import AGGREGATIONS, Gather, Linear, Normali
 from molgcn.ops.layer_network.tiles_arguments import MAX_CLEARED, network_type
 from molgcn.ops.layer_network.tiles_plan import TilePlan
 from molgcn.ops.layer_network.tiles_program import TilePass, again_passes, backward_passes, forward_pass
-from molgcn.ops.layer_network.tiles_resolve import NORM_KINDS, Resolver, TileProducts
+from molgcn.ops.layer_network.tiles_resolve import Resolver, TileProducts
 from molgcn.ops.layer_network.tiles_sums import TileSums
 from molgcn.ops.layer_network.workspace import Workspace
 
@@ -177,7 +177,7 @@ class TileSteps:
         macros |= {"DROPOUT": int(run.call.program.dropout > 0), "POOL": POOLS.index(run.program.pool), "BACKWARD": int(backward)}
         macros |= {
             "OTHERS": int(has_other_activations(run.program)),
-            "NORMS": sum(NORM_KINDS[kind] for kind in set(run.program.norms.values())),
+            "NORMS": sum(NORMS.index(kind) for kind in set(run.program.norms.values())),
         }
         macros |= {"NORMALIZE": int(any(isinstance(step, Normalize) for step in run.program.steps))}
         return macros | {"MAX_INSTRUCTIONS": plan.room, "MAX_CLEARED": MAX_CLEARED}

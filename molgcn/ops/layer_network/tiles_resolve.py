@@ -13,12 +13,11 @@ from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, Weights
 from molgcn.ops.layer_network.products_plan import in_chunks
+from molgcn.ops.layer_network.program import NORMS
 from molgcn.ops.layer_network.steps import ACTIVATIONS, Finish, Gather, Linear
 from molgcn.ops.layer_network.tiles_arguments import OPS
 from molgcn.ops.layer_network.tiles_program import Instruction
 from molgcn.ops.layer_network.tiles_sums import TileSums
-
-NORM_KINDS = {"layer": 1, "batch": 2}  # NORM_LAYER and NORM_BATCH in cuda/tile_finish.cuh
 
 
 class TileProducts(TensorCoreProducts):
@@ -85,7 +84,7 @@ class Resolver:
         if step.norm is None:
             return
         kind = self._run.program.norms[step.norm]
-        it.kind, it.weight, it.bias = NORM_KINDS[kind], self._parameter(f"{step.norm}.weight"), self._parameter(f"{step.norm}.bias")
+        it.kind, it.weight, it.bias = NORMS.index(kind), self._parameter(f"{step.norm}.weight"), self._parameter(f"{step.norm}.bias")
         if kind == "batch":
             it.more, it.extra = (tensor.data_ptr() for tensor in self._run.running(step.norm))
 
