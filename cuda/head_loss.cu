@@ -45,12 +45,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) linear_loss_forward(const 
             if (there) total += term(p.kind, output, standard, p.delta), known += 1.0;
         }
     }
-    sum_over_block(reinterpret_cast<double*>(shared), total, known);
-    if (threadIdx.x != 0) return;
-    if (gridDim.x == 1)
-        write_loss(total, known, p.sums, p.loss);
-    else
-        p.partial[2 * blockIdx.x] = total, p.partial[2 * blockIdx.x + 1] = known;
+    leave_loss(reinterpret_cast<double*>(shared), total, known, p.partial, p.sums, p.loss);
 }
 
 // Adds up the sums of all blocks, in one block.

@@ -39,6 +39,15 @@ __device__ __forceinline__ void sum_over_block(double* shared, double& total, do
     total = lane < warps ? shared[2 * lane] : 0.0, known = lane < warps ? shared[2 * lane + 1] : 0.0;
     sum_over_warp();
 }
+// Adds a loss up over a block, and writes it, or the block's sums into `terms` where there are several blocks.
+__device__ __forceinline__ void leave_loss(double* shared, double total, double known, double* terms, double* sums, float* loss) {
+    sum_over_block(shared, total, known);
+    if (threadIdx.x != 0) return;
+    if (gridDim.x == 1)
+        write_loss(total, known, sums, loss);
+    else
+        terms[2 * blockIdx.x] = total, terms[2 * blockIdx.x + 1] = known;
+}
 // Returns the factor of every derivative: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const double* sums, const float* grad_loss) {
     const double known = sums[1];
