@@ -19,10 +19,12 @@ Key = TypeVar("Key", bound=Hashable)
 _ROW = 5.0  # milliseconds; with 1.0 a call of 146 us took 154 (benchmarks/README.md)
 
 
-def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:
+def interleaved(
+    calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2, row: float = _ROW
+) -> dict[Key, list[float]]:
     """Return `repeats` times of each call in milliseconds, taken in turn, so that a change of the machine's load affects all alike.
 
-    On a GPU a call of less than :data:`_ROW` ms is timed as several calls in a row, as in training. A single call would include the 10
+    On a GPU a call of less than `row` ms is timed as several calls in a row, as in training. A single call would include the 10
     to 30 us that the host needs to launch work on an idle device.
 
     Args:
@@ -30,12 +32,13 @@ def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device,
         device: the device that they run on.
         repeats: the number of times of each call.
         warm_up: the number of times that each call is made before it is timed.
+        row: the milliseconds that calls in a row take together.
     """
     rows = {}
     for name, call in calls.items():
         for _ in range(warm_up):
             call()
-        rows[name] = math.ceil(_ROW / max(milliseconds(call, device), 1e-2)) if device.type == "cuda" else 1
+        rows[name] = math.ceil(row / max(milliseconds(call, device), 1e-2)) if device.type == "cuda" else 1
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():

@@ -36,6 +36,7 @@ batches, on others that lie on the device, and on others on the CPU; and the Tra
 DEFAULT = ("GIN+ 12 x 80", "GCN+ 12 x 64", "GINE 12 x 64", "GCN 28 x 32")
 _RATE = 1e-6
 _MOST_KEPT = 60  # different batches of PyG, of which each step takes the next
+_ROW = 100.0  # milliseconds of steps in a row
 _BOUND = 1e-4  # largest relative L2 error of predictions against float64
 
 
@@ -150,9 +151,14 @@ class _Loops:
                 raise UserError(f"{name}: predictions are off by {error(values, right):.1e} of float64's; expected less than {_BOUND:.0e}.")
 
     def times(self, work: str, candidates: Sequence[str], repeats: int) -> Row:
-        """Return the microseconds of each candidate."""
+        """Return the microseconds of a step of each candidate, as its loop runs on and on.
+
+        The first steps after another candidate's find the device idle and the processor's caches full of other work. A plain step of the
+        fused network, which the host bounds, then takes up to 1.6 times as long. So each candidate makes steps for :data:`_ROW` ms.
+        """
         calls = {name: call for name in candidates if (call := self._call(name, work)) is not None}
-        return {f"{name}_us": round(1e3 * time, 1) for name, time in medians(interleaved(calls, self.device, repeats, warm_up=8)).items()}
+        times = medians(interleaved(calls, self.device, repeats, warm_up=8, row=_ROW))
+        return {f"{name}_us": round(1e3 * time, 1) for name, time in times.items()}
 
     def _call(self, name: str, work: str) -> Callable[[], object] | None:
         """Return a function that takes the next step of a loop; None for one that there is not."""
