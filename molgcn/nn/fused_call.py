@@ -151,9 +151,5 @@ def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
 def _check_device(model: MoleculeNet, device: torch.device) -> None:
     if model.strategy == "tile" and not model.is_plain_gcn:
         raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
-    if device.type != "cpu":
-        return
-    if not HAS_CPU_EXTENSION:
+    if device.type == "cpu" and not HAS_CPU_EXTENSION:
         raise UserError(NO_EXTENSION)
-    if model.strategy not in ("auto", "tile"):
-        raise UserError(f"backend.strategy={model.strategy} is for CUDA. On the CPU use auto or tile.")

@@ -116,7 +116,6 @@ def test_wrong_inputs_are_refused_in_words():
         ({"counts": inputs.graph.ptr[:2]}, "counts of molecules, atoms and bonds, got 2"),
         ({"seed": torch.tensor([1.0])}, "seed"),
         ({"seed": inputs.seed.to("meta")}, "seed of shape .* in torch.int64 on cpu"),
-        ({"strategy": "layer"}, "on the CPU use auto or tile"),
         ({"ptr": inputs.graph.ptr + 1}, "ptr must run"),
         ({"rowptr": inputs.graph.rowptr.flip(0)}, "rowptr must run"),
         ({"rowptr": inputs.graph.rowptr.clamp(max=int(inputs.graph.rowptr[-1]) - 1)}, "rowptr must run"),
@@ -128,5 +127,9 @@ def test_wrong_inputs_are_refused_in_words():
     call = layers_of(inputs)
     with pytest.raises(ValueError, match=r"4 parameters \(convs.0.lin.weight, .*\), got 3"):
         layer_network(call._replace(parameters=call.parameters[:3]))
-    with pytest.raises(UserError, match="float32 or float64"):
-        gcn(converted(inputs, torch.bfloat16))
+    for wrong, message in (
+        (converted(inputs, torch.bfloat16), "float32 or float64"),
+        (changed(inputs, strategy="layer"), "use auto or tile"),
+    ):
+        with pytest.raises(UserError, match=message):
+            gcn(wrong)

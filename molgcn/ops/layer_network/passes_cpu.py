@@ -240,8 +240,8 @@ def _refuse_what_is_for_cuda(call: LayerNetworkCall) -> None:
     """Check that the CPU computes a call.
 
     Raises:
-        UserError: If the CPU does not compute in the dtype of x.
-        ValueError: If the CPU does not have the strategy, or does not take merged leaves.
+        UserError: If the CPU does not compute in the dtype of x, or does not have the strategy.
+        ValueError: If the CPU does not take merged leaves.
     """
     dtype = call.graph.x.dtype
     if dtype not in _PASS:
@@ -249,7 +249,7 @@ def _refuse_what_is_for_cuda(call: LayerNetworkCall) -> None:
     if call.graph.leaves_merged:
         raise ValueError("layer_network: the CPU does not take merged leaves; give a batch whose leaves are not merged")
     if call.options.strategy == "layer":
-        raise ValueError("layer_network: strategy=layer is for CUDA; on the CPU use auto or tile")
+        raise UserError("backend.strategy=layer is for CUDA. On the CPU use auto or tile.")
 
 
 def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
