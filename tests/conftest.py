@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL: dict[str, dict[str, Any]] = {
     "dataset": {"name": "builtin", "targets": ["logp"], "subset": 300, "batch_size": 32, "features": "zinc"},
     "model": {"hidden_channels": 8, "num_layers": 2, "last_activation": False, "head_layers": 0},
-    "backend": {"name": "pyg"},
+    "backend": {"name": "auto"},
     "trainer": {"max_epochs": 2, "accelerator": "cpu", "log_every_n_steps": 3, "num_sanity_val_steps": 0, "enable_model_summary": False},
     "logger": {"name": "csv"},
     "training": {"checkpoint_seconds": 60, "report": False},
