@@ -14,6 +14,7 @@ from molgcn.tasks.classes import Classification
 from molgcn.tasks.regression import Regression
 from molgcn.training.monitor import Monitor
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 LOSS = Monitor.of("val/loss", Regression(("logp",), ("",)))
 
 

@@ -15,15 +15,16 @@ from molgcn.search.search import SearchConfig
 from molgcn.search.search import search as search_and_train
 from molgcn.search.study import open_study
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 search = partial(search_and_train, train=trained)
 
 
 def test_several_may_open_a_fresh_study(tmp_path, small_config):
     data = load_dataset(small_config().dataset)
     about = {"objective": "val/loss", "direction": "minimize", "space": {}}
-    for folder in (tmp_path / name for name in "abc"):
-        with ThreadPoolExecutor(8) as threads:
-            opened = [threads.submit(open_study, folder, "optuna", about, small_config(), data) for _ in range(8)]
+    for folder in (tmp_path / name for name in "ab"):
+        with ThreadPoolExecutor(4) as threads:
+            opened = [threads.submit(open_study, folder, "optuna", about, small_config(), data) for _ in range(4)]
         assert {one.result().study_name for one in opened} == {"optuna"}
 
 

@@ -18,6 +18,7 @@ from molgcn.search.search import SearchConfig
 from molgcn.search.search import search as search_and_train
 from molgcn.search.study import next_trial
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
 TRAIN = Path(__file__).parents[2] / "train.py"
 search = partial(search_and_train, train=trained)
 
