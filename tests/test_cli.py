@@ -201,6 +201,14 @@ def test_a_log_that_cannot_be_written(files, cli):
     assert re.search(r"Writing failed at \S*run/train\.log: ", err) and "Traceback" not in err
 
 
+@pytest.mark.parametrize(("folder", "reason"), [("x" * 300, "File name too long"), ("good.csv", "File exists")])
+def test_a_folder_that_cannot_be_made(files, cli, folder, reason):
+    """A full disk is not the reason."""
+    code, _, err = cli(f"hydra.run.dir={folder}", "logger=csv")
+    assert code == 2
+    assert "Writing failed at" in err and f"{reason}. Choose a folder that can be written" in err and "Traceback" not in err
+
+
 def test_a_link_to_a_folder_that_is_not_there(tmp_path, cli):
     (tmp_path / "runs").symlink_to(tmp_path / "scratch" / "runs")
     code, _, err = cli("logger=csv")

@@ -266,22 +266,22 @@ def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
     """Return the keys at the start of an error's location, which may end with branches of a Union or positions in a list."""
     keys: list[str] = []
     for part in location:
-        if not is_dataclass(cls):
+        if (types := _types(cls)) is None:
             break
         keys.append(str(part))
-        cls = _types(cls).get(str(part))
+        cls = types.get(str(part))
     return keys
 
 
 @cache
-def _types(cls: type) -> dict[str, Any]:
-    """Return the types of a dataclass's keys, which Python compiles from their text: 50 ms for those of a run."""
-    return get_type_hints(cls)
+def _types(cls: Any) -> dict[str, Any] | None:
+    """Return the types of a dataclass's keys, which Python compiles from their text: 50 ms for those of a run; None for other types."""
+    return get_type_hints(cls) if is_dataclass(cls) else None
 
 
 def _check(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
     """Refuse keys that a dataclass does not have, in any section, and numbers that are not finite."""
-    known = _types(cls) if is_dataclass(cls) else None
+    known = _types(cls)
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
         if known is not None and key not in known:

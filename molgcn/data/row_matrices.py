@@ -137,7 +137,9 @@ def read_arrays(path: Path, option: str, expected: str) -> tuple[dict[str, np.nd
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{option}={path} cannot be read: {error}. {expected}.") from error
+        other = path.is_file() and not zipfile.is_zipfile(path)  # which NumPy takes for a pickle
+        what = "is not a .npz file, or is damaged" if other else f"cannot be read: {error}"
+        raise UserError(f"{option}={path} {what}. {expected}.") from error
     return arrays, arrays.pop("names", None)
 
 

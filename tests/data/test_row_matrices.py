@@ -62,3 +62,15 @@ def test_empty_arrays_of_any_shape_have_no_rows_and_names_are_read(tmp_path):
 def test_what_does_not_fit_is_named(tmp_path, saved, match):
     with pytest.raises(UserError, match=rf"dataset\.atom_features_path={re.escape(str(tmp_path))}.*{match}"):
         read(tmp_path / "a.npz", **saved)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.npy"])
+def test_another_kind_of_file_is_no_advice_on_pickles(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("smiles,x\nC,1\n")
+    else:
+        np.save(path, ONE[0])
+    with pytest.raises(UserError, match=r"is not a \.npz file, or is damaged\. Expected a \.npz file") as error:
+        read_row_matrices(path, "dataset.atom_features_path", "atom_feature")
+    assert "pickle" not in str(error.value)

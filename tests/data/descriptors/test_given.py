@@ -103,7 +103,7 @@ def test_other_files_are_refused_by_name(tmp_path, arrays, match):
 @pytest.mark.parametrize("content", [b"", b"smiles,y\nC,1\n", b"PK\x03\x04 cut off"])
 def test_what_is_no_npz(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"dataset.descriptors_path=.*a\.npz cannot be read"):
+    with pytest.raises(UserError, match=r"dataset.descriptors_path=.*a\.npz is not a \.npz file, or is damaged"):
         read_descriptors(tmp_path / "a.npz")
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
     with pytest.raises(UserError, match="one matrix"):
