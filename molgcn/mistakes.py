@@ -14,17 +14,8 @@ from molgcn.config.overrides import misfit
 from molgcn.errors import UserError
 
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
-_UNWRITABLE = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNWRITABLE = (*_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def is_killed_job(error: Exception) -> bool:
@@ -67,9 +58,8 @@ def as_mistake(error: Exception) -> UserError | None:
         place = f" at {error.filename}" if error.filename else ""
         lost = error.filename and os.path.islink(error.filename) and not os.path.exists(error.filename)
         reason = "it links to a folder that is not there" if lost else error.strerror or error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return UserError(
-            f"Writing failed{place}: {reason}. {'Free disk space, or choose' if full else 'Choose'} a folder that can be written with "
+            f"Writing failed{place}: {reason}. {'Free disk space, or choose' if error.errno in _FULL else 'Choose'} a folder that can be written with "
             "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
         )
     return None
