@@ -58,8 +58,9 @@ def as_mistake(error: Exception) -> UserError | None:
         place = f" at {error.filename}" if error.filename else ""
         lost = error.filename and os.path.islink(error.filename) and not os.path.exists(error.filename)
         reason = "it links to a folder that is not there" if lost else error.strerror or error
+        choose = "Free disk space, or choose" if error.errno in _FULL else "Choose"
         return UserError(
-            f"Writing failed{place}: {reason}. {'Free disk space, or choose' if error.errno in _FULL else 'Choose'} a folder that can be written with "
-            "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
+            f"Writing failed{place}: {reason}. {choose} a folder that can be written with hydra.run.dir= (runs) or dataset.cache_dir= "
+            "(packed molecules). What was written before is intact."
         )
     return None
