@@ -31,7 +31,7 @@ struct Column {
 };
 
 __device__ __forceinline__ real phi(real x) { return real(0.5) * (real(1) + static_cast<real>(erf(x * real(0.70710678118654752440)))); }
-__device__ __forceinline__ real sigmoid(real x) { return real(1) / (real(1) + static_cast<real>(exp(-x))); }
+__device__ __forceinline__ real sigmoid(real x) { return reciprocal(real(1) + static_cast<real>(exp(-x))); }
 
 __device__ __forceinline__ real activated(int activation, real x) {
     switch (activation) {

@@ -8,6 +8,7 @@
 using real = double;
 __device__ __forceinline__ real multiply_add(real x, real y, real z) { return fma(x, y, z); }
 __device__ __forceinline__ real root(real x) { return sqrt(x); }
+__device__ __forceinline__ real reciprocal(real x) { return 1 / x; }
 __device__ __forceinline__ real relu(real x) { return x < 0 ? real(0) : x; }  // keeps NaN, as that of device.cuh
 #else
 using real = float;

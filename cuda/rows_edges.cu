@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
 // The bonds that leave an atom are the reverses of those that point at it. With a `source`, gradients first go back through `end`, whose input
 // it is, and to these are added others. With `gates` the gradient of the rows that these average follows:
 // the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
-extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS, DOUBLE ? 1 : 4) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const int ranges = TABLE ? ranges_of(p) : 1, range = TABLE ? blockIdx.x % ranges : 0;
     const Team team(p, blockIdx.x / ranges, gridDim.x / ranges);
@@ -101,28 +101,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand_grad(const __g
     const bool first = range == 0;
     if (!TABLE && p.of_bonds.out != nullptr) each_atom(p, team, p.of_bonds.out, [](int, bool) {});
     each_atom(p, team, nullptr, [&](int atom, bool there) {
-        Quad sum, incoming, averaged, terms[few], source[few], more[few];
-        int back[few];
+        constexpr int together = 2;  // bonds whose rows are under way together: more take registers of which four blocks have too few
+        const bool pulls = first && p.gates != nullptr, adds = first && p.of_target.out != nullptr;
+        Quad sum, incoming, averaged, terms[together], source[together], more[together];
+        int back[together];
         const auto ask = [&](int i, int bond) {
             back[i] = p.paired[bond], terms[i] = load_if(p, p.grad, back[i], team.quad);
-            source[i] = load_if(p, p.source, back[i], team.quad), more[i] = load_if(p, p.add, back[i], team.quad);
+            source[i] = load_if(p, pulls ? p.gates : p.source, back[i], team.quad);
+            more[i] = pulls ? load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad)) : load_if(p, p.add, back[i], team.quad);
         };
         const auto use = [&](int i, int bond) {
-            if (first && p.gates != nullptr) {
-                const Quad gate = load(p.gates + offset_of(p, back[i], team.quad)), share = load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad));
-                add(averaged, each([&](int e) { return sigmoid(gate.e[e]) * share.e[e]; }));
-            }
+            if (pulls) add(averaged, each([&](int e) { return sigmoid(source[i].e[e]) * more[i].e[e]; }));
             if (p.grad == nullptr) return;
             if (p.source != nullptr) terms[i] = activated_grad(p, p.end, back[i], team.quad, source[i], terms[i]);
-            add(terms[i], more[i]);
+            if (!pulls) add(terms[i], more[i]);
             add(sum, terms[i]);
             if (TABLE)
                 table.add(p, __ldg(p.code + back[i]), terms[i]);
             else if (p.of_bonds.out != nullptr)
                 write(p, p.of_bonds, back[i], team.quad, terms[i]);
-            if (first && p.of_target.out != nullptr) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
+            if (adds) add(incoming, load(p.grad + offset_of(p, bond, team.quad)));
         };
-        if (there) each_few_bonds(p, atom, ask, use);
+        if (there) each_few_bonds<together>(p, atom, ask, use);
         if (!first) return;
         write_there(p, p.of_source, atom, team.quad, sum, there);
         write_there(p, p.of_target, atom, team.quad, incoming, there);

@@ -8,9 +8,9 @@ __device__ __forceinline__ void each_bond(const Parameters& p, int atom, Visit v
     const int end = __ldg(p.rowptr + atom + 1);
     for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) visit(bond);
 }
-// Calls ask(i, bond) for up to four bonds that point at an atom, then use(i, bond) for these, and so on: their rows are under way together.
+// Calls ask(i, bond) for up to `few` bonds that point at an atom, then use(i, bond) for these, and so on: their rows are under way together.
 constexpr int few = 4;
-template <class Ask, class Use>
+template <int few = ::few, class Ask, class Use>
 __device__ __forceinline__ void each_few_bonds(const Parameters& p, int atom, Ask ask, Use use) {
     const int end = __ldg(p.rowptr + atom + 1);
     for (int first = __ldg(p.rowptr + atom); first < end; first += few) {

@@ -67,6 +67,7 @@ inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
 inline float at_least(float x, float floor) { return x != x ? number(0x7fffffffu) : x < floor ? floor : x; }
 inline float relu(float x) { return at_least(x, 0.0f); }
+inline float reciprocal(float x) { return 1 / x; }
 extern bool rounds_tf32;  // a Hopper or later
 inline uint32 round_tf32(uint32 x) {
     if (!rounds_tf32) return x + 0x1000u;

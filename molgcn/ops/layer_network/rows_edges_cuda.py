@@ -26,6 +26,7 @@ from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, 
 
 # Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
 _BLOCKS = 8  # blocks per multiprocessor
+_GATE_BLOCKS = 3  # as many of cuda/rows_gate.cu as run at the same time, since each merges and leaves parts of norms
 _TABLE_BLOCKS = 4  # blocks per multiprocessor that sum over distinct bonds
 
 _KERNELS = {
@@ -209,7 +210,8 @@ class EdgeLaunches:
     ) -> None:
         """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None, or takes rows through the end of a layer."""
         launches, norms = self._launches, leaves is not None or ends
-        parts = min(teams.parts(num_rows), launches.resident(teams.chunks, _BLOCKS))
+        blocks = _BLOCKS if file == "rows_edges.cu" else _GATE_BLOCKS
+        parts = min(teams.parts(num_rows), launches.resident(teams.chunks, blocks))
         parts = launches.leave_part(it, leaves, parts)
         defines = {"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None), "ENDS": int(ends)}
         shared = launches.end_bytes(teams, ends=int(ends)) if norms else 0
