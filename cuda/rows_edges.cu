@@ -5,7 +5,9 @@
 #include "rows_edges.cuh"
 #include "rows_table.cuh"
 
-// The rows may be taken through `end` too, and are then `written`.
+__device__ __forceinline__ unsigned char& signs_of(const Parameters& p, int bond, int quad) { return p.signs[offset_of(p, bond, quad) / 4]; }
+
+// The rows may be taken through `end` too, and are then `written`, and the `signs` by which relu goes.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
     const Team team(p);
     wait_for_previous();
@@ -20,6 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_c
             if (p.target != nullptr) add(x[i], load(p.target + offset_of(p, atom, team.quad)));
             add(x[i], more[i]);
             if (p.out != nullptr) store(p, p.out, bond, team.quad, x[i]);
+            if (p.signs != nullptr) signs_of(p, bond, team.quad) = (x[i].e[0] > 0) | (x[i].e[1] > 0) << 1 | (x[i].e[2] > 0) << 2 | (x[i].e[3] > 0) << 3;
             if (p.written != nullptr) store(p, p.written, bond, team.quad, activated(p, p.end, bond, team.quad, x[i]));
         });
     });
@@ -88,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
     });
 }
 
-// The bonds that leave an atom are the reverses of those that point at it. With a `source`, gradients first go back through `end`, whose input
-// it is, and to these are added others. With `gates` the gradient of the rows that these average follows:
+// The bonds that leave an atom are the reverses of those that point at it. With a `source`, or its `signs`, gradients first go back through
+// `end`, whose input it is, and to these are added others. With `gates` the gradient of the rows that these average follows:
 // the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
 extern "C" __global__ void __launch_bounds__(THREADS, DOUBLE ? 1 : 4) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
@@ -104,16 +107,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, DOUBLE ? 1 : 4) rows_expan
         constexpr int together = 2;  // bonds whose rows are under way together: more take registers of which four blocks have too few
         const bool pulls = first && p.gates != nullptr, adds = first && p.of_target.out != nullptr;
         Quad sum, incoming, averaged, terms[together], source[together], more[together];
-        int back[together];
+        int back[together], signs[together];
         const auto ask = [&](int i, int bond) {
             back[i] = p.paired[bond], terms[i] = load_if(p, p.grad, back[i], team.quad);
             source[i] = load_if(p, pulls ? p.gates : p.source, back[i], team.quad);
+            if (p.signs != nullptr) signs[i] = signs_of(p, back[i], team.quad);
             more[i] = pulls ? load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad)) : load_if(p, p.add, back[i], team.quad);
         };
         const auto use = [&](int i, int bond) {
             if (pulls) add(averaged, each([&](int e) { return sigmoid(source[i].e[e]) * more[i].e[e]; }));
             if (p.grad == nullptr) return;
-            if (p.source != nullptr) terms[i] = activated_grad(p, p.end, back[i], team.quad, source[i], terms[i]);
+            if (p.signs != nullptr) source[i] = each([&](int e) { return real(signs[i] >> e & 1); });
+            if (p.source != nullptr || p.signs != nullptr) terms[i] = activated_grad(p, p.end, back[i], team.quad, source[i], terms[i]);
             if (!pulls) add(terms[i], more[i]);
             add(sum, terms[i]);
             if (TABLE)

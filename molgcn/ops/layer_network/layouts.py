@@ -28,10 +28,15 @@ _LAYOUTS = 256  # the number of layouts that are remembered, since batches witho
 
 
 class Ref(NamedTuple):
-    """Rows of a pass: a value of the forward pass, or a gradient of the backward pass, by its number."""
+    """Rows of a pass: a value of the forward pass, or a gradient of the backward pass, by its number; or :func:`signs_of` a value."""
 
     gradient: bool
     number: int
+
+
+def signs_of(value: int) -> Ref:
+    """Return what stands for the signs that forward keeps of a value without its rows."""
+    return Ref(False, ~value)
 
 
 class Sizes(NamedTuple):
@@ -43,6 +48,7 @@ class Sizes(NamedTuple):
         edges: The number of directed bonds, E.
         signs_alone: The values that have no rows in memory, but signs.
         summed: The values that have no memory, since the launch that computes them adds them to the next value.
+        signs_kept: The values that forward has rows of, and keeps the signs of for backward: a byte for four numbers.
     """
 
     atoms: int
@@ -50,6 +56,7 @@ class Sizes(NamedTuple):
     edges: int
     signs_alone: frozenset[int] = frozenset()
     summed: frozenset[int] = frozenset()
+    signs_kept: frozenset[int] = frozenset()
 
     def numbers(self, program: Program, value: int) -> int:
         """Return how many numbers the rows of a value have in memory."""
@@ -80,7 +87,8 @@ def in_memory(program: Program, value: int) -> bool:
 @lru_cache(maxsize=_LAYOUTS)
 def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout[Ref]:
     """Return the layout of the values that forward keeps for backward."""
-    return side_by_side(sizes.of_values(program, sorted(kept)))
+    signs = {signs_of(value): sizes.of_gradient(program, value) // 16 for value in sizes.signs_kept}
+    return side_by_side(sizes.of_values(program, sorted(kept)) | signs)
 
 
 @lru_cache(maxsize=_LAYOUTS)

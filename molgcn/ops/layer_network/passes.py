@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
@@ -22,11 +23,12 @@ from molgcn.ops.layer_network.layouts import (
     launches_layout,
     saved_layout,
     scratch_layout,
+    signs_of,
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, fixed_eps, masked_values
-from molgcn.ops.layer_network.steps import Linear, values_read
+from molgcn.ops.layer_network.steps import Expand, Finish, Linear, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch in a batch of at most FEW_ATOMS atoms
@@ -76,6 +78,7 @@ class Pass:
         kept: The values that forward keeps for backward.
         signs_alone: The values that have no rows, of which only the signs are kept.
         summed: The values that have no rows, since their launch adds them to the next value.
+        signs_kept: The values of which forward keeps the signs for backward, and no rows.
     """
 
     def __init__(
@@ -86,8 +89,9 @@ class Pass:
         self.program = call.program
         self.saved = saved
         self.is_backward = backward
-        self.kept, self._sizes = _kept(call), _sizes(call, signs_alone)
-        self.signs_alone, self.summed = self._sizes.signs_alone, self._sizes.summed
+        self._sizes = _sizes(call, signs_alone)
+        self.signs_alone, self.summed, self.signs_kept = self._sizes.signs_alone, self._sizes.summed, self._sizes.signs_kept
+        self.kept = _kept(call, self._sizes)
         self._saved = saved_layout(self.program, self.kept, self._sizes)
         self._made_gradients = set[str]()
         self._names = {name: index for index, name in enumerate(call.program.parameters)}
@@ -143,6 +147,11 @@ class Pass:
         groups, chunks = -(-self.num_rows(value) // 8), -(-self.width(value) // 16)
         begin = offset + self._sizes.numbers(self.program, value)
         return memory[begin : begin + 4 * groups * chunks].view(groups, chunks, 4)
+
+    def kept_signs(self, value: int) -> Tensor:
+        """Return the memory for the signs that forward keeps of a value without its rows, a byte for each four columns of a row."""
+        begin = moments_size(self.call) + self._saved.offsets[signs_of(value)]
+        return self.saved[begin : begin + self._sizes.of_gradient(self.program, value) // 16]
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
@@ -220,7 +229,8 @@ def saved_numbers(call: LayerNetworkCall, *, signs_alone: bool = False) -> int:
         call: The network and the batch.
         signs_alone: Whether the values of :func:`signs_alone` and :func:`summed_values` have no rows.
     """
-    return moments_size(call) + saved_layout(call.program, _kept(call), _sizes(call, signs_alone)).size
+    sizes = _sizes(call, signs_alone)
+    return moments_size(call) + saved_layout(call.program, _kept(call, sizes), sizes).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
@@ -232,7 +242,11 @@ def moments_size(call: LayerNetworkCall) -> int:
 def _sizes(call: LayerNetworkCall, without_rows: bool) -> Sizes:
     program = call.program
     sizes = Sizes(call.graph.num_nodes, call.graph.num_bond_rows, call.graph.col.shape[0])
-    if not without_rows or not uses_tensor_cores(call):
+    if not without_rows:
+        return sizes
+    if call.options.save_for_backward and not call.options.recompute:
+        sizes = sizes._replace(signs_kept=signs_kept(program))
+    if not uses_tensor_cores(call):
         return sizes
     return sizes._replace(signs_alone=frozenset() if call.options.recompute else signs_alone(program), summed=summed_values(program))
 
@@ -258,6 +272,22 @@ def signs_alone(program: Program) -> frozenset[int]:
     back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
     narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
     return masked_values(program) & back & narrow
+
+
+@cache
+def signs_kept(program: Program) -> frozenset[int]:
+    """Return the rows of edges of which backward needs nothing but the signs, since a relu without norm follows the step that makes them.
+
+    One launch computes both, and in backward one launch their gradients.
+    """
+    readers, found = Counter(value for read in backward_of(program, True, True).read for value in read), set[int]()
+    for step, end in pairwise(program.steps):
+        if not isinstance(step, Expand) or not isinstance(end, Finish) or end.source != step.out or step.target is not None:
+            continue
+        bonds = step.bonds is None or program.values[step.bonds].rows == "bonds"
+        if bonds and end.activation == "relu" and end.norm is None and end.add is None and readers[step.out] == 1:
+            found.add(step.out)
+    return frozenset(found) - {*program.outs}
 
 
 @cache
@@ -293,12 +323,12 @@ def _attends_again(call: LayerNetworkCall) -> bool:
     return call.graph.num_nodes > FEW_ATOMS
 
 
-def _kept(call: LayerNetworkCall) -> frozenset[int]:
-    """Return the values that backward may read, whatever gradients are wanted. There are none without `save_for_backward`."""
+def _kept(call: LayerNetworkCall, sizes: Sizes) -> frozenset[int]:
+    """Return the values whose rows backward may read, whatever gradients are wanted. There are none without `save_for_backward`."""
     if not call.options.save_for_backward:
         return frozenset()
     program = call.program
-    return backward_of(program, True, True, recompute=call.options.recompute, attends_again=_attends_again(call)).kept
+    return backward_of(program, True, True, recompute=call.options.recompute, attends_again=_attends_again(call)).kept - sizes.signs_kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

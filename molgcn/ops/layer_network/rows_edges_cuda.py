@@ -71,6 +71,7 @@ class EdgeLaunches:
             it.out = self.run.rows(step.out).address
         if after is not None:
             it.end, it.written = self._launches.ends.forward(after), self.run.rows(after.out).address
+            it.signs = self.run.kept_signs(step.out).data_ptr() if step.out in self.run.signs_kept else 0
         self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
 
     def spread(self, step: Spread) -> None:
@@ -126,7 +127,11 @@ class EdgeLaunches:
         launches, grad = self._launches, self.run.gradient(step.grad if before is None else before.grad)
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         if before is not None:
-            it.end, it.source = launches.ends.backward(before.step), self.run.rows(before.step.source).address
+            it.end, source = launches.ends.backward(before.step), before.step.source
+            if source in self.run.signs_kept:
+                it.signs = self.run.kept_signs(source).data_ptr()
+            else:
+                it.source = self.run.rows(source).address
             it.add = 0 if before.source.add is None else self.run.gradient(before.source.add).address
         it.of_source = launches.gradient(step.source)
         gate = self._gate_of(step)

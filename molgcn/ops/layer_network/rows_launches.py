@@ -61,6 +61,7 @@ ROWS = Header(
         ("const real*", "eps"),  # the gather's eps, or null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies
+        ("unsigned char*", "signs"),  # of rows of edges before a relu, a byte for each four columns; or null
         ("real*", "written"),  # rows: what a gather reads after `end`; or null
         ("LayerEnd", "next"),  # the end whose norm's sums are left in backward
         ("const real*", "next_source"),  # rows: the input of that norm
