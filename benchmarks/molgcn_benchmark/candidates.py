@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from molgcn.config.training import TrainingConfig
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
-from molgcn.ops.gcn_tile_discard import capturing_both_ways
 from molgcn.ops.gcn_tile_plan import limit_shared_memory
+from molgcn.ops.read_again import capturing_both_ways
 from molgcn.tasks.losses import MaskedLoss
 
 CANDIDATES = ("fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled")

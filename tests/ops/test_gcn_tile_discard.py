@@ -13,8 +13,9 @@ from stack_cases import H100, changed, converted, gcn, leaves, planned_alone, ra
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.gcn_network import GcnCall
-from molgcn.ops.gcn_tile_discard import capturing_both_ways, discard_from
+from molgcn.ops.gcn_tile_discard import discard_from
 from molgcn.ops.gcn_tile_plan import Saved, features_bytes, next_fit
+from molgcn.ops.read_again import capturing_both_ways
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 

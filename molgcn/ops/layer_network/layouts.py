@@ -20,7 +20,7 @@ from molgcn.ops.layer_network.gradient_steps import (
     PoolGrad,
     WeightGrads,
 )
-from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, lay_out, side_by_side, spans, stride_of
+from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, Span, lay_out, side_by_side, spans, stride_of
 from molgcn.ops.layer_network.program import Program, first_products, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gate, Gather, Linear, Step, X, values_made, values_read
 
@@ -104,11 +104,18 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
 
 
 @lru_cache(maxsize=_LAYOUTS)
-def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layout[Ref]:
+def backward_layout(program: Program, backward: Backward, sizes: Sizes, free: frozenset[int] = frozenset()) -> Layout[Ref]:
     """Return the layout of the gradients of a backward pass, and of the values that it computes again.
 
     A thread reads each number before it writes it. So the gradient of the input of a layer's end, and the sum of an earlier gradient and a
-    gather's or pooling's, take the place of rows that their step reads and no later step does.
+    gather's or pooling's, take the place of rows that their step reads and no later step does. Other gradients take the place of values
+    that forward has kept, once nothing reads these any more.
+
+    Args:
+        program: The forward pass.
+        backward: The backward pass.
+        sizes: The numbers of rows of values.
+        free: The values that forward has kept and that the pass may write over.
     """
     waits = [_may_wait(step, following, sizes) for step, following in pairwise(backward.steps)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
@@ -117,10 +124,10 @@ def backward_layout(program: Program, backward: Backward, sizes: Sizes) -> Layou
     same: dict[Ref, Ref] = {}
     for time, step in enumerate(backward.steps):
         for out, taken in _in_place(step, backward.again):
-            free = next((ref for ref in taken if last[ref] == time), None)
-            if free is not None:
-                same[out] = same.get(free, free)
-    return _laid_out(program, backward, sizes, touched, same)
+            ended = next((ref for ref in taken if last[ref] == time), None)
+            if ended is not None:
+                same[out] = same.get(ended, ended)
+    return _laid_out(program, backward, sizes, touched, same, free)
 
 
 def launches_layout(program: Program, backward: Backward, sizes: Sizes, launches: Sequence[Iterable[Ref]]) -> Layout[Ref]:
@@ -135,15 +142,37 @@ def launches_layout(program: Program, backward: Backward, sizes: Sizes, launches
     return _laid_out(program, backward, sizes, launches, same)
 
 
-def _laid_out(program: Program, backward: Backward, sizes: Sizes, touched: Sequence[Iterable[Ref]], same: Mapping[Ref, Ref]) -> Layout[Ref]:
-    """Return a layout in which some rows take over the memory of others, those that `same` has for them."""
+def _laid_out(
+    program: Program,
+    backward: Backward,
+    sizes: Sizes,
+    touched: Sequence[Iterable[Ref]],
+    same: Mapping[Ref, Ref],
+    free: Iterable[int] = (),
+) -> Layout[Ref]:
+    """Return a layout in which some rows take over the memory of others, those that `same` has for them, or those of `free` values."""
     made = {Ref(True, number): sizes.of_gradient(program, value) for number, value in enumerate(backward.gradients)}
     made |= sizes.of_values(program, backward.again)
     outputs = [Ref(True, number) for number in (backward.of_x, backward.of_bonds) if number is not None]
     firsts = [{same.get(ref, ref) for ref in refs} for refs in touched]
-    layout = lay_out(spans(made, firsts, until_end=[same.get(ref, ref) for ref in outputs]))
+    needed = spans(made, firsts, until_end=[same.get(ref, ref) for ref in outputs])
+    over = _over(needed, {Ref(False, value): sizes.numbers(program, value) for value in free}, touched)
+    layout = lay_out({ref: span for ref, span in needed.items() if ref not in over})
     shared = {ref: layout.offsets[first] for ref, first in same.items() if first in layout.offsets}
-    return layout._replace(offsets={**layout.offsets, **shared})
+    shared_over = {ref: over[first] for ref, first in same.items() if first in over}
+    return Layout({**layout.offsets, **shared}, layout.size, {**over, **shared_over})
+
+
+def _over(needed: Mapping[Ref, Span], free: Mapping[Ref, int], touched: Sequence[Iterable[Ref]]) -> dict[Ref, Ref]:
+    """Return the gradients that take the place of values, of the sizes that `free` has, each after the last step that touches it."""
+    busy = {value: max((time for time, refs in enumerate(touched) if value in refs), default=-1) for value in free}
+    over = dict[Ref, Ref]()
+    for ref, span in sorted(needed.items(), key=lambda item: item[1].first):
+        places = [value for value, last in busy.items() if last < span.first and free[value] >= span.size]
+        if ref.gradient and places and span.last < len(touched):
+            over[ref] = min(places, key=lambda value: free[value])
+            busy[over[ref]] = span.last
+    return over
 
 
 def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Ref, list[Ref]]]:

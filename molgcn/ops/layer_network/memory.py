@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 ALIGNMENT = 64  # numbers: 256 bytes of float32
@@ -32,10 +33,12 @@ class Layout(NamedTuple, Generic[Key]):
     Attributes:
         offsets: The offset of each piece in numbers, a multiple of :data:`ALIGNMENT`.
         size: The total size in numbers.
+        over: The piece of other memory whose place each of some pieces takes, which have no offset then.
     """
 
     offsets: Mapping[Key, int]
     size: int
+    over: Mapping[Key, Key] = MappingProxyType({})
 
 
 def aligned(numbers: int) -> int:

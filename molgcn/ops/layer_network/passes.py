@@ -28,8 +28,9 @@ from molgcn.ops.layer_network.layouts import (
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
 from molgcn.ops.layer_network.program import Program, biases_without_effect, fixed_eps, masked_values
-from molgcn.ops.layer_network.steps import Expand, Finish, Linear, values_read
+from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Linear, X, values_read
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
+from molgcn.ops.read_again import may_be_read_again
 
 _LAYERS_TOGETHER = 4  # the number of layers whose weight gradients are one launch in a batch of at most FEW_ATOMS atoms
 _VERY_FEW_ATOMS = 1536  # the most atoms of a batch in which the weight gradients of all layers are one launch
@@ -97,7 +98,8 @@ class Pass:
         self._names = {name: index for index, name in enumerate(call.program.parameters)}
         if backward:
             self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
-            self._layout = backward_layout(self.program, self.backward, self._sizes)
+            free = frozenset() if may_be_read_again(saved) else self.kept - {X, BONDS}
+            self._layout = backward_layout(self.program, self.backward, self._sizes, free)
         else:
             self._layout = scratch_layout(self.program, self.kept, self._sizes)
 
@@ -155,8 +157,10 @@ class Pass:
 
     def gradient(self, number: int) -> Rows:
         """Return the rows of a gradient of the backward pass."""
-        value = self.backward.gradients[number]
-        return _rows(self._scratch, self._layout.offsets[Ref(True, number)], self.num_rows(value), self.width(value))
+        value, ref = self.backward.gradients[number], Ref(True, number)
+        over = self._layout.over.get(ref)
+        place = (self._scratch, self._layout.offsets[ref]) if over is None else self._place(over.number)
+        return _rows(*place, self.num_rows(value), self.width(value))
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""

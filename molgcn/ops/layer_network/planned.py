@@ -20,7 +20,6 @@ from molgcn.cuda_runtime.plan import Place, Regions, recording
 from molgcn.ops import encode_cuda, head_layers_cuda
 from molgcn.ops.encode import PARAMETERS, Encoded
 from molgcn.ops.expect import aligned, expect
-from molgcn.ops.gcn_tile_discard import may_be_read_again
 from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.forms import Form, Sizes, have_rows
@@ -28,6 +27,7 @@ from molgcn.ops.layer_network.implementation import AllGradients, Forward, Outpu
 from molgcn.ops.layer_network.plan_key import Key
 from molgcn.ops.layer_network.planned_launches import Launches, begins_of
 from molgcn.ops.layer_network.views import Views
+from molgcn.ops.read_again import may_be_read_again
 
 _PLANS = 128  # the most plans of each pass that are kept
 _LINE = 128  # the bytes of a line of the cache, which backward may discard

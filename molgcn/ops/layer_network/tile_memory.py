@@ -184,7 +184,7 @@ class _Layouter:
         scratch = [0, 0, 0]
         for kind in (0, 1, 2):
             sizes = {key: _padded(self._rows(key)[1]) for key in used if key not in self._homes and self._rows(key)[0] == kind}
-            offsets, scratch[kind] = lay_out(spans(sizes, touched))
+            offsets, scratch[kind], _ = lay_out(spans(sizes, touched))
             memory |= {key: Memory(kind, self._rows(key)[1], size, offsets[key], Home.SCRATCH) for key, size in sizes.items()}
         for key in used:
             if key not in memory:
@@ -201,7 +201,7 @@ class _Layouter:
         for kind in (0, 1):
             own = {key for keys in touched for key in keys if self._of_bonds(key) == kind} - self._in_place
             sizes = {key: _padded(self._rows(key)[1]) for key in own}
-            offsets, size = lay_out(spans(sizes, touched))
+            offsets, size, _ = lay_out(spans(sizes, touched))
             columns[kind] = max(columns[kind], size)
             for key, offset in offsets.items():
                 numbers[key] = len(self._buffers)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slot_batch import SlotBatch
-from molgcn.ops.gcn_tile_discard import capturing_both_ways
+from molgcn.ops.read_again import capturing_both_ways
 from molgcn.training.steps import graphs
 from molgcn.training.steps.base import Work
 from molgcn.training.steps.device_options import DeviceOptions

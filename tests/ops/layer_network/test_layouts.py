@@ -7,9 +7,11 @@ import pytest
 from molgcn.data import PackedMolecules
 from molgcn.nn.fused_call import layer_call
 from molgcn.ops.layer_network.backward import backward_of
+from molgcn.ops.layer_network.gradient_steps import GradStep, Produced
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
 from molgcn.ops.layer_network.passes import signs_alone, summed_values
 from molgcn.ops.layer_network.program import Program
+from molgcn.ops.layer_network.steps import BONDS, Step, X
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
 from molgcn.ops.layer_network.tiles_program import again_passes, backward_passes
 from molgcn_benchmark.family import KEY, network
@@ -61,3 +63,20 @@ def test_memory_of_a_step_beside_pyg(molecules, name, share, recomputed):
     tiles = FAMILY[name][3].get("norm") == "layer"
     for wanted, recompute in ((share, False), (recomputed, True)):
         assert megabytes(program, recompute=recompute, tiles=tiles) <= wanted * row["pyg_mb"]
+
+
+@pytest.mark.parametrize("name", ["D-MPNN 3 x 300", "GatedGCN+ 9 x 70"])
+def test_gradients_take_the_place_of_values_that_no_later_step_reads(molecules, name):
+    program = layer_call(network(name, molecules).on_backend("fused").eval(), molecules.batch(range(3))).program
+    backward = backward_of(program, True, True)
+    layout = backward_layout(program, backward, SIZES, backward.kept - {X, BONDS})
+    assert layout.size < 0.85 * backward_layout(program, backward, SIZES).size
+    for gradient, value in layout.over.items():
+        last = max(time for time, read in enumerate(backward.read) if value.number in read)
+        assert last < next(time for time, step in enumerate(backward.steps) if gradient.number in made_by(step))
+
+
+def made_by(step: GradStep | Step) -> set[int]:
+    """Return the gradients that a step makes."""
+    made = (getattr(step, name, None) for name in ("source", "bonds", "target", "gates"))
+    return {each.out for each in made if isinstance(each, Produced)}
