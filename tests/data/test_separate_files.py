@@ -130,6 +130,7 @@ def test_a_class_that_is_none_is_named_by_its_file(files, tmp_path, small_config
         train(small_config(dataset=dataset, task="classification"), tmp_path / "run")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_is_resumed_and_evaluated_with_its_files(files, tmp_path, small_config):
     folder = tmp_path / "run"
     dataset = vars(files(val=["CCCCC", "C((", "CCS"], test=["CCCS"], on_error="skip")) | {"subset": None, "batch_size": 4}

@@ -94,6 +94,7 @@ def test_bounded_metrics_count_the_bounds_too(bounded):
     assert "test BOUNDED RMSE" in text.getvalue() and "test ROC AUC" in text.getvalue()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_evaluation_has_the_same(bounded, tmp_path):
     found = evaluate(EvaluateConfig(ckpt=str(bounded.folder), output=str(tmp_path), bootstrap=0, device="cpu"))
     for metric in ("bounded_rmse", "rmse", "bounded_r2"):

@@ -62,6 +62,7 @@ def test_predictions_do_not_depend_on_how_smiles_are_written(small_config, table
     assert abs(other - values[0]) > 1e-4
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_keeps_it(small_config, table, tmp_path):
     changed = replace(config(small_config, table, tmp_path / "cache", False), training=TrainingConfig(checkpoint_seconds=0, report=False))
     _, copies = train_and_copy(changed, tmp_path / "whole")

@@ -142,6 +142,7 @@ def test_an_empty_file(tmp_path, content):
         load_molecules(config(tmp_path / "none.sdf"))
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_trains_predicts_and_is_evaluated_on_the_file(tmp_path, records):
     values = {
         "dataset": {"name": "csv", "path": str(tmp_path / "a.sdf"), "targets": ["y"], "descriptors": ["t"], "batch_size": 8},
