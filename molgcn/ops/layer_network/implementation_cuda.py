@@ -65,10 +65,12 @@ _LINE = 128  # the bytes of a line of the cache
 def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     """Return the implementation of an eager call, by plans or by kernels for graph convolutions; None where the operator has to plan it.
 
-    Plans serve calls that are captured too: sums that round otherwise, or another head, would make a resumed training differ.
+    Plans serve calls that are captured too: sums that round otherwise, or another head, would make a resumed training differ. A captured
+    prediction has no sums over molecules, and graph convolutions are then planned for exactly its shapes.
     """
-    planned = planned_call(call, engine_of(call)) if call.objective is None else None
-    return planned or unplanned(call)
+    alone = unplanned(call) if not call.options.save_for_backward and torch.cuda.is_current_stream_capturing() else None
+    planned = planned_call(call, engine_of(call)) if alone is None and call.objective is None else None
+    return alone or planned or unplanned(call)
 
 
 def unplanned(call: LayerNetworkCall) -> Implementation | None:
