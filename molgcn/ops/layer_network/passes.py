@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.gradient_steps import InputGrad
+from molgcn.ops.layer_network.kept_in_part import signs_alone, signs_kept, summed_values
 from molgcn.ops.layer_network.layouts import (
     Ref,
     Sizes,
@@ -26,9 +24,9 @@ from molgcn.ops.layer_network.layouts import (
     signs_of,
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, aligned, side_by_side, stride_of
-from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_WIDTH
-from molgcn.ops.layer_network.program import Program, biases_without_effect, fixed_eps, masked_values
-from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Linear, X, values_read
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH
+from molgcn.ops.layer_network.program import Program, biases_without_effect, fixed_eps
+from molgcn.ops.layer_network.steps import BONDS, Linear, X
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH, pays
 from molgcn.ops.read_again import may_be_read_again
 
@@ -263,50 +261,6 @@ def uses_tensor_cores(call: LayerNetworkCall) -> bool:
 @cache
 def _widest(program: Program) -> int:
     return max(value.width for value in program.values)
-
-
-@cache
-def signs_alone(program: Program) -> frozenset[int]:
-    """Return the values that no launch on CUDA reads but for their signs, whatever gradients are wanted.
-
-    A product computes each of them, and the end of the layer, a relu without norm, in the same launch. In backward the next product has its
-    gradient in its launch.
-    """
-    backward = backward_of(program, False, False)
-    back = {step.step.out for step in backward.steps if isinstance(step, InputGrad)}
-    narrow = {number for number, value in enumerate(program.values) if value.width <= MAX_END_WIDTH}
-    return masked_values(program) & back & narrow
-
-
-@cache
-def signs_kept(program: Program) -> frozenset[int]:
-    """Return the rows of edges of which backward needs nothing but the signs, since a relu without norm follows the step that makes them.
-
-    One launch computes both, and in backward one launch their gradients.
-    """
-    readers, found = Counter(value for read in backward_of(program, True, True).read for value in read), set[int]()
-    for step, end in pairwise(program.steps):
-        if not isinstance(step, Expand) or not isinstance(end, Finish) or end.source != step.out or step.target is not None:
-            continue
-        bonds = step.bonds is None or program.values[step.bonds].rows == "bonds"
-        if bonds and end.activation == "relu" and end.norm is None and end.add is None and readers[step.out] == 1:
-            found.add(step.out)
-    return frozenset(found) - {*program.outs}
-
-
-@cache
-def summed_values(program: Program) -> frozenset[int]:
-    """Return the products that the next product adds and nothing else reads, so that one launch on CUDA computes both."""
-    read = [*program.outs, *(value for step in program.steps for value in values_read(step))]
-    found, values = set[int](), program.values
-    for step, following in pairwise(program.steps):
-        if not isinstance(step, Linear) or not isinstance(following, Linear) or following.add != step.out:
-            continue
-        alone = read.count(step.out) == 1 and step.add is None and not step.relu and (step.bias is None or following.bias is None)
-        width = values[step.source].width
-        if alone and width == values[following.source].width and max(width, values[step.out].width) <= MAX_SUMMED_WIDTH:
-            found.add(step.out)
-    return frozenset(found)
 
 
 def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:

@@ -8,8 +8,8 @@ from molgcn.data import PackedMolecules
 from molgcn.nn.fused_call import layer_call
 from molgcn.ops.layer_network.backward import backward_of
 from molgcn.ops.layer_network.gradient_steps import GradStep, Produced
+from molgcn.ops.layer_network.kept_in_part import signs_alone, summed_values
 from molgcn.ops.layer_network.layouts import Sizes, backward_layout, launches_layout, saved_layout, scratch_layout
-from molgcn.ops.layer_network.passes import signs_alone, summed_values
 from molgcn.ops.layer_network.program import Program
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 from molgcn.ops.layer_network.tiles_plan import LAYERS_OF_LAUNCH
