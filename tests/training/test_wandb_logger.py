@@ -141,7 +141,7 @@ def test_runs_of_one_process_are_apart_and_finished(wandb_runs, small_config, tm
     train(config, tmp_path / "0")
     assert wandb_runs[0].exit_code == 0
     with pytest.raises(UserError):
-        train(small_config(logger={"name": "wandb"}, trainer={"precision": "8"}), tmp_path / "1")
+        train(small_config(logger={"name": "wandb"}, optimizer={"lr": 1e30}), tmp_path / "1")
     train(config, tmp_path / "2")
     assert [run.exit_code for run in wandb_runs] == [0, 1, 0]
     assert len({run.id for run in wandb_runs}) == 3

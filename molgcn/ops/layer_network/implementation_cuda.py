@@ -68,7 +68,8 @@ def implementation_of(call: LayerNetworkCall) -> Implementation | None:
     Plans serve calls that are captured too: sums that round otherwise, or another head, would make a resumed training differ. A captured
     prediction has no sums over molecules, and graph convolutions are then planned for exactly its shapes.
     """
-    alone = unplanned(call) if not call.options.save_for_backward and torch.cuda.is_current_stream_capturing() else None
+    predicts = call.graph.x.is_cuda and not call.options.save_for_backward and torch.cuda.is_current_stream_capturing()
+    alone = unplanned(call) if predicts else None
     planned = planned_call(call, engine_of(call)) if alone is None and call.objective is None else None
     return alone or planned or unplanned(call)
 
