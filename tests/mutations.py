@@ -175,6 +175,13 @@ MUTATIONS = [
         "pre[u].at[r].of[v] = -of_score * att",
         "tests/ops/test_attention_cuda.py::test_every_case_in_float64",
     ),
+    # a plan for more than there is
+    Mutation(
+        "cuda/gcn_tile_reduce.cuh",
+        "blocks = min(int(gridDim.x), p.num_tiles)",
+        "blocks = gridDim.x",
+        "tests/ops/layer_network/test_planned.py::test_one_launch_for_graph_convolutions",
+    ),
 ]
 
 
