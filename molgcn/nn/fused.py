@@ -84,8 +84,8 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     return value, sums[0]
 
 
-def _head_of_operator(model: MoleculeNet, x: Tensor, members: Members) -> list[nn.Linear] | None:
-    """Return the head's linear maps where the operator may take them into its launches, if they map pooled states alone."""
+def _head_of_operator(model: MoleculeNet, x: Tensor, members: Members) -> list[Tensor] | None:
+    """Return :func:`_free_head` where the operator may take it into its launches, if it maps pooled states alone."""
     maps_states, of_device = model.descriptors is None and model.pool in _POOLS, DIRECT.get(x.device.type)
     return _free_head(model, x, members) if maps_states and of_device is not None and of_device.takes_end else None
 
@@ -130,7 +130,7 @@ def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tupl
     head = _free_head(model, pooled, members_of(model, PARTS))
     if head is None or not _fuses_loss(pooled, objective):
         return loss_of(model.head(pooled), objective, fused=True)
-    return head_loss(pooled, [linear.weight for linear in head], [linear.bias for linear in head], objective)
+    return head_loss(pooled, head[::2], head[1::2], objective)
 
 
 def _fuses_loss(x: Tensor, objective: Objective) -> bool:
@@ -138,12 +138,15 @@ def _fuses_loss(x: Tensor, objective: Objective) -> bool:
     return x.dtype == objective.target.dtype == objective.mean.dtype and not (x.is_cuda and x.dtype != torch.float32)
 
 
-def _free_head(model: MoleculeNet, x: Tensor, members: Members) -> list[nn.Linear] | None:
-    """Return the head's linear maps, if an operator may compute them: they have no hooks and autocast is off. None otherwise."""
-    if torch.is_autocast_enabled(x.device.type):
-        return None
-    linears = members.once("head", lambda: model.linears)
-    return None if linears is None or type(None) in map(type, own_parameters(linears)) else linears
+def _free_head(model: MoleculeNet, x: Tensor, members: Members) -> list[Tensor] | None:
+    """Return weight and bias of the head's linear maps, if an operator may compute them: they have no hooks and autocast is off."""
+    return None if torch.is_autocast_enabled(x.device.type) else members.once("head", lambda: _found_head(model))
+
+
+def _found_head(model: MoleculeNet) -> list[Tensor] | None:
+    linears = model.linears
+    found = None if linears is None else own_parameters(linears)
+    return None if found is None or type(None) in map(type, found) else found
 
 
 def _graph_batch(batch: GraphBatch | Any) -> GraphBatch:
@@ -153,7 +156,7 @@ def _graph_batch(batch: GraphBatch | Any) -> GraphBatch:
 def _computed(
     model: MoleculeNet,
     batch: GraphBatch | Any,
-    head: Sequence[nn.Linear] = (),
+    head: Sequence[Tensor] = (),
     objective: Objective | None = None,
     members: Members | None = None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
@@ -162,7 +165,7 @@ def _computed(
     Args:
         model: The network.
         batch: The molecules.
-        head: Linear maps, with a relu between each two, whose result is returned in place of the pooled states.
+        head: Weight and bias of linear maps, with a relu between each two, whose result is returned in place of the pooled states.
         objective: The loss that is returned in place of the head's result.
         members: The network's members, which are found if not given.
     """
@@ -172,7 +175,7 @@ def _computed(
     if call.encoders[0] is not None and of_atoms is not None:
         take_atom_statistics(model, call.encoders[0], of_atoms)
     if call.batch_statistics and call.graph.num_nodes > 0:
-        counts = members.named(model, call.program.counters)
+        counts = call.counters
         if call.graph.col.shape[0] == 0:
             without_bonds = {*map(id, (norm.num_batches_tracked for norm in model.edge_norms))}
             counts = [count for count in counts if id(count) not in without_bonds]

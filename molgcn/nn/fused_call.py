@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ from molgcn.errors import UserError
 from molgcn.nn import forward
 from molgcn.nn.fused_encoders import atom_encoder, bond_encoder
 from molgcn.nn.hooks import compute_weights, has_hooks
-from molgcn.nn.members import LAYERS, PARTS, Members, members_of, own_parameters
+from molgcn.nn.members import LAYERS, PARTS, Members, members_of, named
 from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.nn.norms import eps_and_momentum, uneven_norms
 from molgcn.nn.options import NO_EXTENSION
@@ -22,6 +24,7 @@ from molgcn.ops import HAS_CPU_EXTENSION, Objective
 from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.graph import Graph
 from molgcn.ops.layer_network.call import LayerNetworkCall, Options
+from molgcn.ops.layer_network.program import Program
 from molgcn.ops.philox import dropout_seed
 from molgcn.ops.precision import allowed_precision
 
@@ -29,11 +32,54 @@ if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
 
+_options = attrgetter(
+    "strategy",
+    "recompute",
+    "dropout",
+    "conv",
+    "hidden_channels",
+    "num_layers",
+    "norm",
+    "residual",
+    "feed_forward",
+    "feed_forward_norm",
+    "last_activation",
+    "outputs",
+    "pool",
+    "readout",
+    "rwse",
+    "activation",
+)
+_eps_and_mode, _momentum = attrgetter("eps", "training"), attrgetter("momentum")
+
+
+class NetworkOfCall(NamedTuple):
+    """What a call takes from the network alone.
+
+    Attributes:
+        program: The program.
+        parameters: The tensors that :attr:`.program.Program.members` names.
+        statistics: The tensors of :attr:`.program.Program.statistics`.
+        counters: The tensors of :attr:`.program.Program.counters`.
+        training: Whether it runs in training mode.
+        recompute: Whether it keeps only the layers' inputs.
+        is_plain_gcn: Whether kernels made for graph convolutions may run it.
+    """
+
+    program: Program
+    parameters: list[Any]
+    statistics: list[Any]
+    counters: list[Any]
+    training: bool
+    recompute: bool
+    is_plain_gcn: bool
+
+
 def layer_call(
     model: MoleculeNet,
     batch: GraphBatch,
     members: Members | None = None,
-    head: Sequence[nn.Linear] = (),
+    head: Sequence[Tensor] = (),
     objective: Objective | None = None,
 ) -> LayerNetworkCall:
     """Return the operator's arguments for a model, whose members are found if not given, and a batch.
@@ -42,36 +88,74 @@ def layer_call(
         UserError: for hooks that would never be called, norms in another mode than their model, or norms that differ in eps or momentum.
         ValueError: for batch norm in training over a single atom.
     """
-    _check_device(model, batch.x.device)
+    if batch.x.device.type == "cpu" and not HAS_CPU_EXTENSION:
+        raise UserError(NO_EXTENSION)
     members = members or members_of(model, PARTS)
     compute_weights(members.once("hooked", lambda: _hooked_layers(model)))
     x, bonds, code, encoders = _inputs(model, batch, members)
     of_atoms, of_bonds = encoders
     edge_channels = None if bonds is None else bonds.shape[1] if of_bonds is None else of_bonds.out_channels
-    options = options_of(model, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
-    norms = members.once(options, lambda: members.named(model, program_of(tuple(options)).norms))
-    training = _mode_of(model, norms, x.shape[0])
-    eps, momentum = eps_and_momentum(norms)
-    dropout = model.dropout if training else 0.0
-    program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
-    statistics = members.named(model, program.statistics, uneven_norms)
-    parameters = members.named(model, program.members, uneven_norms)
+    network = _network_of(model, members, x.shape[1] if of_atoms is None else of_atoms.out_channels, edge_channels)
+    program, parameters = network.program, network.parameters
+    if network.training and program.batch_norms and x.shape[0] == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     if any(program.columns):
         whole = zip(parameters, program.columns, strict=True)
         parameters = [tensor if columns is None else tensor[:, slice(*columns)] for tensor, columns in whole]
-    tile_ptr = batch.tile_ptr if model.is_plain_gcn and x.is_cuda else batch.planned_tiles()
+    tile_ptr = batch.tile_ptr if network.is_plain_gcn and x.is_cuda else batch.planned_tiles()
     hints = () if tile_ptr is None else (batch.tile_nodes, batch.large_molecules)
     graph = Graph(x, bonds, batch.ptr, batch.rowptr, batch.col, code, tile_ptr, batch.counts, *hints)
     if batch.leaves_merged:
         graph = graph._replace(leaves_merged=True)
-    of_head = own_parameters(head)
-    variables: list[Tensor | None] = [*parameters, x, bonds, *of_head]
-    variables += [parameter for inputs in encoders if inputs is not None for parameter in inputs.parameters]
-    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables)
-    recompute = model.recompute and len(program.ends) > 1  # all values of one layer would be there at the same time again
-    of_call = Options(training, allowed_precision(x.device), learns, recompute, model.strategy)
+    learns = False
+    if torch.is_grad_enabled():
+        of_encoders = chain.from_iterable(inputs.parameters for inputs in encoders if inputs is not None)
+        learns = any(tensor is not None and tensor.requires_grad for tensor in chain(parameters, (x, bonds), head, of_encoders))
+    of_call = Options(network.training, allowed_precision(x.device), learns, network.recompute, model.strategy)
     seed = dropout_seed(x.device, program.drops)
-    return LayerNetworkCall(graph, program, parameters, statistics, seed, of_call, encoders, of_head, objective)
+    return LayerNetworkCall(graph, program, parameters, network.statistics, seed, of_call, encoders, head, objective, network.counters)
+
+
+def _network_of(model: MoleculeNet, members: Members, in_channels: int, edge_channels: int | None) -> NetworkOfCall:
+    """Return the network's part of a call, which is remembered for each mode as long as members and options are the same."""
+    if torch.compiler.is_compiling():
+        return _found(model, in_channels, edge_channels)
+    norms, over_batches = members.once("norms", lambda: [_with(members, "eps"), _with(members, "momentum")])
+    of_norms = [*map(_eps_and_mode, norms)], [*map(_momentum, over_batches)]
+    state = in_channels, edge_channels, _options(model), _settings(model), of_norms
+    known = members.found.get(model.training)
+    if known is None or known[0] != state:
+        network = _found(model, in_channels, edge_channels)
+        if not members.hold(chain(network.parameters, network.statistics, network.counters)):
+            return network
+        known = members.found[model.training] = state, network
+    found: NetworkOfCall = known[1]
+    return found
+
+
+def _with(members: Members, name: str) -> list[nn.Module]:
+    """Return the modules that have an attribute which is neither a tensor nor a module."""
+    return [module for module in members.modules if name in vars(module)]
+
+
+def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOfCall:
+    if model.strategy == "tile" and not model.is_plain_gcn:
+        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
+    options = options_of(model, in_channels, edge_channels)
+    norms = named(model, program_of(tuple(options)).norms)
+    training = _mode_of(model, norms)
+    eps, momentum = eps_and_momentum(norms)
+    dropout = model.dropout if training else 0.0
+    program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
+    return NetworkOfCall(
+        program,
+        named(model, program.members, uneven_norms),
+        named(model, program.statistics, uneven_norms),
+        named(model, program.counters),
+        training,
+        model.recompute and len(program.ends) > 1,  # all values of one layer would be there at the same time again
+        model.is_plain_gcn,
+    )
 
 
 def _hooked_layers(model: MoleculeNet) -> list[nn.Module]:
@@ -102,10 +186,7 @@ def _inputs(model: MoleculeNet, batch: GraphBatch, members: Members) -> tuple[Te
 
 def _dtype_of(model: MoleculeNet, members: Members) -> torch.dtype:
     """Return the dtype of the first parameter of the layers, which is searched once."""
-    held = ((module._parameters, name) for module in model.convs.modules() for name in module._parameters)
-    holder, name = members.once("first parameter", lambda: next(held, ({}, "")))
-    first = holder.get(name)
-    return (next(model.convs.parameters()) if first is None else first).dtype
+    return members.once("first parameter", lambda: next(model.convs.parameters())).dtype
 
 
 def options_of(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:
@@ -124,16 +205,19 @@ def options_of(model: MoleculeNet, in_channels: int, edge_channels: int | None) 
         pool="none" if model.outputs else {"norm": "sum", "attention": "none"}.get(model.pool, model.pool),
         readout=model.readout,
         activation=model.activation,
-        settings=tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items()),
+        settings=_settings(model),
     )
 
 
-def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
+def _settings(model: MoleculeNet) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in model.settings.items())
+
+
+def _mode_of(model: MoleculeNet, norms: Sequence[Any]) -> bool:
     """Return whether the network runs in training mode, which it need not if all batch norms are frozen and there is no dropout.
 
     Raises:
         UserError: for batch norms in another mode than their model.
-        ValueError: for batch norm in training over a single atom.
     """
     over_batches = [norm.training for norm in norms if isinstance(norm, nn.BatchNorm1d)]
     drops = model.dropout > 0 or model.settings.get("attention_dropout", 0) > 0
@@ -143,13 +227,4 @@ def _mode_of(model: MoleculeNet, norms: Sequence[Any], num_atoms: int) -> bool:
         raise UserError(
             "Batch norms are in another mode than their model, but backend=fused runs all in one mode. Call train() or eval() on the model."
         )
-    if model.training and over_batches and num_atoms == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     return model.training
-
-
-def _check_device(model: MoleculeNet, device: torch.device) -> None:
-    if model.strategy == "tile" and not model.is_plain_gcn:
-        raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
-    if device.type == "cpu" and not HAS_CPU_EXTENSION:
-        raise UserError(NO_EXTENSION)

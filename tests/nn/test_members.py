@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from molgcn.nn.members import members_of
+from molgcn.nn.members import members_of, named
 
 NAMES = ("layers.0.weight", "layers.1.bias", "norms.0.running_mean", "norms.0")
 
@@ -19,7 +19,7 @@ def network() -> nn.Module:
 
 
 def found(model: nn.Module) -> list:
-    return members_of(model, ("layers", "norms")).named(model, NAMES)
+    return members_of(model, ("layers", "norms")).once("found", lambda: named(model, NAMES))
 
 
 def expected(model: nn.Module) -> list:
@@ -46,32 +46,59 @@ def replace_list(model):
     model.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
 
 
+def replace_by_plain_tensor(model):
+    del model.layers[0].weight
+    model.layers[0].weight = torch.zeros(3, 3)
+
+
+def move_buffers(model):
+    model.norms._apply(torch.Tensor.clone)
+
+
+def swap_parameters(model):
+    first, second = model.layers
+    first.weight, second.weight = second.weight, first.weight
+
+
 def add_module(model):
     model.layers[1].register_forward_pre_hook(print)
     model.layers.append(nn.Linear(3, 3))
 
 
-@pytest.mark.parametrize("change", [replace_parameter, replace_buffer, replace_module, replace_list, add_module])
+REPLACED = [replace_parameter, replace_buffer, replace_module, replace_list, replace_by_plain_tensor, move_buffers, swap_parameters]
+
+
+@pytest.mark.parametrize("change", [*REPLACED, add_module])
 def test_what_is_replaced_is_found(change):
     model = network()
     check(model)
-    before = members_of(model, ("layers", "norms")).modules
     change(model)
     check(model)
     modules = members_of(model, ("layers", "norms")).modules
     assert [*map(id, modules)] == [*map(id, (*model.layers.modules(), *model.norms.modules()))]
-    assert (modules is before) == (change in (replace_parameter, replace_buffer))  # a search only where modules have changed
 
 
-def test_weights_that_are_computed_are_found():
+def test_in_place_changes_search_nothing_anew():
+    model = network().train()
+    before = members_of(model, ("layers", "norms"))
+    model.layers[0].weight.data = torch.zeros(3, 3, dtype=torch.float64)
+    model.layers[0].weight.register_hook(print)
+    model.eval().requires_grad_(False)
+    assert members_of(model, ("layers", "norms")) is before
+
+
+def test_weights_that_are_computed_are_not_held():
     model = network()
     check(model)
-    prune.l1_unstructured(model.layers[0], "weight", amount=2)  # a row of zeros has no direction, so that its weight norm is NaN
-    assert found(model)[0] is model.layers[0].weight
+    for computed in (lambda module: prune.l1_unstructured(module, "weight", amount=2), nn.utils.weight_norm, parametrizations.weight_norm):
+        model.layers[0] = nn.Linear(3, 3)
+        computed(model.layers[0])
+        assert not members_of(model, ("layers", "norms")).hold(named(model, NAMES))
+        assert members_of(model, ("layers", "norms")).hold(named(model, NAMES[1:]))
+    model.layers[0] = prune.l1_unstructured(nn.Linear(3, 3), "weight", amount=2)
+    members_of(model, ("layers", "norms"))
     prune.remove(model.layers[0], "weight")
     check(model)
-    parametrizations.weight_norm(model.layers[0])
-    torch.testing.assert_close(found(model)[0], model.layers[0].weight)
 
 
 def test_a_copy_has_members_of_its_own():
@@ -87,7 +114,9 @@ def test_a_missing_member_is_an_error():
     model.layers[1].bias = None
     assert found(model)[:2] == [None, None]
     with pytest.raises(AttributeError):
-        members_of(model, ("layers", "norms")).named(model, ("layers.0.nothing",))
+        named(model, ("layers.0.nothing",))
+    with pytest.raises(ValueError, match="none"):
+        named(model, NAMES, lambda: ValueError("none"))
 
 
 def test_what_is_found_once_is_found_again_after_a_change():

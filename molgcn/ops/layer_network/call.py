@@ -48,6 +48,7 @@ class LayerNetworkCall(NamedTuple):
         encoders: What maps x and what maps the bonds' rows before the first step, or None for rows that are taken as they are.
         head: The weight and the bias of each linear map that follows the pooling, with a relu between each two; empty without a head.
         objective: The targets and the loss of the head's result, which is returned in its place; None without a loss.
+        counters: The int64 scalars that count the batches of each batch norm, for the caller; empty if it has none.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class LayerNetworkCall(NamedTuple):
     encoders: tuple[EncodeInputs | None, EncodeInputs | None] = (None, None)
     head: Sequence[Tensor] = ()
     objective: Objective | None = None
+    counters: Sequence[Tensor] = ()
 
     def encoded(self, states: Sequence[Encoded | None]) -> LayerNetworkCall:
         """Return the call with what its encoders have computed of its rows."""
