@@ -172,12 +172,11 @@ def _computed(
     batch, members = _graph_batch(batch), members or members_of(model, PARTS)
     call = layer_call(model, batch, members, head, objective)
     outputs, (of_atoms, _) = encoded_network(call)
-    if call.encoders[0] is not None and of_atoms is not None:
-        take_atom_statistics(model, call.encoders[0], of_atoms)
-    if call.batch_statistics and call.graph.num_nodes > 0:
-        counts = call.counters
-        if call.graph.col.shape[0] == 0:
-            without_bonds = {*map(id, (norm.num_batches_tracked for norm in model.edge_norms))}
-            counts = [count for count in counts if id(count) not in without_bonds]
-        copy_statistics(call.statistics, counts, outputs.new_statistics)
+    counters, encoder = call.counters, call.encoders[0]
+    if encoder is not None and encoder.training:
+        counters = counters[:-1]
+        if of_atoms is not None:
+            take_atom_statistics(model, encoder, of_atoms)
+    if outputs.new_statistics.shape[1] > 0 and call.graph.num_nodes > 0:
+        copy_statistics(call.statistics, counters, outputs.new_statistics)
     return outputs.pooled, outputs.of_loss

@@ -60,7 +60,7 @@ class NetworkOfCall(NamedTuple):
         program: The program.
         parameters: The tensors that :attr:`.program.Program.members` names.
         statistics: The tensors of :attr:`.program.Program.statistics`.
-        counters: The tensors of :attr:`.program.Program.counters`.
+        counters: The tensors of :attr:`.program.Program.counters` in training.
         training: Whether it runs in training mode.
         recompute: Whether it keeps only the layers' inputs.
         is_plain_gcn: Whether kernels made for graph convolutions may run it.
@@ -113,7 +113,14 @@ def layer_call(
         learns = any(tensor is not None and tensor.requires_grad for tensor in chain(parameters, (x, bonds), head, of_encoders))
     of_call = Options(network.training, allowed_precision(x.device), learns, network.recompute, model.strategy)
     seed = dropout_seed(x.device, program.drops)
-    return LayerNetworkCall(graph, program, parameters, network.statistics, seed, of_call, encoders, head, objective, network.counters)
+    counters = network.counters
+    if counters and batch.col.shape[0] == 0:
+        without_bonds = {*map(id, (norm.num_batches_tracked for norm in model.edge_norms))}
+        counters = [counter for counter in counters if id(counter) not in without_bonds]
+    if of_atoms is not None and of_atoms.training:
+        assert model.rwse_encoder is not None
+        counters = [*counters, model.rwse_encoder.norm.num_batches_tracked]
+    return LayerNetworkCall(graph, program, parameters, network.statistics, seed, of_call, encoders, head, objective, counters)
 
 
 def _network_of(model: MoleculeNet, members: Members, in_channels: int, edge_channels: int | None) -> NetworkOfCall:
@@ -151,7 +158,7 @@ def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> N
         program,
         named(model, program.members, uneven_norms),
         named(model, program.statistics, uneven_norms),
-        named(model, program.counters),
+        named(model, program.counters if training else ()),
         training,
         model.recompute and len(program.ends) > 1,  # all values of one layer would be there at the same time again
         model.is_plain_gcn,

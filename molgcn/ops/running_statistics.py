@@ -11,7 +11,7 @@ from torch import Tensor
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.cuda_runtime.structs import Header
 
-_MAX_BUFFERS = 128  # the most buffers of one launch, whose arguments have at most 4 KB
+MAX_BUFFERS = 128  # the most buffers of one launch, whose arguments have at most 4 KB
 _THREADS = 128
 _HEADER = Header(
     "running_statistics_structs.h",
@@ -33,7 +33,7 @@ def copy_statistics(buffers: Sequence[Tensor], counts: Sequence[Tensor], statist
         statistics: The new means and variances [2, K, C].
     """
     rows = statistics.detach().flatten(0, 1)
-    in_one_launch = rows.is_cuda and rows.is_contiguous() and len(buffers) <= _MAX_BUFFERS and not torch.compiler.is_compiling()
+    in_one_launch = rows.is_cuda and rows.is_contiguous() and len(buffers) <= MAX_BUFFERS and not torch.compiler.is_compiling()
     if in_one_launch and all(buffer.dtype == rows.dtype == torch.float32 and buffer.is_contiguous() for buffer in buffers):
         copy_by_kernel(buffers, counts, rows)
         return
@@ -44,9 +44,9 @@ def copy_statistics(buffers: Sequence[Tensor], counts: Sequence[Tensor], statist
 
 def copy_by_kernel(buffers: Sequence[Tensor], counts: Sequence[Tensor], rows: Tensor) -> None:
     """Do what :func:`copy_statistics` does, given contiguous tensors in float32 and the statistics as one row for each buffer."""
-    it: Any = _HEADER.ctype(MAX_BUFFERS=_MAX_BUFFERS)(statistics=rows.data_ptr(), num_counts=len(counts), columns=rows.shape[1])
+    it: Any = _HEADER.ctype(MAX_BUFFERS=MAX_BUFFERS)(statistics=rows.data_ptr(), num_counts=len(counts), columns=rows.shape[1])
     it.buffers[: len(buffers)] = [*map(Tensor.data_ptr, buffers)]
     it.counts[: len(counts)] = [*map(Tensor.data_ptr, counts)]
-    function = kernel("running_statistics.cu", "copy_statistics", {"MAX_BUFFERS": _MAX_BUFFERS}, rows.device)
+    function = kernel("running_statistics.cu", "copy_statistics", {"MAX_BUFFERS": MAX_BUFFERS}, rows.device)
     function.launch(len(buffers), _THREADS, 0, it, overlap=True)
     torch.autograd.graph.increment_version([*buffers, *counts])

@@ -48,7 +48,9 @@ class LayerNetworkCall(NamedTuple):
         encoders: What maps x and what maps the bonds' rows before the first step, or None for rows that are taken as they are.
         head: The weight and the bias of each linear map that follows the pooling, with a relu between each two; empty without a head.
         objective: The targets and the loss of the head's result, which is returned in its place; None without a loss.
-        counters: The int64 scalars that count the batches of each batch norm, for the caller; empty if it has none.
+        counters: The int64 scalars that count the batches of the layers' norms, and then of the atoms' encoder's, where these use the
+            statistics of the batch. With them an implementation may write the running statistics in place and count the batch. Empty where
+            the caller does that.
     """
 
     graph: Graph
@@ -70,9 +72,10 @@ class LayerNetworkCall(NamedTuple):
 
     @property
     def for_backward(self) -> LayerNetworkCall:
-        """What backward reads: no objective, and no statistics that change before it."""
+        """What backward reads: no objective, and nothing of the norms that changes before it."""
         first, second = (None if inputs is None else inputs.for_backward for inputs in self.encoders)
-        return self._replace(statistics=[] if self.batch_statistics else self.statistics, encoders=(first, second), objective=None)
+        statistics = [] if self.batch_statistics else self.statistics
+        return self._replace(statistics=statistics, encoders=(first, second), objective=None, counters=())
 
     @property
     def learnt(self) -> list[Tensor | None]:
@@ -87,7 +90,7 @@ class LayerNetworkCall(NamedTuple):
         targets = () if self.objective is None else self.objective[:3]
         (x, bonds, *others), (of_atoms, of_bonds) = self.graph.tensors, self.encoders
         rows = None if of_atoms is not None else x, None if of_bonds is not None else bonds
-        return *rows, *others, *of_encoders, *self.parameters, *self.statistics, *self.head, *targets
+        return *rows, *others, *of_encoders, *self.parameters, *self.statistics, *self.head, *self.counters, *targets
 
     @property
     def widths(self) -> list[int]:
@@ -108,6 +111,11 @@ class LayerNetworkCall(NamedTuple):
     def norms_of_batch(self) -> tuple[str, ...]:
         """The names of the norms that use the statistics of the batch."""
         return self.program.batch_norms if self.options.training else ()
+
+    @property
+    def num_counted(self) -> int:
+        """The number of norms, of layers and of encoders, that use the statistics of the batch."""
+        return len(self.norms_of_batch) + sum(inputs is not None and inputs.training for inputs in self.encoders)
 
     @property
     def arguments(self) -> tuple[Any, ...]:

@@ -140,7 +140,7 @@ def _guards(tensors: Sequence[Any], have_rows: Sequence[bool]) -> TensorGuards:
 def have_rows(call: LayerNetworkCall) -> list[bool]:
     """Return which tensors of a call have as many rows as there are molecules, atoms, bonds or tiles, and not always the same number."""
     of_encoders = ([place in _OF_ROWS for place in range(TENSORS_OF_ENCODER)] for inputs in call.encoders if inputs is not None)
-    others = len(call.parameters) + len(call.statistics) + len(call.head)
+    others = len(call.parameters) + len(call.statistics) + len(call.head) + len(call.counters)
     of_targets = () if call.objective is None else (True, False, False)
     return [*[True] * TENSORS_OF_GRAPH, *chain.from_iterable(of_encoders), *[False] * others, *of_targets]
 
@@ -165,4 +165,4 @@ def remember_form(call: LayerNetworkCall, tensors: Sequence[Tensor | None]) -> t
 def _constants(call: LayerNetworkCall) -> Hashable:
     first, second = call.encoders
     of_encoders = None if first is None else first.options, None if second is None else second.options
-    return call.program, call.options, call.graph.hints, of_encoders, len(call.statistics), len(call.head)
+    return call.program, call.options, call.graph.hints, of_encoders, len(call.statistics), len(call.head), len(call.counters)

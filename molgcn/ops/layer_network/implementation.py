@@ -23,8 +23,8 @@ class Outputs(NamedTuple):
 
     Attributes:
         pooled: The pooled features [B, H], with H columns for each value that is pooled, or what the head of a call makes of them.
-        new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise
-            [2, 0, H].
+        new_statistics: The running means and variances of the K batch norms after this batch, [2, K, H], in training; otherwise, and if
+            the implementation has written them already, [2, 0, H].
         saved: What backward needs, in x's dtype.
         of_loss: With an objective `pooled` is the scalar loss, 0 if no target is known. Then this has the sum and the number of its terms,
             float64 [2], and what else backward needs of it. Empty without an objective.
@@ -64,7 +64,7 @@ class Forward(NamedTuple):
 
     Attributes:
         outputs: The outputs.
-        of_encoders: The new running statistics of each encoder's norm, [2, k], or None without an encoder.
+        of_encoders: The new running statistics of each encoder's norm, [2, k], or None without an encoder and if they are written.
         kept: The tensors that backward takes, or None for those that there are not.
         backward: Returns the gradients, given the tensors that were kept, the gradient of the result, and of each variable whether its
             gradient is wanted: x, the bonds' rows and what :attr:`.call.LayerNetworkCall.learnt` returns. It holds no tensor.

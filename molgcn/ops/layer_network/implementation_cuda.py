@@ -12,7 +12,7 @@ from torch import Tensor
 from molgcn.errors import UserError
 from molgcn.ops import encode_cuda, gcn_cuda
 from molgcn.ops.encode import EncodeInputs
-from molgcn.ops.expect import PLAIN, aligned, are_aligned
+from molgcn.ops.expect import PLAIN, aligned, are_aligned, expect
 from molgcn.ops.layer_network import kernels_cuda
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward, check_end
@@ -30,6 +30,7 @@ from molgcn.ops.layer_network.implementation import (
 )
 from molgcn.ops.layer_network.plan_key import Key, key_of
 from molgcn.ops.layer_network.planned import Planned
+from molgcn.ops.running_statistics import MAX_BUFFERS
 from molgcn.ops.schedule import engine_of
 
 
@@ -88,6 +89,8 @@ def planned_call(call: LayerNetworkCall, kernels: str) -> Planned | None:
     Raises:
         ValueError: If an argument does not fit. The message names the first one.
     """
+    if len(call.counters) != call.num_counted or 2 * len(call.counters) > MAX_BUFFERS:  # the caller writes the running statistics
+        call = call._replace(counters=())
     tensors = call.tensors
     known = known_form(call, tensors)
     if known is None:
@@ -100,12 +103,14 @@ def planned_call(call: LayerNetworkCall, kernels: str) -> Planned | None:
 
 
 def check_call(call: LayerNetworkCall) -> None:
-    """Check a call with encoders.
+    """Check a call with encoders and counters.
 
     Raises:
         ValueError: If a tensor does not fit. The message names the first one.
     """
     check(call.encoded([None if inputs is None else encode_cuda.outputs_of(inputs) for inputs in call.encoders]))
+    for counter in call.counters:
+        expect("layer_network", "counters", counter, (), call.graph.x, torch.int64)
     for inputs, rows in zip(call.encoders, call.graph[:2], strict=True):
         if inputs is not None and (rows is None or rows.shape[0] != inputs.x.shape[0]):
             raise ValueError("layer_network: expected as many rows as their encoder has")

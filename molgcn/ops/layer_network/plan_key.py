@@ -57,6 +57,7 @@ class Key(NamedTuple):
         tiles: The capacity for tiles; None without tiles.
         hints: The graph's hints about its tiles.
         has_statistics: Whether running statistics are given.
+        counters: The number of counters of batches.
         encoders: The shapes of the encoders' tensors, see :func:`_shapes`.
         widths: The numbers of columns of the pooled rows and of the results of the head's maps.
     """
@@ -74,6 +75,7 @@ class Key(NamedTuple):
     tiles: int | None
     hints: tuple[int, bool, bool]
     has_statistics: bool
+    counters: int
     encoders: tuple[_Shapes | None, ...]
     widths: tuple[int, ...]
 
@@ -114,6 +116,7 @@ class Key(NamedTuple):
             None if tile_ptr is None else capacity(tile_ptr.shape[0] - 1),
             graph.hints,
             len(call.statistics) > 0,
+            len(call.counters),
             tuple(None if inputs is None else _shapes(inputs) for inputs in call.encoders),
             tuple(call.widths),
         )
@@ -172,6 +175,7 @@ class Key(NamedTuple):
             self.options,
             (encoder(self.encoders[0], self.atoms), encoder(self.encoders[1], rows)),
             [numbers(*shape) for wide, narrow in pairwise(self.widths) for shape in ((narrow, wide), (narrow,))],
+            counters=[torch.empty((), dtype=torch.int64, device=device) for _ in range(self.counters)],
         )
 
 

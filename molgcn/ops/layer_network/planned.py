@@ -28,6 +28,7 @@ from molgcn.ops.layer_network.plan_key import Key
 from molgcn.ops.layer_network.planned_launches import Launches, begins_of
 from molgcn.ops.layer_network.views import Views
 from molgcn.ops.read_again import may_be_read_again
+from molgcn.ops.running_statistics import copy_by_kernel
 
 _PLANS = 128  # the most plans of each pass that are kept
 _LINE = 128  # the bytes of a line of the cache, which backward may discard
@@ -44,7 +45,8 @@ class _Forward(NamedTuple):
         saved: The shape and the offset of each tensor that is saved: what the head's maps read, what layers save, and the states and the
             moments of each encoder.
         of_layers: The shape and the strides of the layers' running statistics.
-        of_norm: The offset of the running statistics of the norm of the atoms' encoder, and their number.
+        of_norm: The offset of the running statistics of the norm of the atoms' encoder, and their number. Both are without rows if the
+            launches write them to where they belong.
     """
 
     launches: Launches
@@ -68,14 +70,31 @@ def _forward_plan(key: Key) -> _Forward:
         if not whole:
             assert key.head is not None
             head_layers_cuda.launch_forward(key.head, planes, [*call.head[::2]], [*call.head[1::2]], {})
+        written = _write_statistics(call, statistics, states[0])
     of_encoders = [each for each in states if each is not None]
     to_save = [*planes[:-1], saved, *chain.from_iterable((each.states, each.moments) for each in of_encoders)]
     norms = [statistics, *(each.statistics for each in of_encoders)]
-    launches = Launches(key, made, [planes[-1:], norms, to_save], tensors, [tensor is not None for tensor in tensors], [call.seed])
+    launches = Launches(key, made, [planes[-1:], norms, to_save], tensors, [tensor is not None for tensor in tensors], [call.seed], written)
     kept = [tensor is not None and id(tensor) in later for tensor in tensors]
     saved_places = [*zip(map(_shape, to_save), begins_of(to_save), strict=False)]
-    of_norm = (begins_of(norms)[1], norms[1].numel()) if states[0] is not None else (0, 0)
-    return _Forward(launches, kept, [*compress(have_rows(call), kept)], saved_places, (statistics.shape, statistics.stride()), of_norm)
+    of_norm = (begins_of(norms)[1], norms[1].numel()) if states[0] is not None and not written else (0, 0)
+    of_layers = torch.Size([2, 0 if written else statistics.shape[1], statistics.shape[2]]), statistics.stride()
+    return _Forward(launches, kept, [*compress(have_rows(call), kept)], saved_places, of_layers, of_norm)
+
+
+def _write_statistics(call: LayerNetworkCall, of_layers: Tensor, of_atoms: Encoded | None) -> list[Tensor]:
+    """Write the running statistics of a call with counters, and count the batch; return what is written."""
+    written, norms = list[Tensor](), len(call.norms_of_batch)
+    encoder = call.encoders[0]
+    of_encoder: list[Any] = [] if encoder is None else [encoder.running_mean, encoder.running_var]
+    for buffers, counters, statistics in (
+        ([*call.statistics], [*call.counters[:norms]], of_layers.flatten(0, 1)),
+        (of_encoder, [*call.counters[norms:]], None if of_atoms is None else of_atoms.statistics),
+    ):
+        if counters and statistics is not None:
+            copy_by_kernel(buffers, counters, statistics)
+            written += [*buffers, *counters]
+    return written
 
 
 class Planned(NamedTuple):

@@ -8,6 +8,7 @@ from itertools import accumulate, compress
 from operator import or_
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.plan import Place, Plan, Recording, Region, Regions
@@ -33,6 +34,7 @@ class Launches:
         tensors: The tensors of the call, or None.
         read: Which of them the pass reads.
         others: More tensors that it reads.
+        written: The tensors among these that it writes.
         alignment: The number of bytes that divides the address of each output.
 
     Attributes:
@@ -49,10 +51,13 @@ class Launches:
         tensors: Sequence[Tensor | None],
         read: Sequence[bool],
         others: Sequence[Tensor],
+        written: Sequence[Tensor] = (),
         alignment: int = ALIGNMENT,
     ) -> None:
         self.read = read
         given: list[Any] = [*compress(tensors, read), *others]
+        changed = {*map(id, written)}
+        self._written = [place for place, tensor in enumerate(given) if id(tensor) in changed]
         starts = {tensor.data_ptr() for group in (*outputs, given) for tensor in group}
         scratch = [tensor for tensor in made.allocated if tensor.data_ptr() not in starts]
         self.sizes, own = list[int](), list[Region]()
@@ -69,7 +74,7 @@ class Launches:
     def run(self, like: Tensor, sizes: Sizes, given: Sequence[Tensor], are_contiguous: bool) -> list[Tensor]:
         """Launch the pass of a call and return the memory that it has made, float32 [size] for each of :attr:`sizes`.
 
-        Tensors that are not as kernels read them are copied.
+        Tensors that are not as kernels read them are copied, and back if they are written.
 
         Args:
             like: A tensor on the device, in float32.
@@ -77,7 +82,7 @@ class Launches:
             given: The tensors that the pass reads.
             are_contiguous: Whether they are known to be contiguous.
         """
-        addresses = [*map(Tensor.data_ptr, given)]
+        targets, addresses = [given[place] for place in self._written], [*map(Tensor.data_ptr, given)]
         if not are_contiguous or reduce(or_, addresses) % 16 > 0:
             given = [*map(aligned, given)]  # kept until they are read
             addresses = [*map(Tensor.data_ptr, given)]
@@ -85,6 +90,11 @@ class Launches:
         counts = sizes.graphs, sizes.tiles or 0
         ends = [addresses[place] + 4 * count for place, count in zip(self._ends, counts, strict=False)]
         self._plan.run([*map(Tensor.data_ptr, memory), *ends, *addresses], (sizes.graphs, sizes.atoms, sizes.bonds, counts[1]))
+        if targets:
+            for place, target in zip(self._written, targets, strict=True):
+                if given[place] is not target:
+                    target.copy_(given[place])
+            torch.autograd.graph.increment_version(targets)
         return memory
 
 

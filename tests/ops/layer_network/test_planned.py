@@ -166,6 +166,25 @@ def test_parameters_of_any_strides_and_addresses(emulate):
     check(replayed(moved), replayed(call))
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_running_statistics_are_written_where_counters_are_given(emulate, elsewhere):
+    call = call_of("feed-forward", training=True)
+    expected = replayed(call).outputs["statistics"].flatten(0, 1)
+    statistics = [torch.cat([each[:1], each])[1:] if elsewhere else each.clone() for each in call.statistics]  # not aligned
+    counters = [torch.tensor(7 + place) for place in range(len(call.program.batch_norms))]
+    call = call._replace(statistics=statistics, counters=counters)
+    planned, versions = planned_call(call, "rows"), [tensor._version for tensor in (*statistics, *counters)]
+    with torch.no_grad():
+        outputs, *_ = planned.run(call)
+    assert outputs.new_statistics.shape == (2, 0, call.program.hidden_channels)
+    assert torch.equal(torch.stack(statistics), expected)
+    assert [*map(int, counters)] == [8 + place for place in range(len(counters))]
+    assert all(tensor._version > version for tensor, version in zip((*statistics, *counters), versions, strict=True))
+    assert planned_call(call._replace(counters=counters[:-1]), "rows").key.counters == 0  # the caller has to write them
+    with pytest.raises(ValueError, match="expected counters of shape"):
+        planned_call(call._replace(counters=[counter.float() for counter in counters]), "rows")
+
+
 @pytest.mark.parametrize("network", ["gine", "dmpnn"])
 def test_a_plan_keeps_no_memory_of_the_pass_that_it_was_made_from(emulate, monkeypatch, network):
     new_empty, made = torch.Tensor.new_empty, []
