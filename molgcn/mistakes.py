@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import traceback
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -21,6 +22,12 @@ _UNWRITABLE = (*_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, er
 def is_killed_job(error: Exception) -> bool:
     """Return whether joblib or submitit says that a job was killed."""
     return type(error).__name__ in ("TerminatedWorkerError", "UncompletedJobError")
+
+
+def _refuses_folders(error: OSError) -> bool:
+    """Return whether no folder can be made where folders are files of the system, as in /proc, which says that there is none."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return error.errno == errno.ENOENT and frame.f_code.co_name in ("mkdir", "makedirs")
 
 
 def as_mistake(error: Exception) -> UserError | None:
@@ -54,7 +61,7 @@ def as_mistake(error: Exception) -> UserError | None:
         error = error.__cause__
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib raises it
         return UserError("A path begins with ~ and the name of a user who is not known here. Give it in full, or as ./~name for a folder.")
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+    if isinstance(error, OSError) and (error.errno in _UNWRITABLE or _refuses_folders(error)):
         place = f" at {error.filename}" if error.filename else ""
         lost = error.filename and os.path.islink(error.filename) and not os.path.exists(error.filename)
         reason = "it links to a folder that is not there" if lost else error.strerror or error
