@@ -90,6 +90,15 @@ MISTAKES = {
     "bad type": (["optimizer.lr=fast"], "optimizer.lr"),
     "bad range": (["training.ema_decay=2"], "training.ema_decay"),
     "no write permission": (["hydra.run.dir=good.csv/run"], "hydra.run.dir"),
+    "no place for folders": (["hydra.run.dir=/proc/run"], "hydra.run.dir"),
+    "another task's loss": (
+        ["task=classification", "training.loss=l1", "dataset=csv", "dataset.path=nowhere.csv", "dataset.targets=[y]"],
+        "training.loss=l1 does not go with task=classification",
+    ),
+    "another task's metric": (
+        ["task=regression", "training.metrics=[roc_auc]", "dataset=csv", "dataset.path=nowhere.csv", "dataset.targets=[y]"],
+        "training.metrics names roc_auc, no metric of task=regression",
+    ),
     "nothing to resume": (["resume=last"], "finds no run"),
     "no checkpoint": (["ckpt_path=nowhere.ckpt", FAST[0]], "nowhere.ckpt"),
     "not key=value": (["dataset"], "key=value"),
@@ -131,7 +140,8 @@ def files(tmp_path) -> Path:
 # Others are raised in the same places.
 QUICK = ("no such file", "bad SMILES", "bad type", "too large for any memory", "a flag between", "no YAML", "two folders of presets")
 QUICK += ("unknown key", "unknown group option", "key that is there, with a +", "nothing to delete", "nothing to resume", "no checkpoint")
-QUICK += ("not key=value", "no write permission", "half an epoch", "no TPU", "an option that a network cannot have")
+QUICK += ("not key=value", "no write permission", "half an epoch", "no TPU", "no place for folders", "another task's loss")
+QUICK += ("an option that a network cannot have",)
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES])

@@ -97,6 +97,13 @@ def task_of(config: Config) -> Task:
     return build_task(config.task, names, [""] * len(names), 0, config.dataset)
 
 
+def check_without_data(config: Config) -> None:
+    """Raise UserError unless the loss, metrics and weights of classes go with the task that the configuration names, if it names one."""
+    if config.task in SINGLE:
+        task = task_of(config)
+        learned_with(task, replace(task.settled(config.training), task_weights=None))
+
+
 def settled(config: Config, task: Task) -> Config:
     """Return the configuration in which what is left to the task, as `auto` or null, has its value; see :meth:`Task.settled`."""
     dataset = config.dataset

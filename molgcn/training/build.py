@@ -25,7 +25,7 @@ from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.tasks.choice import check_options as check_task_options
 from molgcn.tasks.choice import choose_task
-from molgcn.tasks.registry import settled
+from molgcn.tasks.registry import check_without_data, settled
 from molgcn.training.blending import check_blend, settled_blend
 from molgcn.training.calibrating import check_calibration
 from molgcn.training.checkpoint_file import load_checkpoint
@@ -64,6 +64,7 @@ def check_options(config: Config) -> Config:
     check_trainer(config.trainer)
     check_validates(config)
     config = check_freeze(config)
+    check_without_data(config)
     backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns), config.dataset.levels)
     if config.trainer.get("sync_batchnorm") and backend == "fused":
         raise UserError(
