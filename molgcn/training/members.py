@@ -29,6 +29,11 @@ def members_of(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def splits(members: Sequence[Path]) -> bool:
+    """Return whether members have splits of their own, as folds do; those of an ensemble share one."""
+    return not members[0].name.startswith("member_")
+
+
 def trainings_of(folder: Path) -> list[Path]:
     """Return the folders of all single trainings of a run, which is its own folder where it is one training."""
     members = members_of(folder)

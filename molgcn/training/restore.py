@@ -22,7 +22,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_file import load_checkpoint
 from molgcn.training.checkpoint_format import config_of, features_of
-from molgcn.training.members import REFIT, members_of, trainings_of
+from molgcn.training.members import REFIT, members_of, splits, trainings_of
 from molgcn.training.predictor import MoleculePredictor
 
 log = logging.getLogger(__name__)
@@ -85,16 +85,20 @@ def find_checkpoints(path: str | Path | None, models: WhichModels = "auto") -> l
 
 def _refit(folder: Path, key: str, models: WhichModels) -> Path | None:
     """Return the folder of a run's training on all molecules where it is to be taken."""
-    refit = folder / REFIT
-    if models == "refit" and not members_of(folder):
-        raise UserError(f"models=refit is of a cross-validation with training.refit, and {key}={folder} is one model. Leave it out.")
-    complete = bool(members_of(folder)) and (refit / "result.json").is_file()
+    refit, members = folder / REFIT, members_of(folder)
+    if models != "auto" and not (members and splits(members)):
+        kind = {"refit": "with training.refit", "folds": "or of repeated splits"}[models]
+        raise UserError(
+            f"models={models} is of a cross-validation {kind}, and {key}={folder} is {'an ensemble' if members else 'one model'}. Leave it "
+            "out."
+        )
+    complete = bool(members) and (refit / "result.json").is_file()
     if models == "refit" and not complete:
         raise UserError(
             f"models=refit: {key}={folder} has no complete training on all molecules, {refit}. Add it with "
             f"{as_typed('resume', folder)} training.refit=true, or take models=folds."
         )
-    if models == "auto" and members_of(folder) and refit.is_dir() and not complete:
+    if models == "auto" and members and refit.is_dir() and not complete:
         log.warning("%s is not complete, so that the models of the folds are taken. Continue it with %s", refit, as_typed("resume", folder))
     if models == "folds" or not complete:
         return None

@@ -33,6 +33,8 @@ def models(small_config, tmp_path_factory):
 
 def test_an_ensemble_predicts_by_its_mean(models):
     folder, result = models
+    with pytest.raises(UserError, match=r"models=folds is of a cross-validation .* is an ensemble"):
+        find_checkpoints(folder, models="folds")
     members = [rows_of(folder / f"member_{number}" / "predictions_test.csv") for number in range(2)]
     mean = np.mean([[float(row["logp predicted"]) for row in rows] for rows in members], axis=0)
     together = rows_of(folder / "predictions_test.csv")

@@ -77,8 +77,9 @@ def test_predictions_are_those_of_the_models_that_are_asked_for(refitted, tmp_pa
         assert found == pytest.approx(np.abs(one.predict(["CCO", "CCN"]).values[:, 0] - [1, 2]).mean(), rel=1e-6)
     evaluate(EvaluateConfig(ckpt=str(folder), device="cpu", bootstrap=0, output=str(tmp_path / "own")))
     assert "molecules of 'train' are in the training part of" in caplog.text
-    with pytest.raises(UserError, match=r"models=refit is of a cross-validation .*fold_0 is one model\. Leave it out"):
-        find_checkpoints(folder / "fold_0", models="refit")
+    for models in ("refit", "folds"):
+        with pytest.raises(UserError, match=rf"models={models} is of a cross-validation .*fold_0 is one model\. Leave it out"):
+            find_checkpoints(folder / "fold_0", models=models)
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     (other / "refit" / "result.json").unlink()
