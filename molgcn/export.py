@@ -22,6 +22,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.files.whole_file import whole
 from molgcn.process.quiet import quiet
+from molgcn.screening.config import one_checkpoint
 from molgcn.screening.inputs import ModelInputs
 from molgcn.screening.output import as_mistake
 
@@ -70,7 +71,7 @@ def export(config: ExportConfig) -> float:
         raise UserError(f"output={output}: expected a name that ends in {' or '.join(_WRITERS)}.")
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
-    module = load_module(find_checkpoint(config.ckpt), BackendConfig())
+    module = load_module(find_checkpoint(one_checkpoint(config.ckpt)), BackendConfig())
     module.levels.check_none("python -m molgcn.export", "Predict with python -m molgcn.predict, or with molgcn.load in Python.")
     if module.blend is not None and not config.network_only:
         raise UserError(

@@ -14,7 +14,7 @@ from rdkit import Chem
 
 from molgcn.errors import UserError
 from molgcn.predict import predict
-from molgcn.screening.config import checkpoint_paths
+from molgcn.screening.config import checkpoint_paths, one_checkpoint
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 1024])
@@ -78,6 +78,9 @@ def test_how_checkpoints_are_named(tmp_path):
     for nothing in (None, "", "[]", []):
         with pytest.raises(UserError, match="No checkpoint is named"):
             checkpoint_paths(nothing)
+    assert one_checkpoint("[a]") == one_checkpoint(["a"]) == one_checkpoint("a") == "a"
+    with pytest.raises(UserError, match="ckpt names 2 checkpoints, and this command takes one"):
+        one_checkpoint("[a,b]")
 
 
 def test_rows_that_are_not_molecules(trained_run, tmp_path, caplog):

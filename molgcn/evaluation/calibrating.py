@@ -21,6 +21,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.rows import RowNames
 from molgcn.errors import UserError, counted, shown
 from molgcn.evaluation.data import check_fits, other_data
+from molgcn.screening.config import one_checkpoint
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.calibrating import FILE, common_folder, save_joint_calibration
 from molgcn.training.checkpoint_file import load_checkpoint, write
@@ -37,7 +38,7 @@ def run(config: CalibrateConfig) -> Calibration:
     """Calibrate what a configuration names; see :func:`molgcn.calibrate.calibrate`."""
     if config.input is None:
         raise UserError("No molecules are named. Give input=<file.csv>, which has the true values of the model's targets.")
-    ensemble = Ensemble.load([config.ckpt], config.backend, config.device, models=config.models)
+    ensemble = Ensemble.load([one_checkpoint(config.ckpt)], config.backend, config.device, models=config.models)
     ensemble.levels.check_none("python -m molgcn.calibrate", "Use training.loss=mve or training.ensemble for their uncertainties.")
     task, methods = ensemble.task, chosen_methods(config.calibration, ensemble.task, "calibration")
     data = other_data(config.input, config.dataset, ensemble.dataset, task.names, task.units)

@@ -28,6 +28,7 @@ from molgcn.evaluation.data import check_fits, chosen_parts, differ_in_split, ot
 from molgcn.files.json_file import write_json
 from molgcn.metrics.comparison import without_nan
 from molgcn.report.subject import Subject
+from molgcn.screening.config import one_checkpoint
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.blending import blended_parts
 from molgcn.training.calibrating import measured_parts
@@ -48,6 +49,7 @@ class Evaluation:
 
 def run(config: EvaluateConfig) -> Evaluation:
     """Evaluate what a configuration names; see :func:`molgcn.evaluate.evaluate`."""
+    config = replace(config, ckpt=one_checkpoint(config.ckpt))
     ensemble = Ensemble.load([config.ckpt], config.backend, config.device, models=config.models)
     if config.members:
         ensemble.check_several()

@@ -18,7 +18,7 @@ from molgcn.explain.output import ExplanationFolder, open_folder
 from molgcn.explain.page import PAGE_NAME
 from molgcn.explain.trees import BlendedTrees
 from molgcn.files.new_folder import new_folder
-from molgcn.screening.config import STREAM, checkpoint_paths
+from molgcn.screening.config import STREAM, one_checkpoint
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.run import Summary, open_screening
 from molgcn.tasks.base import Task
@@ -35,10 +35,7 @@ def explain(config: ExplainConfig) -> Summary:
     Raises:
         UserError: for every mistake in the configuration, the checkpoint or the file, and when Captum is needed but not installed.
     """
-    paths = checkpoint_paths(config.ckpt)
-    if len(paths) > 1:
-        raise UserError(f"ckpt names {len(paths)} checkpoints, and only one network is explained at a time. Give one of them.")
-    checkpoint = find_checkpoint(paths[0], models=config.models)
+    checkpoint = find_checkpoint(one_checkpoint(config.ckpt), models=config.models)
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
     ensemble.levels.check_none("python -m molgcn.explain", "Train a model of the targets of molecules alone to explain these.")

@@ -74,3 +74,11 @@ def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
     if not any(paths):
         raise UserError("No checkpoint is named. Give ckpt=<run folder>, a .ckpt file, or several as in ckpt=[runs/a,runs/b].")
     return paths
+
+
+def one_checkpoint(ckpt: str | Sequence[str] | None) -> str:
+    """Return the path that `ckpt` names for a command that takes one; none and several are a UserError."""
+    path, *others = checkpoint_paths(ckpt)
+    if others:
+        raise UserError(f"ckpt names {1 + len(others)} checkpoints, and this command takes one at a time. Give one of them.")
+    return path
