@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
-
-from lightning import Callback, Trainer
-from lightning.pytorch.callbacks import Timer
+from lightning import Trainer
 from lightning.pytorch.loops.fetchers import _DataFetcher, _DataLoaderIterDataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
-from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 
-from molgcn.training.module import MoleculeModule
-from molgcn.training.steps.watch import overridden
+from molgcn.training.listeners import Listeners, own_listeners
+from molgcn.training.validation_loop import ValidationLoop
 
-_AROUND_STEP = ("training_step", "on_train_batch_start", "on_train_batch_end", "transfer_batch_to_device", "on_before_batch_transfer")
-_NOTHING = nullcontext()
-
-
-class NoProfiler(PassThroughProfiler):
-    """Profiles nothing, without the generator that Lightning's own makes for each hook."""
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        return _NOTHING
-
-
-class _Listeners(NamedTuple):
-    """The methods of callbacks to be called before and after each batch."""
-
-    start: list[Any]
-    end: list[Any]
+_START, _END = "on_train_batch_start", "on_train_batch_end"
+_OWN = (_START, _END, "training_step", "transfer_batch_to_device", "on_before_batch_transfer")
 
 
 class EpochLoop(_TrainingEpochLoop):
@@ -39,17 +21,19 @@ class EpochLoop(_TrainingEpochLoop):
     small network takes longer than the step. Where somebody else's callback or a subclass listens, who may log, all of that is done.
     """
 
-    _listeners: _Listeners | None = None
+    _listeners: Listeners | None = None
 
     @classmethod
     def install(cls, trainer: Trainer) -> None:
         """Replace the loop over batches of a trainer that has not run."""
         before = trainer.fit_loop.epoch_loop
-        trainer.fit_loop.epoch_loop = cls(trainer, min_steps=before.min_steps, max_steps=before.max_steps)
+        trainer.fit_loop.epoch_loop = loop = cls(trainer, min_steps=before.min_steps, max_steps=before.max_steps)
+        loop.val_loop = ValidationLoop(trainer, TrainerFn.FITTING, RunningStage.VALIDATING, verbose=False, inference_mode=False)
 
     def run(self, data_fetcher: _DataFetcher) -> None:
         """Run an epoch."""
-        self._listeners = None if isinstance(data_fetcher, _DataLoaderIterDataFetcher) else _own_listeners(self.trainer)
+        takes_iterator = isinstance(data_fetcher, _DataLoaderIterDataFetcher)
+        self._listeners = None if takes_iterator else own_listeners(self.trainer, (_START, _END), _OWN)
         super().run(data_fetcher)
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -66,14 +50,14 @@ class EpochLoop(_TrainingEpochLoop):
         progress.is_last_batch = data_fetcher.done
         batch = strategy.batch_to_device(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
         progress.increment_ready()
-        for listener in self._listeners.start:
+        for listener in self._listeners[_START]:
             listener(trainer, module, batch, batch_idx)
         progress.increment_started()
         self.manual_optimization.on_run_start()
         strategy.training_step(batch, batch_idx)
         self.manual_optimization.on_run_end()
         progress.increment_processed()
-        for listener in self._listeners.end:
+        for listener in self._listeners[_END]:
             listener(trainer, module, {}, batch, batch_idx)
         progress.increment_completed()
 
@@ -84,19 +68,3 @@ class EpochLoop(_TrainingEpochLoop):
             super().on_advance_end(data_fetcher)
         else:
             self._batches_that_stepped += 1
-
-
-def _own_listeners(trainer: Trainer) -> _Listeners | None:
-    """Return the methods that listen to batches; None where one is not of this program, or a profiler listens to all hooks."""
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    profiled = not isinstance(trainer.profiler, NoProfiler)  # type: ignore[attr-defined]
-    if profiled or overridden(trainer.lightning_module, MoleculeModule, _AROUND_STEP):
-        return None
-    found = _Listeners([], [])
-    for name, listeners in (("on_train_batch_start", found.start), ("on_train_batch_end", found.end)):
-        for callback in callbacks:
-            if overridden(callback, Callback, (name,)):
-                if not (type(callback).__module__.startswith("molgcn.") or isinstance(callback, Timer)):
-                    return None
-                listeners.append(getattr(callback, name))
-    return found

@@ -24,8 +24,9 @@ from molgcn.config.training import TrainingConfig
 from molgcn.errors import UserError, require
 from molgcn.training.checkpoint_io import AtomicCheckpointIO
 from molgcn.training.data_parallel.strategy import DataParallel, end_on_signals
-from molgcn.training.epoch_loop import EpochLoop, NoProfiler
+from molgcn.training.epoch_loop import EpochLoop
 from molgcn.training.launched import launched
+from molgcn.training.listeners import NoProfiler
 
 log = logging.getLogger(__name__)
 
