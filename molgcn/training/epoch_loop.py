@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning import Trainer
 from lightning.pytorch.loops.fetchers import _DataFetcher, _DataLoaderIterDataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
@@ -22,6 +24,7 @@ class EpochLoop(_TrainingEpochLoop):
     """
 
     _listeners: Listeners | None = None
+    _validates_last = False  # whether no validation is due before an epoch's last batch
 
     @classmethod
     def install(cls, trainer: Trainer) -> None:
@@ -34,9 +37,11 @@ class EpochLoop(_TrainingEpochLoop):
         """Run an epoch."""
         takes_iterator = isinstance(data_fetcher, _DataLoaderIterDataFetcher)
         self._listeners = None if takes_iterator else own_listeners(self.trainer, (_START, _END), _OWN)
+        timed = getattr(self.trainer, "_val_check_time_interval", None) is not None
+        self._validates_last = not timed and self.trainer.val_check_batch == self.trainer.num_training_batches
         super().run(data_fetcher)
 
-    def advance(self, data_fetcher: _DataFetcher) -> None:
+    def advance(self, data_fetcher: Any) -> None:
         """Train on one batch."""
         if self._listeners is None or self.restarting:
             super().advance(data_fetcher)
@@ -45,10 +50,10 @@ class EpochLoop(_TrainingEpochLoop):
         module, strategy = trainer.lightning_module, trainer.strategy
         if self.val_loop.restarting:
             self.val_loop.restarting = False
-        batch, _, _ = next(data_fetcher)
-        batch_idx = self.batch_idx + 1
-        progress.is_last_batch = data_fetcher.done
-        batch = strategy.batch_to_device(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
+        (reading,) = data_fetcher.combined_loader._iterator.iterators  # what the fetcher reads through three more iterators
+        batch, batch_idx = module.ready(next(reading), strategy.root_device), self.batch_idx + 1
+        data_fetcher.fetched += 1
+        progress.is_last_batch = data_fetcher.done = data_fetcher.fetched >= data_fetcher.length
         progress.increment_ready()
         for listener in self._listeners[_START]:
             listener(trainer, module, batch, batch_idx)
@@ -63,8 +68,9 @@ class EpochLoop(_TrainingEpochLoop):
 
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
         """Validate where it is due."""
-        ends = self.trainer.should_stop or self.trainer.received_sigterm
-        if self._listeners is None or ends or self._skip_next_val or self._should_check_val_fx(data_fetcher):
+        ends = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
+        within = self._validates_last and not self.batch_progress.is_last_batch
+        if self._listeners is None or ends or not (within or not self._should_check_val_fx(data_fetcher)):
             super().on_advance_end(data_fetcher)
         else:
             self._batches_that_stepped += 1

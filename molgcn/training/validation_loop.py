@@ -14,7 +14,8 @@ from molgcn.training.listeners import Listeners, own_listeners
 
 _BATCH = ("on_validation_batch_start", "on_validation_batch_end")
 _HOOKS = ("on_validation_start", "on_validation_epoch_start", *_BATCH, "on_validation_epoch_end", "on_validation_end")
-_OWN = (*_HOOKS, "validation_step", "transfer_batch_to_device", "on_before_batch_transfer")
+_MODES = ("on_validation_model_eval", "on_validation_model_train")
+_OWN = (*_HOOKS, *_MODES, "validation_step", "transfer_batch_to_device", "on_before_batch_transfer")
 
 
 class ValidationLoop(_EvaluationLoop):
@@ -37,22 +38,24 @@ class ValidationLoop(_EvaluationLoop):
 
     @torch.no_grad()
     def _validate(self, listeners: Listeners) -> None:
-        trainer, progress = self.trainer, self.batch_progress
-        module, strategy = trainer.lightning_module, trainer.strategy
+        trainer: Any = self.trainer
+        module, strategy, progress = trainer.lightning_module, trainer.strategy, self.batch_progress
 
         def tell(hook: str, *values: Any) -> None:
             for listener in listeners[hook]:
                 listener(trainer, module, *values)
 
         progress.reset_on_run()
-        self._on_evaluation_model_eval()
+        learning = [one for one in module.modules() if one.training]
+        module.eval()
         tell("on_validation_start")
         tell("on_validation_epoch_start")
         module.on_validation_epoch_start()
+        assert self._combined_loader is not None
         (loader,), (batches,) = self._combined_loader.flattened, self.max_batches
         for number, batch in enumerate(islice(loader, int(batches))):
             progress.is_last_batch = number + 1 == batches
-            batch = strategy.batch_to_device(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
+            batch = module.ready(batch, strategy.root_device)
             progress.increment_ready()
             tell("on_validation_batch_start", batch, number)
             progress.increment_started()
@@ -65,5 +68,6 @@ class ValidationLoop(_EvaluationLoop):
         tell("on_validation_epoch_end")
         module.on_validation_epoch_end()
         tell("on_validation_end")
-        self._on_evaluation_model_train()
+        for one in learning:
+            one.training = True
         self._has_run, trainer._last_val_time = True, time.monotonic()
