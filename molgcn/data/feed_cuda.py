@@ -79,6 +79,7 @@ class ResidentFeed(CUDAFeed):
         self._staging: list[PlanBuffer] = []
         self._lock = Lock()
         self._plan: PlanBuffer | None = None
+        self._in_plan: EpochPlan | None = None  # what it holds
         self._cursor = torch.zeros(2, dtype=torch.int32, device=device)
         self._launches: list[Launch] = []
         self._uploaded = torch.cuda.Event()
@@ -106,8 +107,10 @@ class ResidentFeed(CUDAFeed):
             self._plan = PlanBuffer(plan, self.device)
             arrays = self.resident.arrays() | self._plan.arrays() | {"cursor": self._cursor}
             self._launches = [Launch(arrays, slot, number, len(plan)) for number, slot in enumerate(self.slots)]
-        self._plan.copy_(plan)
-        self._uploaded.record(self.stream)
+        if plan is not self._in_plan:  # without shuffling all epochs have the same
+            self._plan.copy_(plan)
+            self._uploaded.record(self.stream)
+            self._in_plan = plan
 
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
         """Fill batch `number` of the plan into a slot with one launch on the side stream."""

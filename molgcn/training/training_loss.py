@@ -51,8 +51,8 @@ class TrainingLoss:
 
     def compute_and_reset(self, strategy: Any) -> float:
         """Return the mean over everything added on every rank since the last call, and start anew; see :func:`mean_of_terms`."""
-        loaded = torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device)
-        mean = mean_of_terms(loaded if self.sums is None else self.sums, strategy)
+        loaded = torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device) if self.sums is None else self.sums
+        mean = mean_of_terms(loaded, strategy)
         self.load(None)
         return mean
 
@@ -67,7 +67,7 @@ class TrainingLoss:
         """Restore what :meth:`state` returned, which is finite; None starts anew."""
         self._loaded = state or (0.0, 0.0)
         if self.sums is not None:
-            self.sums.copy_(torch.tensor(self._loaded, dtype=torch.double))
+            self.sums.zero_() if state is None else self.sums.copy_(torch.tensor(state, dtype=torch.double))
         del self.rates[:-1]
         self._finite *= 0
 
@@ -96,6 +96,8 @@ def check_loss(trainer: Trainer, module: MoleculeModule) -> None:
     The message names the step, its learning rate, remedies and the last good checkpoint.
     """
     loop, rates = trainer.fit_loop.epoch_loop, module.train_loss.rates
+    if len(rates) == 1:  # no batch since
+        return
     number = module.train_loss.first_not_finite(trainer.strategy)
     if number is not None:
         batch = loop.batch_idx - (len(rates) - 2 - number)
