@@ -54,16 +54,17 @@ class CUDAFeed(Feed):
 
     def take(self, plan: EpochPlan, number: int) -> SlotBatch:
         """Return batch `number`, ready for work on the stream that is current now."""
+        current = torch.cuda.current_stream(self.device)
         while self._next <= min(number + self._ahead, len(plan) - 1):
             place = self._next % 2
-            self._free.record(torch.cuda.current_stream(self.device))
+            self._free.record(current)
             self.stream.wait_event(self._free)  # for the work enqueued so far, which includes all work on the slot's previous batch
             self.fill(plan, self._next, self.slots[place])
             self._filled[place].record(self.stream)
             self._waits[place] = True
             self._next += 1
         if self._waits[number % 2]:
-            torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
+            current.wait_event(self._filled[number % 2])
             self._waits[number % 2] = False
         self._number = number
         return SlotBatch(self.slots[number % 2], plan.spans[number], self)

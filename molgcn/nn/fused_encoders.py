@@ -48,10 +48,18 @@ def bond_encoder(
 
 
 class _Encoder(NamedTuple):
-    """The modules of an encoder that the operator computes: maps of features and of walks, and a norm of walks."""
+    """What is known of an encoder that the operator computes, until one of its modules or tensors is replaced.
 
-    linear: nn.Linear
-    walks: nn.Linear | None
+    Attributes:
+        linear: Weight and bias of the features' map.
+        walks: Weight and bias of the walks' map, or None twice.
+        of_norm: Weight, bias, running mean and variance of the norm of the walks, or None four times.
+        norm: That norm, or None.
+    """
+
+    linear: tuple[Tensor, Tensor | None]
+    walks: tuple[Tensor | None, Tensor | None]
+    of_norm: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
     norm: BatchNorm | None
 
 
@@ -61,13 +69,18 @@ def _encoder_of_atoms(model: MoleculeNet) -> _Encoder | None:
 
 
 def _known(modules: Sequence[nn.Module | None]) -> _Encoder | None:
-    """Return the modules of an encoder, or None if some have hooks or are not those that the network made, or none maps the features."""
+    """Return an encoder, or None if modules have hooks or are not those that the network made, or none maps the features."""
     present = [module for module in modules if module is not None]
-    linears: list[Any] = [module for module in present if type(module) is nn.Linear]
-    norms: list[Any] = [module for module in present if type(module) is BatchNorm]
+    linears = [module for module in present if type(module) is nn.Linear]
     known = all(type(module) in (nn.Linear, BatchNorm, WalkEncoder) and not has_hooks(module) for module in present)
-    maps_features = modules[0] is not None and len(linears) == 1 + (len(present) > 1)
-    return _Encoder(linears[0], linears[1] if len(linears) > 1 else None, norms[0] if norms else None) if known and maps_features else None
+    if not known or modules[0] is None or len(linears) != 1 + (len(present) > 1):
+        return None
+    weight, bias, walk_weight, walk_bias = (*own_parameters(linears), None, None)[:4]
+    norm = next((module for module in present if isinstance(module, BatchNorm)), None)
+    of_norm = (None, None, None, None) if norm is None else (*own_parameters([norm]), norm.running_mean, norm.running_var)
+    if weight is None or (len(linears) > 1 and walk_weight is None) or (norm is not None and any(tensor is None for tensor in of_norm)):
+        return None
+    return _Encoder((weight, bias), (walk_weight, walk_bias), of_norm, norm)
 
 
 def _inputs(known: _Encoder, x: Tensor, walks: Tensor | None, count: Tensor | None, add: bool) -> EncodeInputs | None:
@@ -76,19 +89,13 @@ def _inputs(known: _Encoder, x: Tensor, walks: Tensor | None, count: Tensor | No
     It does so on a CPU, in other dtypes than float32, for very wide rows, where `x` or `walks` wants a gradient, under transforms of
     torch.func, and for a single row, which it refuses in training.
     """
-    walks = walks if known.walks is not None else None  # a batch may have what the network does not read
+    has_walks, norm = known.walks[0] is not None, known.norm
+    walks = walks if has_walks else None  # a batch may have what the network does not read
     learns = torch.is_grad_enabled() and (x.requires_grad or (walks is not None and walks.requires_grad))
-    if learns or transformed() or x.shape[0] < 2 or (walks is None and known.walks is not None):
+    if learns or transformed() or x.shape[0] < 2 or (walks is None and has_walks):
         return None
-    weight, bias = own_parameters([known.linear])
-    walk_weight, walk_bias = (None, None) if known.walks is None else own_parameters([known.walks])
-    of_norm: tuple[Any, Any, Any, Any] = (None, None, None, None)
-    numbers = False, 1e-5, 0.1
-    if known.norm is not None:
-        norm_weight, norm_bias = own_parameters([known.norm])
-        of_norm = norm_weight, norm_bias, known.norm.running_mean, known.norm.running_var
-        if known.norm.momentum is None or any(tensor is None for tensor in of_norm):
-            return None
-        numbers = known.norm.training, known.norm.eps, known.norm.momentum
-    inputs = EncodeInputs(x, weight, bias, walks, walk_weight, walk_bias, *of_norm, count, add, *numbers)
+    if norm is not None and norm.momentum is None:
+        return None
+    numbers: tuple[Any, ...] = (False, 1e-5, 0.1) if norm is None else (norm.training, norm.eps, norm.momentum)
+    inputs = EncodeInputs(x, *known.linear, walks, *known.walks, *known.of_norm, count, add, *numbers)
     return inputs if fits(inputs) else None

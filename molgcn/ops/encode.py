@@ -180,9 +180,11 @@ def _normalised(inputs: EncodeInputs, walks: Tensor, real: Tensor) -> Tensor:
 
 def fits(inputs: EncodeInputs) -> bool:
     """Return whether the operator supports the device, the dtypes and the widths of a call."""
+    if not inputs.x.is_cuda:
+        return False
     *tensors, count = inputs.tensors
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None} == {torch.float32} and (count is None or count.dtype == torch.int32)
-    return inputs.x.is_cuda and dtypes and _has_room(inputs)
+    return dtypes and _has_room(inputs)
 
 
 def _has_room(inputs: EncodeInputs) -> bool:

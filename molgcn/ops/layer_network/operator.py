@@ -155,20 +155,16 @@ class _Network(torch.autograd.Function):
     """The autograd function of the operator. `torch.library.register_autograd` does the same, but takes 1 ms per step more on lists."""
 
     @staticmethod
-    def forward(
-        ctx: Any, implementation: Implementation, call: LayerNetworkCall, of_encoders: list[Tensor | None], *variables: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        outputs, found, kept, ctx.backward_of = implementation.run(call)
-        of_encoders += found
-        pooled, *others = *outputs[:3], *outputs.of_loss
-        ctx.mark_non_differentiable(*others)
+    def forward(ctx: Any, implementation: Implementation, call: LayerNetworkCall, others: list[Any], *variables: Tensor | None) -> Tensor:
+        outputs, of_encoders, kept, ctx.backward_of = implementation.run(call)
+        others += outputs, of_encoders  # past autograd, which has nothing to do with them
         ctx.set_materialize_grads(False)
         ctx.is_operator = implementation is _OPERATOR
         ctx.save_for_backward(*kept)
-        return pooled, *others
+        return outputs.pooled
 
     @staticmethod
-    def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
+    def backward(ctx: Any, grad_pooled: Tensor | None) -> tuple:
         needed = ctx.needs_input_grad[_LEADING:]
         if grad_pooled is None:
             return (None,) * (_LEADING + len(needed))
@@ -201,10 +197,11 @@ def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> 
     """Run the operator, with its derivative if a gradient is wanted."""
     variables = [call.graph.x, call.graph.bonds, *call.learnt]
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
-        of_encoders: list[Tensor | None] = []
+        others: list[Any] = []
         apply = _Network.apply if implementation is _OPERATOR else _APPLY
-        pooled, statistics, saved, *of_loss = apply(implementation, call, of_encoders, *variables)
-        return Outputs(pooled, statistics, saved, of_loss), of_encoders
+        pooled = apply(implementation, call, others, *variables)
+        outputs, of_encoders = others
+        return outputs._replace(pooled=pooled), of_encoders
     outputs, found, _, _ = implementation.run(call)
     return outputs, found
 
