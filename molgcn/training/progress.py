@@ -36,16 +36,23 @@ class EpochLine(Callback):
             for task, metric, name, unit in targets[:4]:
                 value = error_text(float(values[f"val/{metric}/{name}"])) + (f" {unit}" if unit and metric in task.in_units else "")
                 parts.append(f"val {metric_title(metric)} {shown(name)} {value}")
-        parts.append(f"{time.perf_counter() - self.start:.1f} s")
+        seconds = time.perf_counter() - self.start
+        parts.append(f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms")
         trainer.print("  ".join(parts), flush=True)
 
 
 class EpochBar(RichProgressBar):
-    """Shows Lightning's progress bar with epochs counted from 1, drawn at most ten times a second and at the end of an epoch."""
+    """Shows Lightning's progress bar with epochs counted from 1, drawn by its thread ten times a second."""
 
     def __init__(self) -> None:
         super().__init__(refresh_rate=_DRAWN)
         self._next = 0.0
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Begin the epoch's bar. From then on Rich draws none while training waits, as it would twice an epoch."""
+        super().on_train_epoch_start(trainer, pl_module)
+        if self.progress is not None:
+            self.progress.refresh = self.progress.soft_refresh  # type: ignore[method-assign]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar where it is drawn anew."""
