@@ -22,9 +22,9 @@ from molgcn.ops.philox import keep_mask
 
 
 def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
-    """Return the largest errors of the gradients of rows, weights and biases."""
+    """Return the largest errors of gradients. Those of rows of which relu and dropout have left a part are `masked`."""
     run = Pass(call, saved_of(call), backward=True, signs_alone=True, grad_x=True, grad_bonds=True)
-    worst = {"rows": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
+    worst = {"rows": 0.0, "masked": 0.0, "weights": 0.0, "biases": 0.0, "norms": 0.0}
     for launch in backward_launches(run, run.backward.steps, gpu(call.graph.x.device)).values():
         rows, products, sums = kernels_of(run)
         if isinstance(launch.step, InputGrad):
@@ -73,7 +73,7 @@ def _input_grad_errors(run: Pass, rows: FinishLaunches, products: TensorCoreProd
             expected, size = expected + add, size + add.abs()
         if step.source.mask is not None:
             expected = expected * masks[step.source.value] / (1 - _rate(run, step.source))
-        yield "rows", row_error(run, run.gradient(step.source.out), expected, size, kind)
+        yield "rows" if before is None and mask is None else "masked", row_error(run, run.gradient(step.source.out), expected, size, kind)
         if beside is None or step is beside:
             grad = run.gradient(step.source.out).values[: len(grad)].double()
     if leaves is not None:

@@ -51,7 +51,7 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
     call = call_of(in_channels, hidden, real, padding, **options)
     assert worst_forward(call) < 2e-7
     errors = worst_backward(call)
-    assert errors["rows"] < 2e-7
+    assert max(errors["rows"], errors["masked"]) < 2e-7
     assert errors["weights"] < 2e-6
     assert errors["biases"] < 1e-6
     assert errors["norms"] < 1e-6
@@ -74,7 +74,7 @@ def test_more_padding_than_rows(emulate):
     call = call_of(11, 20, 75, 200, num_layers=1, norm="batch")
     assert worst_forward(call) < 2e-7
     errors = worst_backward(call)
-    assert errors["rows"] < 2e-7
+    assert max(errors["rows"], errors["masked"]) < 2e-7
     assert errors["weights"] < 2e-6
     assert errors["norms"] < 1e-6
 
@@ -117,7 +117,8 @@ def test_products_with_little_shared_memory(emulate):
     emulate.properties, emulate.find_races = Gpu(1, RTX), True
     call = call_of(128, 128, 90, 5, num_layers=1, norm="batch", **SAGE)
     assert worst_forward(call) < 2e-7
-    assert worst_backward(call)["rows"] < 2e-7
+    errors = worst_backward(call)
+    assert max(errors["rows"], errors["masked"]) < 2e-7
     assert any(macros.get("ARRAYS") == 2 and not macros["RESIDENT"] for _, macros in emulate.used)
     launch_all(call)
 

@@ -10,11 +10,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (208, 304), (64, 512)]
 
 
-def check(call, of_rows=2e-7):
+def check(call):
+    """Check all products. Of some rows relu and dropout leave a third, and relative to so few terms errors are larger."""
     with torch.no_grad():
         assert worst_forward(call) < 2e-7
         errors = worst_backward(call)
-    assert errors["rows"] < of_rows
+    assert errors["rows"] < 2e-7
+    assert errors["masked"] < 3e-7
     assert errors["weights"] < 2e-6
     assert errors["biases"] < 1e-6
     assert errors["norms"] < 1e-6
@@ -41,8 +43,7 @@ def test_products_beside_each_other(options, in_channels, hidden, real):
 @pytest.mark.parametrize("real", [17, 740, 20_000])
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_products_of_rows_with_zeros(in_channels, hidden, real):
-    """Gradients go through relu and dropout first, which leave a third of them. Relative to so few terms errors are larger."""
-    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", residual=True), of_rows=3e-7)
+    check(call_of(in_channels, hidden, real, padding=real // 8, device="cuda", residual=True))
 
 
 @pytest.mark.parametrize("options", [{}, {"conv": "sage", "norm": "batch", "mlp_norm": False}], ids=["gin", "sage"])

@@ -45,7 +45,7 @@ def check(network: str, hidden: int, **options) -> None:
 @pytest.mark.parametrize("hidden", [1, 31, 64])
 @pytest.mark.parametrize("network", CASES)
 def test_every_option_at_every_width(network, hidden):
-    hidden = max(narrowest(network), min(hidden, 32) if "feed" in network else hidden)
+    hidden = max(narrowest(network), min(hidden, 32) if options_of(network).feed_forward else hidden)
     check(network, hidden, sizes=SIZES, coded=hidden != 31)
 
 

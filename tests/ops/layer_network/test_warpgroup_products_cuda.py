@@ -52,7 +52,7 @@ def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, 
     call = call_of(in_channels, hidden, real, padding, **options)
     assert worst_forward(call) < 2e-7
     errors = worst_backward(call)
-    assert errors["rows"] < 2e-7
+    assert max(errors["rows"], errors["masked"]) < 2e-7
     assert errors["norms"] < 1e-6
     assert uses_warpgroups(emulate) == {True}
 
