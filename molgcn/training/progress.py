@@ -68,6 +68,10 @@ class EpochBar(RichProgressBar):
             self.progress.remove_task(self.val_progress_bar_id)
             self.val_progress_bar_id = None
 
+    @property
+    def test_description(self) -> str:
+        return "Measuring"  # all parts, one after the other, and not the test part alone
+
     def _get_train_description(self, current_epoch: int) -> str:
         last = self.trainer.max_epochs
         return f"Epoch {current_epoch + 1}" + (f"/{last}" if last is not None and last >= 0 else "")

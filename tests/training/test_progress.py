@@ -19,6 +19,7 @@ def test_people_count_epochs_from_1(small_config, tmp_path, monkeypatch, capsys)
     printed = capsys.readouterr().out
     assert re.findall(r"epoch (\d+)  val/loss", printed) == ["1", "2"]
     assert set(re.findall(r"Epoch (\d/\d)", printed)) == {"1/2", "2/2"}
+    assert "Measuring" in printed and "Testing" not in printed
     losses = [float(loss) for loss in re.findall(r"val/loss ([\d.]+)", printed)]
     best = 1 + losses.index(min(losses))
     assert f"best epoch {best} of 2" in printed
