@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,11 +193,18 @@ def _tiles(gpu: Gpu) -> Iterator[WeightTile | WarpgroupWeightTile]:
 
 
 def _divisions(counts: Mapping[Shape, int], tile: WeightTile | WarpgroupWeightTile, gpu: Gpu) -> dict[Shape, WeightBlocks]:
-    """Return divisions with about a block for each multiprocessor, none of which is idle while others are in a second round."""
+    """Return divisions of the fewest rows of a block with which no block waits for another one to end.
+
+    With more tiles than multiprocessors there are none, and a block has about as many rows as a multiprocessor's share of all tiles.
+    """
     tiles = {shape: tile.num_tiles(shape) for shape in counts}
     work = sum(count * shape.rows * tiles[shape] for shape, count in counts.items())
     rows = max(_ROWS_AT_ONCE * tile.groups, -(-work // gpu.num_multiprocessors))  # rows of a block
-    splits = {shape: max(1, -(-shape.rows // rows)) for shape in counts}
-    if sum(count * tiles[shape] * splits[shape] for shape, count in counts.items()) > gpu.num_multiprocessors:
-        splits = {shape: max(1, shape.rows // rows) for shape in counts}
-    return {shape: WeightBlocks(shape, tiles[shape], splits[shape]) for shape in counts}
+
+    def fits(rows: int) -> bool:
+        return sum(count * tiles[shape] * max(1, -(-shape.rows // rows)) for shape, count in counts.items()) <= gpu.num_multiprocessors
+
+    if sum(count * tiles[shape] for shape, count in counts.items()) > gpu.num_multiprocessors:
+        return {shape: WeightBlocks(shape, tiles[shape], max(1, shape.rows // rows)) for shape in counts}
+    rows += bisect_left(range(rows, max(rows, *(shape.rows for shape in counts))), True, key=fits)
+    return {shape: WeightBlocks(shape, tiles[shape], max(1, -(-shape.rows // rows))) for shape in counts}
