@@ -177,7 +177,15 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// The same, but the next kernel starts only when this one has ended.
+// Lets the next kernel start, in a kernel that runs beside its predecessor: neither touches what the other writes. The predecessor started when
+// what came before it had ended, but this multiprocessor's cache may be older. The kernel waits for its predecessor at its own end.
+__device__ __forceinline__ void run_beside_previous() {
+#if __CUDA_ARCH__ >= 900
+    __threadfence();
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The same as wait_for_previous, but the next kernel starts only when this one has ended.
 __device__ __forceinline__ void wait_and_hold_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -182,7 +182,10 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
 #if GATHER
     Incoming bonds = bonds_of(p, thread, first, num_rows);
 #endif
-    wait_for_previous();
+    if (p.early)
+        run_beside_previous();
+    else
+        wait_for_previous();
     const auto copy = [&](float* to) {
         if (GATHER || !is_there()) return;
 #if WARPGROUPS
@@ -287,4 +290,5 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
         merge_groups(shared + Shared::parts, to);
     }
 #endif
+    if (p.early) wait_and_hold_next();
 }

@@ -165,6 +165,7 @@ inline void discard(void* at) { std::memset(at, 0xff, 128); }
 inline void __threadfence() {}
 inline void wait_for_previous() {}
 inline void wait_and_hold_next() {}
+inline void run_beside_previous() {}
 template <class T>
 T atomicAdd(T* at, T x) { const T old = *at; *at += x; return old; }
 template <class T>

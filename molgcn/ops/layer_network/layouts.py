@@ -193,25 +193,23 @@ def _in_place(step: GradStep | Step, again: frozenset[int]) -> Iterator[tuple[Re
 
 
 def _follows(step: Step, following: Step, sizes: Sizes) -> bool:
-    """Return whether a step of the forward pass may be computed together with the next one, which reads its value."""
+    """Return whether a step of the forward pass may be computed together with the next one, or at the same time."""
     if isinstance(step, Expand) and isinstance(following, Gate):
         return following.gates == step.out
-    if isinstance(step, Linear) and isinstance(following, Linear) and following.source == step.source:
+    if isinstance(step, Linear) and isinstance(following, Linear) and (sizes.atoms <= FEW_ATOMS or following.source == step.source):
         return True
     waiting = (Expand, Finish, Gather, Linear) if sizes.atoms <= FEW_ATOMS else (Expand, Finish, Linear)
     return isinstance(step, waiting) and following.source == step.out
 
 
 def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -> bool:
-    """Return whether a step of a backward pass may be computed together with the next one."""
+    """Return whether a step of a backward pass may be computed together with the next one, or at the same time."""
     if isinstance(step, Step):
         return step.out in sizes.summed
     if isinstance(step, GateGrad):
         return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
-    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and step.source.out == following.source.add:
-        return True
-    if isinstance(step, InputGrad) and isinstance(following, InputGrad) and following.grad == step.grad:
-        return True
+    if isinstance(step, InputGrad) and isinstance(following, InputGrad):
+        return sizes.atoms <= FEW_ATOMS or following.grad in (step.grad, step.source.out) or following.source.add == step.source.out
     if isinstance(step, FinishGrad) and isinstance(following, GateGrad):
         return following.gates is not None and following.gates.add == step.source.out
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):

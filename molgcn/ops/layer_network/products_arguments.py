@@ -51,7 +51,7 @@ _ROWS = Header(
         ("float*", "gathered"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
-        ("int", "num_rows backwards"),  # backwards: whether tiles are computed from the last to the first
+        ("int", "num_rows backwards early"),  # backwards: tiles are computed from the last to the first; early: see early_launches.py
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale"),
     ],

@@ -205,7 +205,7 @@ class TensorCoreProducts:
     def _multiply(self, it: Any, rows: Rows, plan: RowBlocks, macros: Macros, leaves: Finish | None) -> None:
         """Launch the products of rows. `it` has all other arguments of the kernel."""
         it.x, it.num_rows = rows.address, rows.tensor.shape[0]
-        it.backwards = self._workspace.next_backwards(it.num_rows)
+        it.backwards, it.early = self._workspace.next_backwards(it.num_rows), self._workspace.early
         if leaves is not None:
             it.left = self._ends.room(leaves, plan.num_blocks, plan.rows * plan.groups)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)

@@ -23,11 +23,13 @@ class Workspace:
         sums: The sums whose parts kernels have left.
         overlaps: Whether the next kernel on rows or product may start before the previous kernel has ended. It may not where it reads
             what that kernel has prepared before it waits itself.
+        early: Whether the next product may run beside the kernel before it; see :func:`.early_launches.early_launches`.
     """
 
     def __init__(self, like: Tensor, *, overlaps: bool) -> None:
         self.sums = PartSums(like)
         self.overlaps = overlaps
+        self.early = False
         self._like = like
         self._backwards = False
         self._kept: list[Tensor] = []
