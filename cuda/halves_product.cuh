@@ -2,7 +2,7 @@
 //
 // Macros: PRECISION, WARP_COLUMNS, COLUMN_TILES (of a warp), and its number of rows as ROW_GROUPS (of eight) or ROW_TILES (of 16).
 #pragma once
-#include "quads.cuh"
+#include "relu_signs.cuh"
 #ifndef ROW_GROUPS
 #define ROW_GROUPS (2 * ROW_TILES)
 #endif
@@ -29,7 +29,7 @@ struct ProductOf {
         row = warp / WARP_COLUMNS * 8 * ROW_GROUPS, column = warp % WARP_COLUMNS * COLUMNS;
     }
     // Returns the atom in column n of eight. Even and odd rows are then read from different banks.
-    static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
+    static __device__ __forceinline__ int atom(int n) { return atom_of(n); }
     __device__ __forceinline__ void zero() {
 #pragma unroll
         for (int i = 0; i < COLUMNS * groups * 4; i++) (&sum[0][0][0])[i] = 0.0f;

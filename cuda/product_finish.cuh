@@ -42,22 +42,16 @@ struct Kept {
     __device__ __forceinline__ bool operator()(int i, int j) const { return ((i == odd) ? mine : other) >> (2 * odd + j) & 1; }
 };
 
-// Returns the four words with the signs of eight rows and 16 columns: bit `lane` of word 2 i + j belongs to row i and column j of the lane's.
-__device__ __forceinline__ float4& signs_of(float* signs, int chunks, int row, int chunk) {
-    return four(signs + 4 * (size_t(row / 8) * chunks + chunk));
-}
-
 // Returns four numbers of a row of gradients, from `column` on, taken back through dropout and relu. `signs`: those of rows from
 // `first_with_signs` on.
-__device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int column, float4 x, float* signs, int first_with_signs) {
-    const int place = Product::atom(row % 8), lane = 4 * (column % 16 / 2) + place / 2;  // the lane with the first two of the columns
-    const float2* of_columns = reinterpret_cast<const float2*>(&signs_of(signs, Source::chunks, row - first_with_signs, column / 16));
-    const float2 words = WARPGROUPS ? of_columns[place % 2] : __ldg(of_columns + place % 2);
+__device__ __forceinline__ float4 through_mask(const Parameters& p, int row, int column, float4 x, const float* signs, int first_with_signs) {
+    const float2* words = words_of(signs, Source::chunks, row - first_with_signs, column / 16);
+    const uint32 positive = four_signs(WARPGROUPS ? *words : __ldg(words), row, column);
     const uint32 kept = FIRST_DROPOUT ? drawn(p, row, column / 4, p.first_site) : 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         if (FIRST_DROPOUT) at(x, e) = dropped(kept >> e & 1, at(x, e), p.dropout_scale);
-        if (!(bits(e % 2 == 0 ? words.x : words.y) >> (lane + 4 * (e / 2)) & 1)) at(x, e) = 0.0f;
+        if (!(positive >> e & 1)) at(x, e) = 0.0f;
     }
     return x;
 }

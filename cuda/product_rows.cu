@@ -215,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * threads, MIN_BLOCKS) produ
             if (adds_written) four(arriving.following + row * Source::in_memory + column) = x;
             if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x, arriving.signs, begin);
 #else
-            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x, const_cast<float*>(p.first_signs), 0);
+            if (FIRST_MASK) four(p.masked + at) = x = through_mask(p, begin + row, column, x, p.first_signs, 0);
 #endif
         };
         const auto in_place = [&](int stride) { return [=](int row, int column, const float4& x) { four(tile + row * stride + column) = x; }; };

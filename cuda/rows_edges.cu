@@ -2,10 +2,21 @@
 // `paired` has the position of each bond's reverse.
 //
 // Macros: THREADS (of a block), TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
+#include "relu_signs.cuh"
 #include "rows_edges.cuh"
 #include "rows_table.cuh"
 
 __device__ __forceinline__ unsigned char& signs_of(const Parameters& p, int bond, int quad) { return p.signs[offset_of(p, bond, quad) / 4]; }
+
+// Writes a gradient of a bond. With `positive`, where a product's result is, it first goes back through `end`, a relu after that product.
+__device__ __forceinline__ void write_grad(const Parameters& p, int bond, int quad, Quad x) {
+    if (p.positive != nullptr) {
+        const uint32 positive = four_signs(__ldg(words_of(p.positive, (p.width + 15) / 16, bond, quad / 4)), bond, 4 * quad);
+        x = dropped(p, p.end, bond, quad, x);
+        x = each([&](int e) { return positive >> e & 1 ? x.e[e] : real(0); });
+    }
+    write(p, p.of_source, bond, quad, x);
+}
 
 // The rows may be taken through `end` too, and are then `written`, and the `signs` by which relu goes.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_expand(const __grid_constant__ Parameters p) {
@@ -45,12 +56,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_incoming_grad(con
     each_atom(p, team, p.of_source.out, [&](int atom, bool there) {
         if (!there) return;
         const Quad grad = load(p.grad + offset_of(p, atom, team.quad));
-        each_bond(p, atom, [&](int bond) { write(p, p.of_source, bond, team.quad, grad); });
+        each_bond(p, atom, [&](int bond) { write_grad(p, bond, team.quad, grad); });
     });
 }
 
-// Sums the rows of the bonds that point at an atom, and gives each bond that leaves it the sum but for its reverse's row. Backward, with
-// `grad`, goes the other way: each bond that points at the atom gets the sum of the gradients of those that leave it but for its reverse's.
+// Sums the rows of the bonds that point at an atom, and gives each bond that leaves it the sum but for its reverse's row. The rows may be
+// taken through `end` first. Backward, with `grad`, goes the other way: each bond that points at the atom gets the sum of the gradients of
+// those that leave it but for its reverse's.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(const __grid_constant__ Parameters p) {
     const Team team(p);
     const bool backward = p.grad != nullptr;
@@ -60,20 +72,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_sum_non_backtracking(
         if (!there) return;
         const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
         const auto from = [&](int bond) { return load(rows + offset_of(p, backward ? p.paired[bond] : bond, team.quad)); };
+        const auto ended = [&](int bond, const Quad& x) { return p.ends ? activated(p, p.end, bond, team.quad, x) : x; };
         Quad first[few], sum;  // the first rows stay
 #pragma unroll
         for (int i = 0; i < few; i++)
             if (begin + i < end) first[i] = from(begin + i);
 #pragma unroll
-        for (int i = 0; i < few; i++) add(sum, first[i]);
-        for (int bond = begin + few; bond < end; bond++) add(sum, from(bond));
+        for (int i = 0; i < few; i++)
+            if (begin + i < end) add(sum, first[i] = ended(begin + i, first[i]));
+        for (int bond = begin + few; bond < end; bond++) add(sum, ended(bond, from(bond)));
         const auto give = [&](int bond, const Quad& own) {
-            write(p, p.of_source, backward ? bond : p.paired[bond], team.quad, each([&](int e) { return sum.e[e] - own.e[e]; }));
+            write_grad(p, backward ? bond : p.paired[bond], team.quad, each([&](int e) { return sum.e[e] - own.e[e]; }));
         };
 #pragma unroll
         for (int i = 0; i < few; i++)
             if (begin + i < end) give(begin + i, first[i]);
-        for (int bond = begin + few; bond < end; bond++) give(bond, from(bond));
+        for (int bond = begin + few; bond < end; bond++) give(bond, ended(bond, from(bond)));
     });
 }
 
@@ -86,13 +100,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_average_directions(co
         if (!there) return;
         each_bond(p, atom, [&](int bond) {
             const Quad x = load(rows + offset_of(p, bond, team.quad)), y = load(rows + offset_of(p, p.paired[bond], team.quad));
-            write(p, p.of_source, bond, team.quad, each([&](int e) { return real(0.5) * (x.e[e] + y.e[e]); }));
+            write_grad(p, bond, team.quad, each([&](int e) { return real(0.5) * (x.e[e] + y.e[e]); }));
         });
     });
 }
 
 // The bonds that leave an atom are the reverses of those that point at it. With a `source`, or its `signs`, gradients first go back through
-// `end`, whose input it is, and to these are added others. With `gates` the gradient of the rows that these average follows:
+// `end`, whose input it is, and to these `add` and `more` are added. With `gates` the gradient of the rows that these average follows:
 // the sum over the bonds that leave an atom of sigmoid(t) times the share of the gradient that their target has (rows_gate.cu).
 extern "C" __global__ void __launch_bounds__(THREADS, DOUBLE ? 1 : 4) rows_expand_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
@@ -113,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DOUBLE ? 1 : 4) rows_expan
             source[i] = load_if(p, pulls ? p.gates : p.source, back[i], team.quad);
             if (p.signs != nullptr) signs[i] = signs_of(p, back[i], team.quad);
             more[i] = pulls ? load(p.shares + offset_of(p, __ldg(p.col + bond), team.quad)) : load_if(p, p.add, back[i], team.quad);
+            if (p.more != nullptr) add(more[i], load(p.more + offset_of(p, back[i], team.quad)));
         };
         const auto use = [&](int i, int bond) {
             if (pulls) add(averaged, each([&](int e) { return sigmoid(source[i].e[e]) * more[i].e[e]; }));

@@ -160,7 +160,7 @@ def few(path: Path_, count: int = 2) -> Path_:
 FLOAT64 = {"dtype": torch.float64}
 NETWORKS: list[tuple[str, int, str, list[int], dict[str, Any]]] = [
     ("dmpnn", 12, "rows", FEW, {"precision": "bf16"}),
-    ("dmpnn, biases, no bonds", 12, "rows", FEW, FLOAT64),
+    ("dmpnn, biases, no bonds", 12, "rows", FEW, {**FLOAT64, "num_layers": 4}),
     ("dmpnn, undirected", 12, "rows", FEW, FLOAT64),
     ("dmpnn, undirected", 12, "rows", FEW, {"precision": "tf32", "num_layers": 3}),
     ("elu", 12, "rows", FEW, FLOAT64),

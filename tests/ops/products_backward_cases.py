@@ -37,7 +37,7 @@ def worst_backward(call: LayerNetworkCall) -> dict[str, float]:
 
 
 def _input_grad_errors(run: Pass, rows: FinishLaunches, products: TensorCoreProducts, launch: GradLaunch) -> Iterator[tuple[str, float]]:
-    first, before, mask, _, leaves, beside, sums = launch
+    first, before, mask, _, leaves, beside, sums, *_ = launch
     last, kind = launch.last, run.program.values[first.source.value].rows
     given = (before or mask or first).grad
     grad = fill(run, run.gradient(given), kind, even=before is not None).double()

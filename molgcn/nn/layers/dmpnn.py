@@ -92,8 +92,9 @@ def steps(builder: Builder, options: LayerOptions, h: int) -> int:
             states = builder.average_directions(states)
         messages = builder.sum_non_backtracking(states)
         states = builder.finish(builder.linear(messages, "W_h", channels, bias=bias, add=first), activation=activation, dropout=True)
+    incoming = builder.sum_incoming(states)
     own = builder.linear(h, "W_o", channels, bias="", first_column=0)
-    update = builder.linear(builder.sum_incoming(states), "W_o", channels, first_column=atoms, add=own)
+    update = builder.linear(incoming, "W_o", channels, first_column=atoms, add=own)
     return builder.finish(update, activation=activation, dropout=True)
 
 

@@ -107,6 +107,8 @@ def backward_of(
         builder.compute_again(again, first if recompute else builder.before_products(first))
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
+    for value in (X, BONDS):
+        builder.add_up(value)
     read = tuple(builder.read_by(step) for step in builder.steps)
     of_x, of_bonds = builder.have.get(X), builder.have.get(BONDS)
     found = Backward(tuple(builder.steps), read, tuple(builder.gradients), of_x, of_bonds, frozenset[int]().union(*read))
@@ -126,6 +128,7 @@ class _Builder:
         self._makers = {step.out: step for step in program.steps}
         self._readers: dict[int, list[Step]] = {}
         self._ends_of_gates: dict[int, Finish] = {}  # that wait for the gates' other gradient, so that one launch can compute both
+        self._sums: dict[int, tuple[Linear | Finish | Expand, int]] = {}  # that wait for the next gradient of the value
         self._gates = {step.gates for step in program.steps if isinstance(step, Gate)}
         self._needs = dict(wanted)
         for step in program.steps:
@@ -146,6 +149,7 @@ class _Builder:
             return
         if isinstance(step, Gate) and step.gates in self._ends_of_gates:
             self.reverse(self._ends_of_gates[step.gates])
+        self.add_up(step.out)
         if step.out in self._outs:
             self.steps.append(PoolGrad(self._outs.index(step.out), self._produced(None, step.out)))
         grad = self.have[step.out]
@@ -177,10 +181,17 @@ class _Builder:
         """Let the gradient of a step's value be that of a value that the step adds, or a part of it."""
         if not self._needs[value]:
             return
-        if value in self.have:
-            self.steps.append(AddGrad(step, grad, self._produced(step, value)))
-        else:
+        if value not in self.have:
             self.have[value] = grad
+            return
+        self.add_up(value)
+        self._sums[value] = step, grad
+
+    def add_up(self, value: int) -> None:
+        """Add the step that adds the gradient which a value has been handed on to what it had, if there is one."""
+        if value in self._sums:
+            step, grad = self._sums.pop(value)
+            self.steps.append(AddGrad(step, grad, self._produced(step, value)))
 
     def _reverse_expand(self, step: Expand, grad: int) -> None:
         edges = step.bonds is not None and self._rows[step.bonds].rows == "edges"
@@ -212,6 +223,7 @@ class _Builder:
 
     def _produced(self, step: Step | None, value: int) -> Produced:
         """Return the gradient of a value with what a step, or without one the pooling, contributes."""
+        self.add_up(value)
         maker, first = self._makers.get(value), None if value in self._outs else self._readers[value][0]
         mask = maker if isinstance(maker, Linear) and maker.relu and step is first else None
         self.gradients.append(value)

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeGuard
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.gradient_steps import (
+    AddGrad,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GateGrad,
@@ -18,11 +20,14 @@ from molgcn.ops.layer_network.gradient_steps import (
     WeightGrads,
 )
 from molgcn.ops.layer_network.launches_cuda import are_pair, uses_batch
+from molgcn.ops.layer_network.layouts import ends_edges
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
 from molgcn.ops.layer_network.program import masked_values
 from molgcn.ops.layer_network.steps import Step
+
+_Joining = FinishGrad | InputGrad | EdgeGrad | AddGrad
 
 
 class GradLaunch(NamedTuple):
@@ -36,6 +41,8 @@ class GradLaunch(NamedTuple):
         leaves: The step whose norm's gradient is next, and for which it leaves the sums of the result's columns; or None.
         beside: The next :class:`InputGrad` step, if it multiplies the same gradient as `step` in the same launch, or None.
         sums: The next :class:`InputGrad` steps, if each adds to the result of the one before and the launch computes that sum alone.
+        added: The step whose sum `before` adds to its own result, if the launch computes that too; or None.
+        after: The gradient of a layer's end as in `mask`, through which it takes its own result; or None.
     """
 
     step: GradStep
@@ -45,11 +52,13 @@ class GradLaunch(NamedTuple):
     leaves: FinishGrad | None = None
     beside: InputGrad | None = None
     sums: tuple[InputGrad, ...] = ()
+    added: AddGrad | None = None
+    after: FinishGrad | None = None
 
     @property
     def last(self) -> GradStep:
         """The step whose result the launch writes last."""
-        return self.beside or self.then or (self.step, *self.sums)[-1]
+        return self.after or self.beside or self.then or (self.step, *self.sums)[-1]
 
     @property
     def add(self) -> int | None:
@@ -61,13 +70,17 @@ class GradLaunch(NamedTuple):
 def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | None) -> dict[GradStep, GradLaunch]:
     """Return the launches of a backward pass, each under its last step. The arguments are those of :func:`forward_launches`."""
     launches: dict[GradStep, GradLaunch] = {}
-    together: list[FinishGrad | InputGrad] = []
+    together: list[_Joining] = []
     for i, step in enumerate(steps):
         if isinstance(step, Step):  # computes a value again: `again_launches`
             continue
         if _grad_joins(step, together, steps[i + 1 :], run, gpu):
             together.append(step)
             continue
+        if together and isinstance(together[0], EdgeGrad) and isinstance(step, FinishGrad):
+            launches[step], together = GradLaunch(together[0], after=step), []
+            continue
+        added = next((other for other in together if isinstance(other, AddGrad)), None)
         ends = [other for other in together if isinstance(other, FinishGrad)]
         first = next((other for other in together if isinstance(other, InputGrad)), None)
         leaves = _summed_next(run, step, steps[i + 1 :], gpu is not None)
@@ -79,7 +92,8 @@ def backward_launches(run: Pass, steps: Sequence[GradStep | Step], gpu: Gpu | No
         beside = second if first is not None and second is not None and second.grad == first.grad else None
         mask = ends.pop() if ends and _masks(run, ends[-1]) else None
         then = None if beside is not None else second
-        launches[step] = GradLaunch(step if first is None else first, ends[0] if ends else None, mask, then, leaves, beside)
+        before = ends[0] if ends else None
+        launches[step] = GradLaunch(step if first is None else first, before, mask, then, leaves, beside, added=added)
         together = []
     return launches
 
@@ -90,10 +104,18 @@ def _masks(run: Pass, step: FinishGrad) -> bool:
 
 
 def _grad_joins(
-    step: GradStep, together: Sequence[FinishGrad | InputGrad], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu | None
-) -> TypeGuard[FinishGrad | InputGrad]:
+    step: GradStep, together: Sequence[_Joining], rest: Sequence[GradStep | Step], run: Pass, gpu: Gpu | None
+) -> TypeGuard[_Joining]:
     """Return whether a step and those `together` with it can be in the launch of a step in the `rest` of the steps, mostly a product."""
     following = rest[0] if rest else None
+    if isinstance(step, EdgeGrad):
+        return gpu is not None and following is not None and ends_edges(run.program, step, following)
+    if isinstance(step, FinishGrad) and together and isinstance(together[0], EdgeGrad):
+        return False
+    if isinstance(step, AddGrad):
+        if not isinstance(following, FinishGrad) or following.source.add != step.source.out or step.source.mask is not None:
+            return False
+        return len(rest) > 1 and isinstance(rest[1], ExpandGrad) and _grad_joins(following, [step], rest[1:], run, gpu)
     if isinstance(step, FinishGrad) and isinstance(following, ExpandGrad):
         plain = step.step.norm is None and step.source.mask is None and following.target is None
         bonds = following.step.bonds
@@ -137,7 +159,7 @@ def _adds(step: GradStep | Step, following: GradStep | Step) -> bool:
     )
 
 
-def _are_summed(run: Pass, products: Sequence[FinishGrad | InputGrad]) -> bool:
+def _are_summed(run: Pass, products: Sequence[_Joining]) -> bool:
     """Return whether one launch can add up products, which it reads as they are."""
     widths = {run.width(step.step.out) for step in products}
     plain = all(isinstance(step, InputGrad) for step in products) and all(_adds(*pair) for pair in pairwise(products))

@@ -11,7 +11,7 @@ from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_plan import MAX_END_WIDTH, MAX_SUMMED_WIDTH, MAX_TOGETHER, Widths, fits_shared
 from molgcn.ops.layer_network.program import ends_product, first_products, signed_values
-from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gate, Gather, Linear, Step, values_read
+from molgcn.ops.layer_network.steps import Attend, Expand, Finish, Gate, Gather, Linear, Step, SumNonBacktracking, values_read
 
 
 class Launch(NamedTuple):
@@ -86,7 +86,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         return gpu is not None
     if isinstance(step, Expand):
         if isinstance(following, Finish):
-            return following.source == step.out and following.norm is None and following.add is None
+            plain = following.source == step.out and following.norm is None and following.add is None
+            return plain and not _ended_by_reader(run, following)
         return isinstance(following, Gate) and following.gates == step.out
     if isinstance(step, Linear) and isinstance(following, Linear) and following.source == step.source:
         return gpu is not None and _are_parts(run, [*together, following])
@@ -95,6 +96,8 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
     if len(_of_same_rows(together)) > 1:
         return False
     if isinstance(step, Finish):
+        if isinstance(following, SumNonBacktracking):
+            return len(together) == 1 and _ended_by_reader(run, step)
         if len(together) > 1 or step.norm not in run.program.batch_norms:
             return False
         if isinstance(following, Gather):  # each neighbour computes it again, which takes large batches longer than a launch
@@ -109,6 +112,13 @@ def _joins(run: Pass, together: Sequence[Step], following: Step, gpu: Gpu | None
         one = not any(isinstance(other, Linear) for other in together[:-1])
         return one and are_pair(run, gpu, step.source, step.out, following.out)
     return isinstance(following, Finish) and ends_product(step if adds else step._replace(add=None), following)
+
+
+def _ended_by_reader(run: Pass, end: Finish) -> bool:
+    """Return whether the sums over bonds that continue others, which alone read the end of a layer, can apply it."""
+    readers = [step for step in run.program.steps if end.out in values_read(step)]
+    plain = end.norm is None and end.add is None and not is_read_later(run, end.out)
+    return plain and len(readers) == 1 and isinstance(readers[0], SumNonBacktracking)
 
 
 def _launch(run: Pass, together: Sequence[Step], tensor_cores: bool) -> Launch:

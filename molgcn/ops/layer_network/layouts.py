@@ -11,6 +11,7 @@ from typing import NamedTuple
 from molgcn.ops.layer_network.backward import Backward
 from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
+    EdgeGrad,
     ExpandGrad,
     FinishGrad,
     GateGrad,
@@ -21,7 +22,7 @@ from molgcn.ops.layer_network.gradient_steps import (
     WeightGrads,
 )
 from molgcn.ops.layer_network.memory import FEW_ATOMS, Layout, Span, lay_out, side_by_side, spans, stride_of
-from molgcn.ops.layer_network.program import Program, first_products, signed_values
+from molgcn.ops.layer_network.program import Program, first_products, masked_values, signed_values
 from molgcn.ops.layer_network.steps import BONDS, Expand, Finish, Gate, Gather, Linear, Step, X, values_made, values_read
 
 _LAYOUTS = 256  # the number of layouts that are remembered, since batches without padding have many sizes
@@ -117,7 +118,9 @@ def backward_layout(program: Program, backward: Backward, sizes: Sizes, free: fr
         sizes: The numbers of rows of values.
         free: The values that forward has kept and that the pass may write over.
     """
-    waits = [_may_wait(step, following, sizes) for step, following in pairwise(backward.steps)]
+    pairs = [*pairwise(backward.steps)]
+    ends = [ends_edges(program, *pair) for pair in pairs]
+    waits = [end or (_may_wait(*pair, sizes) and not ended) for pair, end, ended in zip(pairs, ends, [False, *ends], strict=False)]
     each = [_touched_in_backward(step, read) for step, read in zip(backward.steps, backward.read, strict=True)]
     last = {ref: time for time, refs in enumerate(each) for ref in refs}
     touched = _until_launched(each, waits)
@@ -210,11 +213,21 @@ def _may_wait(step: GradStep | Step, following: GradStep | Step, sizes: Sizes) -
         return isinstance(following, ExpandGrad) and following.step.out == step.step.gates
     if isinstance(step, InputGrad) and isinstance(following, InputGrad):
         return sizes.atoms <= FEW_ATOMS or following.grad in (step.grad, step.source.out) or following.source.add == step.source.out
+    if isinstance(step, AddGrad) and isinstance(following, FinishGrad):
+        return following.source.add == step.source.out
     if isinstance(step, FinishGrad) and isinstance(following, GateGrad):
         return following.gates is not None and following.gates.add == step.source.out
     if not isinstance(step, (FinishGrad, InputGrad)) or not isinstance(following, (ExpandGrad, FinishGrad, InputGrad)):
         return False
     return following.grad == step.source.out and (not isinstance(following, FinishGrad) or following.step.norm is None)
+
+
+def ends_edges(program: Program, step: GradStep | Step, following: GradStep | Step) -> bool:
+    """Return whether the launch of a step on rows of edges can take its result through a layer's end, a relu after a product, too."""
+    if not isinstance(step, EdgeGrad) or not isinstance(following, FinishGrad) or following.grad != step.source.out:
+        return False
+    plain = step.source.add is None and following.source.add is None and following.source.mask is None
+    return plain and following.step.source in masked_values(program)
 
 
 def _until_launched(touched: list[set[Ref]], waits: Sequence[bool]) -> list[set[Ref]]:

@@ -127,7 +127,7 @@ class TensorCoreProducts:
 
     def input_grad(self, launch: GradLaunch) -> None:
         """Compute the gradients of a launch of :class:`InputGrad` steps, from that before the end of a layer if it includes one."""
-        run, (first, before, mask, then, leaves, beside, sums) = self.run, launch
+        run, (first, before, mask, then, leaves, beside, sums, *_) = self.run, launch
         assert isinstance(first, InputGrad)
         it, grad = self._arguments(first.source.value), run.gradient(first.grad)
         if then is not None or beside is not None:
@@ -231,10 +231,10 @@ class TensorCoreProducts:
 
     def _backward_weights(self) -> Iterator[Weights]:
         """Yield what launches multiply gradients by."""
-        for step, *_, then, _, beside, sums in backward_launches(self.run, self.run.backward.steps, self._gpu).values():
-            if isinstance(step, InputGrad):
-                yield Weights(tuple(each.step.weight for each in (step, *sums)))
-                yield from (Weights((each.step.weight,)) for each in (then, beside) if each is not None)
+        for launch in backward_launches(self.run, self.run.backward.steps, self._gpu).values():
+            if isinstance(step := launch.step, InputGrad):
+                yield Weights(tuple(each.step.weight for each in (step, *launch.sums)))
+                yield from (Weights((each.step.weight,)) for each in (launch.then, launch.beside) if each is not None)
 
     def _prepare(self, wanted: Iterable[Weights], *, transposed: bool) -> Mapping[Weights, _Operand]:
         """Prepare weights as operands of x W^T, or, if `transposed`, of G W."""

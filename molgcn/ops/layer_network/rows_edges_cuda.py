@@ -71,7 +71,7 @@ class EdgeLaunches:
             it.out = self.run.rows(step.out).address
         if after is not None:
             it.end, it.written = self._launches.ends.forward(after), self.run.rows(after.out).address
-            it.signs = self.run.kept_signs(step.out).data_ptr() if step.out in self.run.signs_kept else 0
+        it.signs = self.run.kept_signs(step.out).data_ptr() if step.out in self.run.signs_kept else 0
         self._launch("rows_expand", it, teams, self.run.graph.num_nodes)
 
     def spread(self, step: Spread) -> None:
@@ -102,18 +102,22 @@ class EdgeLaunches:
             it.code = 0
         return it, teams
 
-    def forward(self, step: EdgeStep) -> None:
-        """Compute the value of a step that reads rows of directed bonds."""
-        source, out = self.run.rows(step.source), self.run.rows(step.out)
+    def forward(self, step: EdgeStep, before: Finish | None) -> None:
+        """Compute the value of a step that reads rows of directed bonds, which the end of a layer may come `before`."""
+        source, out = self.run.rows((before or step).source), self.run.rows(step.out)
         it, teams = self._arguments(source.width, source.stride, source=source, out=out)
         it.of_source.out = out.address
+        if before is not None:
+            it.end, it.ends = self._launches.ends.forward(before), 1
         self._launch(_KERNELS[type(step)], self._with_pairs(step, it), teams, self.run.graph.num_nodes)
 
-    def backward(self, step: EdgeGrad) -> None:
-        """Compute the gradient of the rows of directed bonds that a step reads."""
+    def backward(self, step: EdgeGrad, after: FinishGrad | None) -> None:
+        """Compute the gradient of the rows of directed bonds that a step reads, and then that of the end of a layer `after` it."""
         grad, kernel = self.run.gradient(step.grad), _KERNELS[type(step.step)]
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
-        it.of_source = self._launches.gradient(step.source)
+        it.of_source = self._launches.gradient((after or step).source)
+        if after is not None:
+            it.end, it.positive = self._launches.ends.backward(after.step), self.run.signs(after.step.source).data_ptr()
         kernel += "_grad" if isinstance(step.step, SumIncoming) else ""
         self._launch(kernel, self._with_pairs(step.step, it), teams, self.run.graph.num_nodes)
 
@@ -122,8 +126,14 @@ class EdgeLaunches:
             it.paired = self.paired.data_ptr()
         return it
 
-    def expand_grad(self, step: ExpandGrad, before: FinishGrad | None) -> None:
-        """Compute the gradients of a step that gives bonds their sources' rows, from those of the end of a layer that comes `before`."""
+    def expand_grad(self, step: ExpandGrad, before: FinishGrad | None, added: AddGrad | None) -> None:
+        """Compute the gradients of a step that gives bonds their sources' rows, from those of the end of a layer that comes `before`.
+
+        Args:
+            step: The step.
+            before: The end of the layer, or None.
+            added: The step whose sum is added to the gradient of the end's source, or None if there is no such step or it has a launch.
+        """
         launches, grad = self._launches, self.run.gradient(step.grad if before is None else before.grad)
         it, teams = self._arguments(grad.width, grad.stride, grad=grad)
         if before is not None:
@@ -132,7 +142,8 @@ class EdgeLaunches:
                 it.signs = self.run.kept_signs(source).data_ptr()
             else:
                 it.source = self.run.rows(source).address
-            it.add = 0 if before.source.add is None else self.run.gradient(before.source.add).address
+            adds = [before.source.add] if added is None else [added.grad, added.source.add]
+            it.add, it.more = (0 if number is None else self.run.gradient(number).address for number in (*adds, None)[:2])
         it.of_source = launches.gradient(step.source)
         gate = self._gate_of(step)
         if gate is None:

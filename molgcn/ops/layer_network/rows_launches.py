@@ -54,13 +54,15 @@ ROWS = Header(
         ("int", "backwards"),  # whether the kernel goes from the last row to the first
         ("int", "width stride"),  # the columns of all rows, and the distance between two rows
         ("int", "lanes chunks"),  # the threads side by side on a row, and the blocks side by side; see Team in rows.cuh
-        ("const real*", "source bonds add grad largest target averaged gates"),  # rows; each may be null
+        ("const real*", "source bonds add more grad largest target averaged gates"),  # rows; each may be null
         ("real*", "out"),  # rows
         ("real*", "shares"),  # rows: what neighbours get of the gradient of an average
         ("Gradient", "of_source of_bonds of_target of_gates of_averaged"),
         ("const real*", "eps"),  # the gather's eps, or null
         ("const real*", "bias"),  # [width]: a gather's bias, or null
         ("LayerEnd", "end"),  # what the kernel applies
+        ("int", "ends"),  # whether a sum over bonds applies it to the rows that it reads
+        ("const float*", "positive"),  # the signs that a product has kept, cuda/relu_signs.cuh; or null
         ("unsigned char*", "signs"),  # of rows of edges before a relu, a byte for each four columns; or null
         ("real*", "written"),  # rows: what a gather reads after `end`; or null
         ("LayerEnd", "next"),  # the end whose norm's sums are left in backward

@@ -100,7 +100,7 @@ class CudaSteps:
         elif isinstance(step, Expand):
             self._edges.expand(step, launch.after)
         elif isinstance(step, EdgeStep):
-            self._edges.forward(step)
+            self._edges.forward(step, launch.before)
         elif isinstance(step, Attend):
             self._attend.forward(step, launch.leaves)
         else:
@@ -133,6 +133,8 @@ class CudaSteps:
             self._products.input_grad(launch)
         elif isinstance(step, GatherGrad):
             self._gather.backward(step, launch.leaves)
+        elif isinstance(launch.step, EdgeGrad):
+            self._edges.backward(launch.step, launch.after)
         elif isinstance(step, FinishGrad):
             self._finish.backward(step, launch.leaves)
         elif isinstance(step, GateGrad):
@@ -140,9 +142,7 @@ class CudaSteps:
         elif isinstance(step, SpreadGrad):
             self._edges.spread_grad(step)
         elif isinstance(step, ExpandGrad):
-            self._edges.expand_grad(step, launch.before)
-        elif isinstance(step, EdgeGrad):
-            self._edges.backward(step)
+            self._edges.expand_grad(step, launch.before, launch.added)
         elif isinstance(step, AttendGrad):
             self._attend.backward(step)
         elif isinstance(step, AddGrad):

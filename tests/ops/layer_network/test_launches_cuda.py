@@ -46,7 +46,12 @@ def test_every_step_is_in_one_launch(network, training, gpu):
     assert sorted(parts, key=run.program.steps.index) == list(run.program.steps)
     run = pass_of(options_of(network), backward=True, training=training)
     grad_launches = backward_launches(run, run.backward.steps, gpu).values()
-    parts = [step for it in grad_launches for step in (it.before, it.mask, it.step, *it.sums, it.then, it.beside) if step is not None]
+    parts = [
+        step
+        for it in grad_launches
+        for step in (it.added, it.before, it.mask, it.step, it.after, *it.sums, it.then, it.beside)
+        if step is not None
+    ]
     assert parts == list(run.backward.steps)
 
 
