@@ -41,7 +41,7 @@ from molgcn.ops.layer_network.steps import (
     values_read,
 )
 
-_LAYERS_WITH_ONE_KEPT = 3  # of so many layers one keeps the values of attention in a large batch: the others are computed again
+_LAYERS_WITH_ONE_KEPT = 2  # of so many layers one keeps the values of attention in a large batch: the others are computed again
 
 
 class Backward(NamedTuple):
@@ -90,7 +90,7 @@ def backward_of(
             until then.
         recompute: Whether a layer's values are computed again from its input, so that only the layers' inputs are kept.
         batch_norms: The names of the norms with the statistics of the batch. Biases whose gradients these make zero are left out.
-        attends_again: Whether the values of attention are computed again in two of three layers, without `recompute` too.
+        attends_again: Whether the values of attention are computed again in every other layer, without `recompute` too.
         by_round: Whether a weight of several products has the gradient of each as soon as it can be computed, and adds them up.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}

@@ -277,7 +277,7 @@ def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) ->
 
 
 def _attends_again(call: LayerNetworkCall) -> bool:
-    """Return whether backward computes values of attention again, in two of three layers. All are a third of what a large batch keeps."""
+    """Return whether backward computes values of attention again, in every other layer. All are a third of what a large batch keeps."""
     return call.graph.num_nodes > FEW_ATOMS
 
 
