@@ -95,7 +95,7 @@ class TensorCoreProducts:
             it.before, source = self._ends.forward(before), before.source
             it.second = 0 if before.add is None else run.rows(before.add).address
             it.written = run.rows(before.out).address
-        plan, macros = forward_product(run, launch, self._gpu, again=run.is_backward)
+        plan, macros = forward_product(run, launch, self._workspace.beside.part_of(self._gpu), again=run.is_backward)
         self._multiply(it, run.rows(source), plan, macros, leaves)
 
     def _set_gather(self, it: Any, gather: Gather) -> None:
@@ -144,7 +144,7 @@ class TensorCoreProducts:
             grad = grad if before is not None else run.gradient(mask.grad)
         if leaves is not None:
             it.next, it.next_source = self._ends.backward(leaves.step), run.rows(leaves.step.source).address
-        plan, macros = grad_product(run, launch, self._gpu)
+        plan, macros = grad_product(run, launch, self._workspace.beside.part_of(self._gpu))
         self._multiply(it, grad, plan, macros, None if leaves is None else leaves.step)
 
     def _grad_result(self, step: InputGrad, *sums: InputGrad) -> Any:
@@ -205,7 +205,7 @@ class TensorCoreProducts:
     def _multiply(self, it: Any, rows: Rows, plan: RowBlocks, macros: Macros, leaves: Finish | None) -> None:
         """Launch the products of rows. `it` has all other arguments of the kernel."""
         it.x, it.num_rows = rows.address, rows.tensor.shape[0]
-        it.backwards, it.early = self._workspace.next_backwards(it.num_rows), self._workspace.early
+        it.backwards, it.early = self._workspace.next_backwards(it.num_rows), self._workspace.beside.early
         if leaves is not None:
             it.left = self._ends.room(leaves, plan.num_blocks, plan.rows * plan.groups)
         prefetch = partial(prefetch_kernels, self.run, self._gpu)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.layer_network.call import PRECISIONS
+from molgcn.ops.layer_network.early_launches import ALONE, early_grad_launches, early_launches
 from molgcn.ops.layer_network.grad_launches_cuda import GradLaunch, backward_launches
 from molgcn.ops.layer_network.gradient_steps import InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.launches_cuda import Launch, again_launches, forward_launches, is_read_later
@@ -132,19 +133,23 @@ def shapes_of(run: Pass, gradients: Sequence[int], products: Sequence[Product]) 
 
 def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     """Yield the sources and macros of the products of a forward pass and of its backward pass, to compile them at the same time."""
-    for launch in forward_launches(run, gpu).values():
+    launches = forward_launches(run, gpu)
+    beside = early_launches(run, launches)
+    for launch in launches.values():
         if isinstance(launch.step, Linear):
-            yield "product_rows.cu", forward_product(run, launch, gpu, again=False)[1]
+            yield "product_rows.cu", forward_product(run, launch, beside.get(launch.step, ALONE).part_of(gpu), again=False)[1]
     if not run.call.options.save_for_backward:
         return
     backward = backward_steps(run.call, grad_x=run.graph.x.requires_grad, grad_bonds=run.graph.bonds is not None)
     for launch in again_launches(run, backward.steps).values():
         if isinstance(launch.step, Linear):
             yield "product_rows.cu", forward_product(run, launch, gpu, again=True)[1]
-    for grad_launch in backward_launches(run, backward.steps, gpu).values():
+    grad_launches = backward_launches(run, backward.steps, gpu)
+    beside = early_grad_launches(run, backward.steps, grad_launches)
+    for grad_launch in grad_launches.values():
         step = grad_launch.step
         if isinstance(step, InputGrad):
-            yield "product_rows.cu", grad_product(run, grad_launch, gpu)[1]
+            yield "product_rows.cu", grad_product(run, grad_launch, beside.get(step, ALONE).part_of(gpu))[1]
         elif isinstance(step, WeightGrads):
             for first in range(0, len(step.products), MAX_PRODUCTS):
                 tile, _ = weight_blocks(shapes_of(run, backward.gradients, step.products[first : first + MAX_PRODUCTS]), gpu)

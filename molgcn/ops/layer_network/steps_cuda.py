@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
-from molgcn.ops.layer_network.early_launches import early_grad_launches, early_launches
+from molgcn.ops.layer_network.early_launches import ALONE, Beside, early_grad_launches, early_launches
 from molgcn.ops.layer_network.grad_launches_cuda import backward_launches
 from molgcn.ops.layer_network.gradient_steps import (
     AddGrad,
@@ -56,7 +58,7 @@ class CudaSteps:
         self._pool, self._attend = PoolLaunches(rows), AttendLaunches(rows, self._edges)
         self._products = TensorCoreProducts(run, workspace, ends) if tensor_cores else CublasProducts(run)
         self._launches, self._grad_launches, self._pooled_end = {}, {}, None
-        self._early: frozenset[Step | GradStep]
+        self._beside: Mapping[GradStep | Step, Beside]
         device = gpu(run.graph.x.device) if tensor_cores else None
         if run.is_backward:
             if isinstance(self._products, TensorCoreProducts):
@@ -66,11 +68,11 @@ class CudaSteps:
             self._sums.add_zeros(run.zero_gradients)
             self._launches = again_launches(run, run.backward.steps)
             self._grad_launches = backward_launches(run, run.backward.steps, device)
-            self._early = early_grad_launches(run, self._grad_launches)
+            self._beside = early_grad_launches(run, run.backward.steps, self._grad_launches)
         else:
             self._launches = forward_launches(run, device)
             self._pooled_end = pooled_end(run, self._launches)
-            self._early = early_launches(run, self._launches)
+            self._beside = early_launches(run, self._launches)
 
     def pad(self, given: Tensor, to: Rows) -> None:
         """Copy an input whose width is not a multiple of four."""
@@ -87,7 +89,7 @@ class CudaSteps:
         if launch.before is not None:
             self._finish.leave_moments(launch.before)
         if isinstance(step, Linear):
-            self._workspace.early = step in self._early
+            self._workspace.beside = self._beside.get(step, ALONE)
             self._products.linear(launch)
         elif isinstance(step, Gather):
             self._gather.forward(step, launch)
@@ -129,7 +131,7 @@ class CudaSteps:
         if isinstance(step, WeightGrads):
             self._products.weight_grads(step)
         elif isinstance(step, InputGrad):
-            self._workspace.early = launch.step in self._early
+            self._workspace.beside = self._beside.get(launch.step, ALONE)
             self._products.input_grad(launch)
         elif isinstance(step, GatherGrad):
             self._gather.backward(step, launch.leaves)

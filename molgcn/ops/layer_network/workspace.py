@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from molgcn.ops.layer_network.early_launches import ALONE
 from molgcn.ops.layer_network.memory import FEW_ATOMS
 from molgcn.ops.part_sums import PartSums
 
@@ -23,13 +24,13 @@ class Workspace:
         sums: The sums whose parts kernels have left.
         overlaps: Whether the next kernel on rows or product may start before the previous kernel has ended. It may not where it reads
             what that kernel has prepared before it waits itself.
-        early: Whether the next product may run beside the kernel before it; see :func:`.early_launches.early_launches`.
+        beside: How the next launch of products runs beside other kernels.
     """
 
     def __init__(self, like: Tensor, *, overlaps: bool) -> None:
         self.sums = PartSums(like)
         self.overlaps = overlaps
-        self.early = False
+        self.beside = ALONE
         self._like = like
         self._backwards = False
         self._kept: list[Tensor] = []
