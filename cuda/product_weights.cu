@@ -9,7 +9,8 @@
 #include "product_weights.cuh"
 #include "product_weights_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
-constexpr int at_once = 32, steps = OUT_BLOCKS == 1 ? 2 : 1;  // steps: of 16 rows, whose operands a warp holds together
+// steps: of 16 rows, whose operands a warp holds together; more than 16 warps have registers for those of one
+constexpr int at_once = 32, steps = OUT_BLOCKS == 1 && CHUNKS * GROUPS <= 16 ? 2 : 1;
 constexpr int side = 16 * CHUNKS, out_side = side, in_side = side;  // of a tile
 constexpr int in_blocks = CHUNKS / OUT_BLOCKS, threads = 32 * CHUNKS;  // of a warp and a group
 constexpr int stride = side + 8, tile_numbers = at_once * stride;  // lanes that read two columns of four rows use all banks

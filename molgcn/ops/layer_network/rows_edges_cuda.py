@@ -24,8 +24,9 @@ from molgcn.ops.layer_network.memory import stride_of
 from molgcn.ops.layer_network.rows_launches import PAIR_LANES, THREADS, RowLaunches, Teams
 from molgcn.ops.layer_network.steps import AverageDirections, EdgeStep, Expand, Finish, Gate, Spread, Step, SumIncoming, SumNonBacktracking
 
-# Sizes of launches, which no GPU has been asked about yet; any size computes the same but for the order of a sum.
+# Sizes of launches; any size computes the same but for the order of a sum. Sums over bonds that continue others are slower with 4.
 _BLOCKS = 8  # blocks per multiprocessor
+_EXPAND_GRAD_BLOCKS = 4  # as many as run at the same time
 _GATE_BLOCKS = 3  # as many of cuda/rows_gate.cu as run at the same time, since each merges and leaves parts of norms
 _TABLE_BLOCKS = 4  # blocks per multiprocessor that sum over distinct bonds
 
@@ -226,7 +227,7 @@ class EdgeLaunches:
     ) -> None:
         """Launch a kernel, which leaves moments for the norm of `leaves` if it is not None, or takes rows through the end of a layer."""
         launches, norms = self._launches, leaves is not None or ends
-        blocks = _BLOCKS if file == "rows_edges.cu" else _GATE_BLOCKS
+        blocks = _GATE_BLOCKS if file == "rows_gate.cu" else _EXPAND_GRAD_BLOCKS if name == "rows_expand_grad" else _BLOCKS
         parts = min(teams.parts(num_rows), launches.resident(teams.chunks, blocks))
         parts = launches.leave_part(it, leaves, parts)
         defines = {"TABLE": 0} if file == "rows_edges.cu" else {"LEAVES": int(leaves is not None), "ENDS": int(ends)}
