@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from threading import Condition, Thread
 
 from molgcn.data.sampler import EpochPlan, MoleculeSampler
 
 SHORT_EPOCH = 1_000_000  # molecules
+_IDLE = 0.25  # seconds that the thread waits for the next epoch; to start one takes as long as a step, and longer on a busy machine
 
 
 class PlanAhead:
-    """Returns a sampler's plans, and makes the next ones in background threads.
+    """Returns a sampler's plans, and makes the next ones in a background thread.
 
     Making a plan takes about 30 ns for each molecule. A GPU may read a short epoch faster, so short epochs are planned three ahead. Long
-    epochs are planned one ahead, since plans take memory. Each plan is made in its own thread, and no thread is left when a run ends.
+    epochs are planned one ahead, since plans take memory. The thread ends where no epoch follows for a quarter of a second.
 
     Args:
         sampler: the sampler. If it does not shuffle, all epochs have the same plan.
@@ -31,6 +34,9 @@ class PlanAhead:
         self.sampler = sampler
         self.ahead = (3 if sampler.share <= SHORT_EPOCH else 1) if sampler.shuffle else 0
         self._plans: dict[int, Future[EpochPlan]] = {}
+        self._asked: deque[tuple[int, Future[EpochPlan]]] = deque()
+        self._changed = Condition()
+        self._works = False  # whether there is a thread that will look at what is asked
 
     def __call__(self, epoch: int) -> EpochPlan:
         """Return the plan of `epoch`. Plans returned by earlier calls are no longer in use."""
@@ -48,11 +54,27 @@ class PlanAhead:
         self._plans = {}
 
     def _start(self, epoch: int) -> Future[EpochPlan]:
-        thread = ThreadPoolExecutor(1, "molgcn-plan")
-        try:
-            return thread.submit(self._plan, epoch)
-        finally:
-            thread.shutdown(wait=False)  # the plan is still made
+        asked = epoch, Future[EpochPlan]()
+        with self._changed:
+            self._asked.append(asked)
+            self._changed.notify()
+            starts, self._works = not self._works, True
+        if starts:
+            Thread(target=self._work, name="molgcn-plan").start()
+        return asked[1]
+
+    def _work(self) -> None:
+        """Make the plans that are asked for, in their order."""
+        while True:
+            with self._changed:
+                self._works = bool(self._changed.wait_for(lambda: self._asked, _IDLE))
+                if not self._works:
+                    return
+                epoch, plan = self._asked.popleft()
+            try:
+                plan.set_result(self._plan(epoch))
+            except BaseException as error:
+                plan.set_exception(error)
 
     def _plan(self, epoch: int) -> EpochPlan:
         plan, places = self.sampler.plan(epoch), self.ahead + 1
