@@ -95,7 +95,7 @@ class MoleculeDataModule(LightningDataModule):
         self.loader_name = default if loader.name == "auto" else loader.name
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
         if self.loader_name == "pyg":
-            self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
+            self.make_loader = partial(PyGLoader, num_workers=loader.num_workers, unpacked={})
         self.train_loader: MoleculeLoader | None = None
 
     def part(self, name: str) -> PackedMolecules:

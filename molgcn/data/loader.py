@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from functools import cache
 from typing import Any, Literal
 
@@ -160,20 +160,26 @@ class PyGLoader(MoleculeLoader):
         batch_size: number of molecules in a batch, B.
         args: further positional arguments of :class:`MoleculeLoader`.
         num_workers: number of processes that collate. 0 collates in this process.
+        unpacked: the `Data` objects of sets that other loaders have made, to which this one adds. None means that it shares none.
         options: keyword arguments of :class:`MoleculeLoader`.
     """
 
-    def __init__(self, molecules: MoleculeSet, batch_size: int, *args: Any, num_workers: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        molecules: MoleculeSet,
+        batch_size: int,
+        *args: Any,
+        num_workers: int = 0,
+        unpacked: MutableMapping[MoleculeSet, list[Any]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
         self.num_workers = num_workers
-        self._data = unpack_pyg(molecules)
+        unpacked = {} if unpacked is None else unpacked
+        if molecules not in unpacked:
+            unpacked[molecules] = _unpacked(molecules)
+        self._data = unpacked[molecules]
         self._edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=self.device)
-        starts = {"molecule": np.arange(len(molecules) + 1), "atom": molecules.node_ptr, "bond": molecules.edge_ptr}
-        for number, item in enumerate(self._data):
-            item.indices, item.edge_attr = torch.tensor([number]), None
-            for array in batch_arrays(molecules):
-                first, last = starts[array.axis][number : number + 2]
-                setattr(item, array.name, torch.from_numpy(array.take(slice(first, last))))
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
         """Yield the batches of `epoch` from number `start` on."""
@@ -248,3 +254,15 @@ def warn_of_numpy() -> None:
 
 def _fits(molecules: MoleculeSet, device: torch.device, share: float) -> bool:
     return is_resident(molecules, device) or resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]
+
+
+def _unpacked(molecules: MoleculeSet) -> list[Any]:
+    """Return PyG's `Data` of all molecules, with what a batch holds beside PyG's own."""
+    data = unpack_pyg(molecules)
+    starts = {"molecule": np.arange(len(molecules) + 1), "atom": molecules.node_ptr, "bond": molecules.edge_ptr}
+    for number, item in enumerate(data):
+        item.indices, item.edge_attr = torch.tensor([number]), None
+        for array in batch_arrays(molecules):
+            first, last = starts[array.axis][number : number + 2]
+            setattr(item, array.name, torch.from_numpy(array.take(slice(first, last))))
+    return data

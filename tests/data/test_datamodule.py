@@ -13,6 +13,7 @@ from graphs import assert_tiles
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.datamodule import MoleculeDataModule, load_once
 from molgcn.data.layout import BatchLayout
+from molgcn.data.pyg import unpack_pyg
 from molgcn.data.splits.given import save_split
 
 
@@ -48,6 +49,17 @@ def test_a_saved_split_and_all_folds_are_of_the_same_molecules(tmp_path):
     assert saved.molecules is first.molecules and other.molecules is first.molecules
     assert all(np.array_equal(saved.splits[part], first.splits[part]) for part in first.splits)
     assert not set(other.splits["test"].tolist()) & set(first.splits["test"].tolist())
+
+
+def test_loaders_of_a_run_share_pygs_data(monkeypatch):
+    """Training, validation and the measurements after them read the same parts."""
+    sizes = []
+    monkeypatch.setattr("molgcn.data.loader.unpack_pyg", lambda molecules: sizes.append(len(molecules)) or unpack_pyg(molecules))
+    data = MoleculeDataModule(DatasetConfig(subset=60), LoaderConfig(name="pyg"), "pyg", seed=0)
+    loaders = [data.train_dataloader(), data.val_dataloader(), data.evaluation_loader("train"), data.evaluation_loader("val")]
+    batches = [torch.cat([batch.indices for batch in loader]).sort().values.tolist() for loader in loaders]
+    assert batches[:2] == batches[2:] == [[*range(48)], [*range(6)]]
+    assert sizes == [48, 6]
 
 
 def with_layout(layout, backend="fused", loader="auto", batch_size=64):
