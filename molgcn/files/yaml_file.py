@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from molgcn.errors import UserError
 
 _DEEPEST = 20
 _LARGEST = 2**18  # bytes; the files of a run have some thousand, and reading takes seconds per megabyte
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # which of them it is depends on the machine
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write each value where it stands, since :func:`read_yaml` refuses aliases."""
+        return True
+
+
+# OmegaConf reads 1e3 as a number too, so that such a text needs quotes
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile("^[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"), list("-+0123456789"))
 
 
 def read_yaml(path: Path, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
@@ -40,6 +51,11 @@ def read_yaml(path: Path, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path} is damaged or cannot be read: {reason}. Restore what the run wrote, or start a new run.") from error
     return values
+
+
+def yaml_text(values: Any) -> str:
+    """Return plain values as YAML, as OmegaConf writes them, in a tenth of the time."""
+    return yaml.dump(values, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def _check_events(text: str) -> None:

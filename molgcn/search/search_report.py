@@ -6,11 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from molgcn.files.json_file import read_json
 from molgcn.files.spreadsheet import write_csv
 from molgcn.files.whole_file import write_text
+from molgcn.files.yaml_file import yaml_text
 from molgcn.search.study import was_interrupted
 from molgcn.search.sweep import SweepRun, print_runs, table_rows
 from molgcn.search.sweep_plot import plot_sweep
@@ -40,7 +39,7 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
         path.parent.mkdir(exist_ok=True)
         trial = study.best_trial
         head = f"# @package _global_\n# Trial {trial.number} of {study.study_name}: {objective} {trial.value:.6g}. Run it with\n"
-        write_text(path, f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
+        write_text(path, f"{head}# {rerun(folder)}\n{yaml_text(best)}")
 
 
 def print_table(study: Study, objective: str, folder: Path) -> None:

@@ -12,7 +12,7 @@ from molgcn.config.overrides import as_typed, quote, values_of
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json
 from molgcn.files.whole_file import write_text
-from molgcn.files.yaml_file import read_yaml
+from molgcn.files.yaml_file import read_yaml, yaml_text
 from molgcn.training.members import FILE as MEMBERS
 from molgcn.training.members import REFIT, trainings_of
 from molgcn.training.provenance import newer_writer, this_version
@@ -133,7 +133,7 @@ def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def config_text(config: Config) -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
+    return yaml_text(config.to_dict())
 
 
 def write_config(text: str, folder: Path) -> None:
