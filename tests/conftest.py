@@ -1,4 +1,5 @@
 import gc
+import importlib.metadata
 import logging
 import os
 import random
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +128,13 @@ def freeze_garbage_collection() -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Turn W&B off, and give all tests and the processes they start one private cache of packed sets.
 
-    Hydra reads conf/ hundreds of times, which libyaml's parser does in a third of the time of the one in Python that OmegaConf takes.
+    Hydra reads conf/ hundreds of times, which libyaml's parser does in a third of the time of the one in Python that OmegaConf takes. Each
+    Trainer looks for entry points in all installed packages, which are the same as long as `sys.path` is.
     """
+    entry_points = importlib.metadata.entry_points
+    found = cache(lambda path, **wanted: entry_points(**wanted))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.metadata, "entry_points", lambda **wanted: found(tuple(sys.path), **wanted))
         patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
