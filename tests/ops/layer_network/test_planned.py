@@ -21,7 +21,7 @@ from molgcn.ops.layer_network.plan_key import Key, capacity
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.tiles_cuda import TileSteps
 
-FAST = ("gine", "feed-forward", "dmpnn", "every layer", "gated_gcn")
+FAST = {"gine": 1, "feed-forward": 132, "dmpnn": 1, "every layer": 132, "gated_gcn": 1}  # networks of the default tier, and its GPU's size
 PLANNED = [name for name in NETWORKS if NETWORKS[name].get("pool") != "none"]
 gpus = pytest.mark.parametrize("multiprocessors", [1, 132])  # few, so that a block has several tiles, and more than there are tiles
 networks = pytest.mark.parametrize("network", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PLANNED])
@@ -56,8 +56,10 @@ def check(actual: Found, expected: Found) -> None:
         assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
 
 
-@gpus
-@networks
+@pytest.mark.parametrize(
+    ("network", "multiprocessors"),
+    [pytest.param(name, of, marks=() if FAST.get(name) == of else pytest.mark.slow) for name in PLANNED for of in (1, 132)],
+)
 def test_the_bits_of_calls_that_are_planned_each(emulate, network, multiprocessors):
     """A batch of another size takes the same plan, whose grids have a block more than it needs."""
     emulate.properties = Gpu(multiprocessors, H100)
