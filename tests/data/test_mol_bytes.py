@@ -39,7 +39,7 @@ def test_the_quick_way_is_taken():
 @pytest.mark.parametrize("kekulized", [False, True])
 def test_every_molecule_reads_the_same(kekulized):
     with open(resource("data") / "molecules.csv", newline="") as file:
-        smiles = [row["smiles"] for row in csv.DictReader(file)][::21]
+        smiles = [row["smiles"] for row in csv.DictReader(file)][::63]
     for mol in map(Chem.MolFromSmiles, [*ODD, *smiles]):
         if kekulized:
             Chem.Kekulize(mol, clearAromaticFlags=True)

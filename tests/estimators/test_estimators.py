@@ -51,6 +51,7 @@ def test_molecules_come_in_every_form(fitted, table, of):
     np.testing.assert_array_equal(fitted.predict(given), expected)
 
 
+@pytest.mark.slow
 def test_the_recipe_learns(table):
     model = molgcn.Regressor(max_epochs=8, device="cpu", random_state=0).fit(table["smiles"], table["logp"])
     assert model.score(table["smiles"], table["logp"]) > 0.5

@@ -113,7 +113,7 @@ def test_parity_points_lie_where_the_numbers_are(tmp_path):
     assert height_over_diagonal(true + 0.6 * (1 - true)) < height_over_diagonal(true) - 0.05
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 9])
+@pytest.mark.parametrize("number", [1, 5, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 9))])
 def test_parity_has_a_panel_a_target(tmp_path, number):
     values = np.random.default_rng(0).normal(size=(40, number))
     image = points(tmp_path, values, values + 0.1, [f"target{i}" for i in range(number)], ["eV"] * number)

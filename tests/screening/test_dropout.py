@@ -31,7 +31,7 @@ def folder(trained_config, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("backend", ["fused", "pyg", "reference"])
+@pytest.mark.parametrize("backend", ["fused", "reference", pytest.param("pyg", marks=pytest.mark.slow)])
 def test_mean_and_spread_of_one_layer_in_closed_form(folder, backend):
     """For a single atom each channel h_c is zeroed or divided by 1 - p, so that w h has the variance p / (1 - p) sum (w_c h_c)^2."""
     module = load_module(folder)

@@ -103,7 +103,9 @@ def evaluator(metric, true, predicted):
 
 
 @pytest.mark.usefixtures("one_thread", "empty_figures")
-@pytest.mark.parametrize(("name", "metric"), [("molesol", "rmse"), ("moltox21", "roc_auc"), ("moltox21", "pr_auc")])
+@pytest.mark.parametrize(
+    ("name", "metric"), [("molesol", "rmse"), ("moltox21", "roc_auc"), pytest.param("moltox21", "pr_auc", marks=pytest.mark.slow)]
+)
 def test_the_first_metric_is_the_evaluators(folder, tmp_path, monkeypatch, name, metric):
     monkeypatch.setitem(OGB_SETS, name, OGB_SETS[name]._replace(metric=metric))
     values = {

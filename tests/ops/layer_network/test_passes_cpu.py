@@ -44,8 +44,14 @@ def test_float32(conv, options):
     assert worst(actual, expected) < 5e-5
 
 
-@pytest.mark.parametrize("conv", ["gine", "sage max"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("width", "conv"),
+    [
+        pytest.param(width, conv, marks=pytest.mark.slow if width > 1000 and conv == "sage max" else ())
+        for width in WIDTHS
+        for conv in ("gine", "sage max")
+    ],
+)
 def test_widths(width, conv, instruction_set):
     of_network = network(conv, in_channels=width, hidden=width, layers=1 if width > 300 else 2)
     call = call_of(of_network)
@@ -209,7 +215,9 @@ def test_nothing_is_kept_without_gradients():
     assert torch.equal(statistics, expected["statistics"])
 
 
-@pytest.mark.parametrize(("conv", "options"), [("gin norm", "blocks"), ("gine", "layer"), ("sage max", "blocks")])
+@pytest.mark.parametrize(
+    ("conv", "options"), [("gine", "layer"), *(pytest.param(conv, "blocks", marks=pytest.mark.slow) for conv in ("gin norm", "sage max"))]
+)
 def test_opcheck(conv, options):
     call = changed(call_of(network(conv, options)), torch.Tensor.requires_grad_)
     torch.library.opcheck(torch.ops.molgcn.layer_network.default, call.arguments)
