@@ -77,7 +77,7 @@ def test_the_module_is_installed_although_a_folder_lies_beside_it():
 @pytest.mark.usefixtures("one_thread", "empty_figures")
 def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
     """The page's commands run in order with little data; two runs of one epoch equal one of two, bit for bit."""
-    install("diffusion", LAYER, POINTS)
+    install("diffusion", f"{LAYER}\nimport torch\nPLACE = torch.zeros(1).device\n", POINTS)
     (tmp_path / "presets" / "model").mkdir(parents=True)
     (tmp_path / "presets" / "model" / "diffusion.yaml").write_text(PRESET)
     (tmp_path / "new.csv").write_text("\n".join(["smiles", *SMILES]))
@@ -93,6 +93,7 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
         assert code == 0, err
 
     module = load_module("runs/own")
+    assert sys.modules["diffusion"].PLACE.type == "cpu"
     assert module.model.convs[0].rate == 0.3
     molecules = PackedMolecules.from_smiles(SMILES, features=module.features)
     expected = predict_molecules(module, molecules, 2)

@@ -69,6 +69,7 @@ def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components:
     beside molecules, "atom" and "bond".
     """
     outputs: dict[str, Any] = {f"{level}_outputs": [place] for place, level in enumerate(levels, start=1)}
+    get_kind(model.name)  # a layer's package must not be imported with tensors on that device
     with torch.device("meta"):
         bonds = 1 if model.bonds else None
         return build_network(model, backend, 1, 1 + len(levels), bonds, num_components=num_components, **outputs).backend.name

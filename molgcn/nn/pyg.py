@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
-from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
-from torch_geometric.utils import softmax
 
 from molgcn.errors import UserError
 from molgcn.nn import forward
@@ -14,6 +13,10 @@ from molgcn.nn.graph_inputs import graph_inputs
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.pooling import Reductions
 from molgcn.ops.head_loss import Objective, loss_of
+
+with torch.device("cpu"):  # networks are also built on the device "meta", where constants of PyG's modules must not be
+    from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+    from torch_geometric.utils import softmax
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet

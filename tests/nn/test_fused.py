@@ -163,14 +163,18 @@ def test_a_layer_can_be_called_by_itself(batch):
 
 
 def test_a_machine_without_extension_and_gpu():
-    """In a process with neither, fused is refused and auto takes pyg."""
+    """In a process with neither, fused is refused and auto takes pyg, whose modules are as they are wherever they are first needed."""
     program = """if True:
         import sys
+        import torch
         sys.modules["molgcn._cpu"] = None
         from molgcn.errors import UserError
         from molgcn.nn import GCN
         from molgcn.nn.backend import resolve_backend
-        print(resolve_backend("auto").name)
+        with torch.device("meta"):
+            print(resolve_backend("auto").name)
+        from torch_geometric.datasets.qm9 import conversion
+        print(conversion.device)
         for options in ({"backend": "fused"}, {"strategy": "tile"}):
             try:
                 GCN(11, 8, 3, 1, **options)
@@ -178,8 +182,11 @@ def test_a_machine_without_extension_and_gpu():
                 print(error)
     """
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    chosen, no_extension, strategy = subprocess.check_output([sys.executable, "-c", program], text=True, env=environment).splitlines()
+    chosen, device, no_extension, strategy = subprocess.check_output(
+        [sys.executable, "-c", program], text=True, env=environment
+    ).splitlines()
     assert chosen == "pyg"
+    assert device == "cpu"
     assert "pip install -e ." in no_extension
     assert "backend.strategy=tile belongs to backend=fused" in strategy
 
