@@ -131,6 +131,12 @@ MUTATIONS = [
         "tests/training/test_optim.py::test_cosine_with_warmup",
     ),
     Mutation(
+        "molgcn/training/validation_loop.py",
+        " if one.training]",
+        "]",
+        "tests/training/test_epoch_loop.py::test_a_validation_may_read_a_part_and_leaves_frozen_norms_alone",
+    ),
+    Mutation(
         "molgcn/training/stopping.py",
         "self.wait_count >= self.patience",
         "self.wait_count > self.patience",
