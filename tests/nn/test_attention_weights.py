@@ -3,6 +3,7 @@
 import pytest
 import torch
 from network_cases import BATCHES, NUM_DESCRIPTORS, NUM_EDGE_FEATURES, NUM_FEATURES, batch_of, joined, network
+from pairs import parametrize_pairs
 from torch_geometric.utils import softmax
 
 from molgcn.errors import UserError
@@ -26,10 +27,7 @@ def from_pyg(model: MoleculeNet, batch) -> list[tuple[torch.Tensor, torch.Tensor
     return found
 
 
-@pytest.mark.parametrize("dtype", TIGHT, ids=str)
-@pytest.mark.parametrize("settings", HEADS, ids=str)
-@pytest.mark.parametrize("bonds", [None, NUM_EDGE_FEATURES])
-@pytest.mark.parametrize("conv", ["gat", "gatv2"])
+@parametrize_pairs("conv, bonds, settings, dtype", ["gat", "gatv2"], [None, NUM_EDGE_FEATURES], HEADS, TIGHT, slow=True)
 def test_they_are_those_of_pyg(conv, bonds, settings, dtype):
     torch.manual_seed(0)
     model = MoleculeNet(NUM_FEATURES, 12, 3, 2, conv=conv, edge_channels=bonds, backend="reference", **OPTIONS, **settings).to(dtype)

@@ -65,7 +65,7 @@ def test_takes_pygs_batch(batch):
     assert torch.equal(fused(batch), fused(batch.to_pyg()))
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.slow), {"norm": "batch", "residual": True}], ids=str)
 def test_200_adam_steps_in_float64(molecules, options):
     batches = [as_dtype(molecules.batch(range(start, start + 8)), torch.float64) for start in range(0, 32, 8)]
     models = pair(num_layers=6, **options)
