@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -29,8 +30,15 @@ def machine(device: torch.device) -> dict[str, str | int | float]:
         from molgcn import _cpu
 
         facts["instruction_set"] = _cpu.instruction_sets()[0]
-        facts["fma_peak_gflops"] = round(max(_cpu.peak_gflops(torch.get_num_threads()) for _ in range(20)), 1)
+        facts["fma_peak_gflops"] = _peak_gflops(torch.get_num_threads())
     return facts
+
+
+@cache
+def _peak_gflops(threads: int) -> float:
+    from molgcn import _cpu
+
+    return round(max(_cpu.peak_gflops(threads) for _ in range(20)), 1)
 
 
 def cpu_name() -> str:
