@@ -72,7 +72,7 @@ def config(ckpt, path, **values):
         ({}, {}),
         ({"ensemble": 2}, {}),
         pytest.param({}, {"split": "cv", "folds": 2}, marks=pytest.mark.slow),
-        ({"ensemble": 2}, {"split": "cv", "folds": 2}),
+        pytest.param({"ensemble": 2}, {"split": "cv", "folds": 2}, marks=pytest.mark.slow),
         ({"blend": "trees"}, {}),
     ],
     ids=["one", "ensemble", "cross-validation", "cross-validation of ensembles", "trees"],

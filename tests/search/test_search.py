@@ -31,19 +31,19 @@ FAST = [
 
 def test_a_search_and_its_continuation(tmp_path, compose, capsys, empty_figures, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", empty_figures)
-    best = search(SearchConfig(n_trials=2, params=SPACE, pruning=False), compose, tmp_path)
-    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE"] * 2
+    best = search(SearchConfig(n_trials=1, params=SPACE, pruning=False), compose, tmp_path)
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE"]
     assert best == study_in(tmp_path).best_value
-    again = search(SearchConfig(n_trials=4, params=SPACE, pruning=False), compose, tmp_path)
+    again = search(SearchConfig(n_trials=3, params=SPACE, pruning=False), compose, tmp_path)
     study = study_in(tmp_path)
-    assert len(study.trials) == 4
+    assert len(study.trials) == 3
     assert again == study.best_value <= best
-    search(SearchConfig(n_trials=4, params=SPACE, pruning=False), compose, tmp_path)
-    assert len(study_in(tmp_path).trials) == 4
+    search(SearchConfig(n_trials=3, params=SPACE, pruning=False), compose, tmp_path)
+    assert len(study_in(tmp_path).trials) == 3
     rows = table(tmp_path)
     assert [float(row["val/loss"]) for row in rows] == sorted(float(row["val/loss"]) for row in rows)
     assert float(rows[0]["val/loss"]) == pytest.approx(study.best_value, rel=1e-4)
-    assert all((tmp_path / str(number) / "metrics.csv").exists() for number in range(4))
+    assert all((tmp_path / str(number) / "metrics.csv").exists() for number in range(3))
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
     assert "The best again: python train.py --config-dir=" in capsys.readouterr().out
 

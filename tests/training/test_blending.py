@@ -151,7 +151,11 @@ def test_dropout_and_uncertainty(run, tmp_path):
     assert passes.shape[:2] == (3, 5) and passes.std(axis=0).max() > 0
 
 
-@pytest.mark.parametrize("changes", [{"training": {"ensemble": 2}}, {"dataset": {"split": "cv", "folds": 2}}], ids=["ensemble", "folds"])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({"training": {"ensemble": 2}}, marks=pytest.mark.slow), {"dataset": {"split": "cv", "folds": 2}}],
+    ids=["ensemble", "folds"],
+)
 def test_several_trainings(path, tmp_path, changes):
     config = config_of(path, **{"training": {"calibration": "none", **changes.get("training", {})}}, dataset=changes.get("dataset", {}))
     result = train_all(config, tmp_path / "run")
