@@ -16,6 +16,8 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.pyg import unpack_pyg
 from molgcn.data.splits.given import save_split
 
+FEW = DatasetConfig(name="builtin", subset=600)
+
 
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = tmp_path / "mine.csv"
@@ -71,8 +73,7 @@ def with_layout(layout, backend="fused", loader="auto", batch_size=64):
         asked.append((len(molecules), precision, can_merge))
         return layout if can_merge else BatchLayout(layout.tile_nodes, join_single=layout.join_single)
 
-    config = DatasetConfig(name="builtin", batch_size=batch_size)
-    return MoleculeDataModule(config, LoaderConfig(name=loader), backend, 0, choose_layout), asked
+    return MoleculeDataModule(replace(FEW, batch_size=batch_size), LoaderConfig(name=loader), backend, 0, choose_layout), asked
 
 
 @pytest.mark.parametrize(("backend", "loader", "merges"), [("fused", "auto", True), ("fused", "pyg", False), ("pyg", "auto", False)])
@@ -97,7 +98,7 @@ def test_every_loader_and_backend_gets_the_tiles_that_the_model_wishes(backend, 
 
 @pytest.mark.parametrize("join_single", [True, False])
 def test_a_single_molecule_joins_the_batch_before_in_training_where_the_model_wishes_it(join_single):
-    molecules = len(load_once(DatasetConfig(name="builtin")).splits["train"])
+    molecules = len(load_once(FEW).splits["train"])
     data, _ = with_layout(BatchLayout(join_single=join_single), batch_size=molecules - 1)
     assert len(data.train_dataloader()) == (1 if join_single else 2)
     assert len(data.val_dataloader()) == 1
@@ -108,6 +109,6 @@ def test_a_single_molecule_joins_the_batch_before_in_training_where_the_model_wi
 def test_batches_of_evaluation(given, on_cpu, on_gpu, device):
     """On a GPU they are larger than those of training, since nothing is kept for backward."""
     expected = on_gpu if device == "cuda" else on_cpu
-    data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=40, eval_batch_size=given), LoaderConfig(), "fused", 0)
+    data = MoleculeDataModule(replace(FEW, batch_size=40, eval_batch_size=given), LoaderConfig(), "fused", 0)
     data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), global_rank=0, world_size=1)
     assert [loader.batch_size for loader in (data.train_dataloader(), data.val_dataloader())] == [40, expected]
