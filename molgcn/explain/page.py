@@ -99,7 +99,7 @@ class Gallery:
         bars = [bars_of(card.found, self._names.descriptors) for card in self._cards]
         page = render(
             "page.html.jinja",
-            "molgcn.explain",
+            Path(__file__).parent,
             cards=[(card, pictures[card.row], own) for card, own in zip(self._cards, bars, strict=True)],
             config=self._config,
             explained=self._names.explained,

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from molgcn.errors import counted
@@ -20,9 +20,9 @@ from molgcn.report.plots import embedded
 from molgcn.report.subject import PARTS, Subject
 
 
-def render(template: str, package: str = "molgcn.report", **values: Any) -> Markup:
-    """Return the HTML of a template with values filled in. `template` is its path below the package."""
-    return Markup(_environment(package).get_template(template).render(values))  # the environment escapes
+def render(template: str, folder: Path = Path(__file__).parent, **values: Any) -> Markup:
+    """Return the HTML of a template with values filled in. `template` is its path below the folder."""
+    return Markup(_environment(folder).get_template(template).render(values))  # the environment escapes
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -31,9 +31,10 @@ def number(value: float, digits: int = 4) -> str:
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment(folder: Path) -> Environment:
+    # An editable install also finds folders beside the checkout that have the name of a package: jinja2's PackageLoader looks there.
     environment = Environment(
-        loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": number, "count": lambda value: f"{value:,}", "counted": counted}
     return environment

@@ -2,6 +2,8 @@
 
 import base64
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,6 +20,15 @@ from molgcn.report.subject import Subject, Trainings, Uncertainty
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
 VOID = {"meta", "img", "br", "link", "input"}
 pytestmark = pytest.mark.usefixtures("blank_figures")
+
+
+FOUND_ELSEWHERE = """
+import sys
+import molgcn.report
+molgcn.report.__spec__.submodule_search_locations.insert(0, sys.argv[1])  # as an editable install does with a folder beside the checkout
+from molgcn.report.page import render
+print(render("sections/curves.html.jinja", picture="the picture"))
+"""
 
 
 class Page(HTMLParser):
@@ -214,3 +225,8 @@ def test_intervals_baselines_and_means_stand_with_the_values(tmp_path):
     assert "a test 8 0.5 0.25 to 0.625 0.5 0.5 random forest 0.875 b test" in text
     assert "over 1,000 bootstrap resamples" in text and "Up to 7 resamples are left out of an interval" in text
     assert "Baselines on the same molecules: a random forest of 100 trees" in text
+
+
+def test_templates_are_those_beside_the_code(tmp_path):
+    run = subprocess.run([sys.executable, "-c", FOUND_ELSEWHERE, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "the picture" in run.stdout, run.stderr
