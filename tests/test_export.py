@@ -83,12 +83,13 @@ ALL = {"residual": True, "embed": True, "last_activation": True, "head_layers": 
     "model",
     [
         {"pool": "max", "norm": "layer", "add_self_loops": False, **ALL},
-        pytest.param({"name": "dmpnn", "bonds": False, "norm": None, "residual": False, "last_activation": True}, marks=pytest.mark.slow),
-        pytest.param({"pool": "sum", "norm": None, "residual": False}, marks=pytest.mark.slow),
+        {"name": "dmpnn", "bonds": False, "norm": None, "residual": False, "last_activation": True},
+        {"pool": "sum", "norm": None, "residual": False},
     ],
     ids=["all", "dmpnn", "none"],
 )
-@pytest.mark.parametrize("ending", ["onnx", pytest.param("pt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+@pytest.mark.slow
 def test_other_options_and_the_moving_average(trained_config, tmp_path, model, ending):
     values = {
         **trained_config,

@@ -75,6 +75,7 @@ def test_the_module_is_installed_although_a_folder_lies_beside_it():
 
 
 @pytest.mark.usefixtures("one_thread", "empty_figures")
+@pytest.mark.slow
 def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
     """The page's commands run in order with little data; two runs of one epoch equal one of two, bit for bit."""
     install("diffusion", f"{LAYER}\nimport torch\nPLACE = torch.zeros(1).device\n", POINTS)

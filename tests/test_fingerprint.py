@@ -99,6 +99,7 @@ def test_mistakes_are_one_paragraph(trained_run, library, tmp_path, monkeypatch,
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["new.csv"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(trained_run, tmp_path):
     def peak(count):
         (tmp_path / "new.smi").write_text("CCO\n" * count)

@@ -105,10 +105,10 @@ CASES = {
     ),
     "deviations": ({"features": "zinc"}, {"name": "gin"}, {"loss": "mve"}),
 }
-QUICK = ("components and descriptors",)
 
 
-@pytest.mark.parametrize("case", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_the_documented_example_predicts_without_torch(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = run_of(tmp_path, *CASES[case])

@@ -61,6 +61,7 @@ def work(folder):
     list(workers.map_chunks(partial(sleep, folder=folder), list(range(3000)), num_workers=2, progress=False))
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     parent = multiprocessing.get_context("spawn").Process(target=work, args=(tmp_path,))
     parent.start()

@@ -162,6 +162,7 @@ def test_a_layer_can_be_called_by_itself(batch):
     torch.testing.assert_close(fused, pyg, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_machine_without_extension_and_gpu():
     """In a process with neither, fused is refused and auto takes pyg, whose modules are as they are wherever they are first needed."""
     program = """if True:

@@ -30,6 +30,7 @@ def make_calls(*options: str, **environment: str) -> None:
 
 
 @needs_extension
+@pytest.mark.slow
 def test_each_tensor_in_each_wrong_form():
     make_calls()
 

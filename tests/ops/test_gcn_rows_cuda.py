@@ -90,6 +90,7 @@ def test_first_and_last_layer_pulled_as_the_others(emulate, channels, options):
     check(random_inputs(random_batch(SIZES[:6], channels), 256, 3, norm="batch", training=True, **options))
 
 
+@pytest.mark.slow
 def test_what_tensor_cores_cut_off_is_made_up_for(emulate):
     """Otherwise outputs would be 5e-6 off and gradients 9e-6."""
     check(random_inputs(random_batch([9, 18, 5], 11, bonds_per_atom=1.2), 64, 28), 2e-6, 6e-6)

@@ -227,6 +227,7 @@ def test_intervals_baselines_and_means_stand_with_the_values(tmp_path):
     assert "Baselines on the same molecules: a random forest of 100 trees" in text
 
 
+@pytest.mark.slow
 def test_templates_are_those_beside_the_code(tmp_path):
     run = subprocess.run([sys.executable, "-c", FOUND_ELSEWHERE, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "the picture" in run.stdout, run.stderr

@@ -28,6 +28,7 @@ def test_several_may_open_a_fresh_study(tmp_path, small_config):
         assert {one.result().study_name for one in opened} == {"optuna"}
 
 
+@pytest.mark.slow
 def test_a_process_that_was_stopped_while_it_wrote_is_waited_for(tmp_path, compose, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(study, "PATIENCE", 0.05)

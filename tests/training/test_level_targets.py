@@ -217,6 +217,7 @@ def test_a_resumed_run_ends_with_the_same_weights(config, folder):
     assert files[0].read_text() == files[1].read_text() and whole.metrics
 
 
+@pytest.mark.slow
 def test_ensembles_and_folds_predict_together(config, folder):
     two = replace(few(config), training=replace(config.training, ensemble=2))
     train_all(two, folder / "ensemble").save([])

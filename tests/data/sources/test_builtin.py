@@ -54,6 +54,7 @@ def test_labels_are_rdkits(rows):
         assert float(row["tpsa"]) == pytest.approx(rdMolDescriptors.CalcTPSA(mol), abs=1e-2)
 
 
+@pytest.mark.slow
 def test_molecules_are_diverse(rows):
     mols = [Chem.MolFromSmiles(row["smiles"]) for row in rows]
     aromatic = sum(any(atom.GetIsAromatic() for atom in mol.GetAtoms()) for mol in mols) / len(mols)

@@ -70,7 +70,7 @@ def steps_of(by: Swapping) -> type[CudaSteps]:
     return Steps
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["few atoms", "many"])
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["few atoms", "many"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_kernel_and_the_early_one_after_it_may_change_places(emulate, monkeypatch, network, few):
     """Neither reads what the other one writes, nor do they write to the same memory."""

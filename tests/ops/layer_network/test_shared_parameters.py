@@ -46,7 +46,7 @@ def check(actual: Found | dict[str, torch.Tensor], expected: Found, bound: float
 
 @pytest.mark.parametrize(
     ("sizes", "cast", "bound"),
-    [([5, 9, 1], lambda call: call, 1e-12), ([5, 9, 1], single, 1e-5), ([150] * 60, single, 1e-5)],
+    [([5, 9, 1], lambda call: call, 1e-12), ([5, 9, 1], single, 1e-5), pytest.param([150] * 60, single, 1e-5, marks=pytest.mark.slow)],
     ids=["float64", "few", "many"],
 )
 def test_on_cuda(emulate, sizes, cast, bound):
