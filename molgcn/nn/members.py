@@ -39,13 +39,15 @@ class Members:
         self.found: dict[Hashable, Any] = {}
         if torch.compiler.is_compiling():
             return
-        holders = (holder for module in self.modules for holder in (module._parameters, module._buffers, module._modules))
-        self._holders: list[Any] = [holder for holder in (network._modules, *holders) if holder]
-        self._members = [*self._held()]
-        self._hooks, self._hooked = RemovableHandle.next_id, self._with_hooks()
+        self._parents: list[Any] = [network._modules, *(module._modules for module in self.modules)]
+        self._children = [*_held(self._parents)]
+        self._remember()
 
-    def _held(self) -> Iterator[Any]:
-        return chain(chain.from_iterable(map(dict.values, self._holders)), (_END,))
+    def _remember(self) -> None:
+        holders = (holder for module in self.modules for holder in (module._parameters, module._buffers))
+        self._holders = [holder for holder in (*self._parents, *holders) if holder]
+        self._members = [*_held(self._holders)]
+        self._hooks, self._hooked = RemovableHandle.next_id, self._with_hooks()
 
     def _with_hooks(self) -> list[bool]:
         return [*map(has_hooks, self.modules)]
@@ -56,7 +58,15 @@ class Members:
             if self._hooked != self._with_hooks():
                 return False
             self._hooks = RemovableHandle.next_id
-        return all(map(is_, self._held(), self._members))
+        return all(map(is_, _held(self._holders), self._members))
+
+    def renew(self) -> bool:
+        """Forget what was found, for parameters, buffers or hooks that are others, and return whether the modules are the same."""
+        if not all(map(is_, _held(self._parents), self._children)):
+            return False
+        self.found.clear()
+        self._remember()
+        return True
 
     def hold(self, members: Iterable[Any]) -> bool:
         """Return whether all of these are members, and not computed by a hook or a parametrization at each call."""
@@ -70,6 +80,10 @@ class Members:
             self.found[key] = find()
         found: Found = self.found[key]
         return found
+
+
+def _held(holders: Iterable[Any]) -> Iterator[Any]:
+    return chain(chain.from_iterable(map(dict.values, holders)), (_END,))
 
 
 def named(network: nn.Module, names: Iterable[str], refuse: Callable[[], Exception] | None = None) -> list[Any]:
@@ -99,6 +113,6 @@ def members_of(network: nn.Module, parts: Sequence[str]) -> Members:
     if torch.compiler.is_compiling():
         return Members(network, parts)
     found = _members.get(network)
-    if found is None or not found.are_current():
+    if found is None or not (found.are_current() or found.renew()):
         found = _members[network] = Members(network, parts)
     return found

@@ -72,8 +72,18 @@ REPLACED = [replace_parameter, replace_buffer, replace_module, replace_list, rep
 def test_what_is_replaced_is_found(change):
     model = network()
     check(model)
+    before = members_of(model, ("layers", "norms")).modules
     change(model)
     check(model)
+    modules = members_of(model, ("layers", "norms")).modules
+    assert [*map(id, modules)] == [*map(id, (*model.layers.modules(), *model.norms.modules()))]
+    assert (modules is before) == (change not in (replace_module, replace_list, add_module))  # a search only where modules have changed
+
+
+def test_a_leaf_that_gets_children_is_searched():
+    model = network()
+    check(model)
+    parametrizations.weight_norm(model.layers[0])
     modules = members_of(model, ("layers", "norms")).modules
     assert [*map(id, modules)] == [*map(id, (*model.layers.modules(), *model.norms.modules()))]
 

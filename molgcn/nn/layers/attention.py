@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +55,7 @@ def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int)
     return Bonds(torch.cat([source, atoms]), torch.cat([target, atoms]), replaced, edge_attr)
 
 
-class AttentionLayer(nn.Module):
+class AttentionLayer(nn.Module, ABC):
     """Base of both attention layers, which add :meth:`scores`, and the maps and vectors for it; see :func:`pyg_arguments`."""
 
     bias: Tensor | None
@@ -94,6 +95,7 @@ class AttentionLayer(nn.Module):
         """Return states [rows, heads * head_channels] as [rows, heads, head_channels]."""
         return states.view(-1, self.heads, self.head_channels)
 
+    @abstractmethod
     def scores(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
         """Return the score of each bond and head [E + N, heads], and the state that each bond carries [E + N, heads, head_channels].
 
@@ -101,7 +103,6 @@ class AttentionLayer(nn.Module):
             x: the layer's input, [N, in_channels].
             bonds: the E bonds and one self-loop per atom.
         """
-        raise NotImplementedError
 
     def attention_weights(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return what PyG's layer returns for `return_attention_weights`, without dropout, for the arguments of :meth:`forward`.
