@@ -30,18 +30,12 @@ class Blend:
     """Trees of T targets that predict together with a network.
 
     Numbers are mixed as the network learns them, after the targets' transforms, and classes as logarithms of probabilities.
-
-    Attributes:
-        task: what is predicted.
-        statistics: the task's statistics of the training part.
-        trees: the trees of each target, or None for a target without a known value among the training molecules.
-        shares: the network's share of each target's prediction, from 0 to 1; the rest is the trees'.
     """
 
-    task: Task
-    statistics: Sequence[Tensor]
-    trees: Sequence[Trees | None]
-    shares: Sequence[float]
+    task: Task  # what is predicted
+    statistics: Sequence[Tensor]  # the task's statistics of the training part
+    trees: Sequence[Trees | None]  # the trees of each target, or None for a target without a known value among the training molecules
+    shares: Sequence[float]  # the network's share of each target's prediction, from 0 to 1; the rest is the trees'
 
     @property
     def trees_alone(self) -> Blend:

@@ -74,20 +74,14 @@ class TargetCalibration:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of a model.
+    """The calibration of a model."""
 
-    Attributes:
-        part: the part that it was fitted on. "calibration" is set aside from training for it. "val" has chosen the weights, so that the
-            model errs less there than elsewhere, and every coverage is approximate. "file" is another file than that of training.
-        alpha: the share of molecules whose true value an interval or set may miss.
-        targets: the calibration of each target.
-        file: the name of the file, or "".
-    """
-
+    # the part that it was fitted on. "calibration" is set aside from training for it. "val" has chosen the weights, so that the model errs
+    # less there than elsewhere, and every coverage is approximate. "file" is another file than that of training
     part: Part
-    alpha: float
-    targets: list[TargetCalibration]
-    file: str = ""
+    alpha: float  # the share of molecules whose true value an interval or set may miss
+    targets: list[TargetCalibration]  # the calibration of each target
+    file: str = ""  # the name of the file, or ""
 
     @classmethod
     def fit(

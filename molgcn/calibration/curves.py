@@ -81,14 +81,10 @@ class Isotonic(ClassCurves):
     """The best-fitting increasing curves, by least squares.
 
     The curves are smooth from about a thousand labels on. They are linear between their corners, and constant beyond them.
-
-    Attributes:
-        predicted: for each calibrated class, the predicted probabilities at the corners of its curve, in ascending order.
-        calibrated: for each calibrated class, the calibrated probabilities at these corners.
     """
 
-    predicted: list[list[float]]
-    calibrated: list[list[float]]
+    predicted: list[list[float]]  # for each calibrated class, the predicted probabilities at the corners of its curve, in ascending order
+    calibrated: list[list[float]]  # for each calibrated class, the calibrated probabilities at these corners
 
     @staticmethod
     def fit_curve(probabilities: np.ndarray, positive: np.ndarray) -> tuple[list[float], list[float]]:

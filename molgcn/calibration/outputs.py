@@ -14,17 +14,11 @@ from molgcn.tasks.regression import Regression
 
 @dataclass(frozen=True)
 class Numbers:
-    """The predictions of a target whose values are numbers, for M molecules.
+    """The predictions of a target whose values are numbers, for M molecules."""
 
-    Attributes:
-        values: float64 [M], the predicted values.
-        std: float64 [M], the predicted standard deviations, or None.
-        interval: float64 [M, 2], a predicted lower and upper quantile, or None.
-    """
-
-    values: np.ndarray
-    std: np.ndarray | None = None
-    interval: np.ndarray | None = None
+    values: np.ndarray  # float64 [M], the predicted values
+    std: np.ndarray | None = None  # float64 [M], the predicted standard deviations, or None
+    interval: np.ndarray | None = None  # float64 [M, 2], a predicted lower and upper quantile, or None
 
     def __getitem__(self, index: np.ndarray) -> Numbers:
         return Numbers(self.values[index], *(None if one is None else one[index] for one in (self.std, self.interval)))

@@ -17,26 +17,17 @@ Values = Callable[[np.ndarray | None], Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two models in a metric of a target, the second minus the first.
+    """The difference between two models in a metric of a target, the second minus the first."""
 
-    Attributes:
-        first: the place of the first model.
-        second: the place of the second model.
-        key: "<metric>/<target>".
-        value: the difference of the metric over all test molecules.
-        molecules: its 95 % interval over resamples of the molecules, the same for both models; None where the metric is often undefined.
-        mean: the mean difference over the folds; NaN with fewer than two folds that define the metric.
-        folds: its 95 % interval by Tukey's HSD, which holds for all pairs of models at once; None without `mean`.
-        p: the probability of a difference at least as large between models that are equal, by the same test; NaN without `mean`.
-    """
-
-    first: int
-    second: int
-    key: str
-    value: float
+    first: int  # the place of the first model
+    second: int  # the place of the second model
+    key: str  # "<metric>/<target>"
+    value: float  # the difference of the metric over all test molecules
+    # its 95 % interval over resamples of the molecules, the same for both models; None where the metric is often undefined
     molecules: Interval | None
-    mean: float = np.nan
-    folds: Interval | None = None
+    mean: float = np.nan  # the mean difference over the folds; NaN with fewer than two folds that define the metric
+    folds: Interval | None = None  # its 95 % interval by Tukey's HSD, which holds for all pairs of models at once; None without `mean`
+    # the probability of a difference at least as large between models that are equal, by the same test; NaN without `mean`
     p: float = np.nan
 
     def better(self, rising: bool) -> int | None:

@@ -19,17 +19,11 @@ _DICTS = ("lightning.fabric.utilities.data.AttributeDict", "lightning_fabric.uti
 
 
 class Record:
-    """Stands for an object in a file. Its class was neither imported nor called.
+    """Stands for an object in a file. Its class was neither imported nor called."""
 
-    Attributes:
-        name: the full name of the object's class, such as "chemprop.nn.agg.MeanAggregation".
-        arguments: what the class would have been called with.
-        state: the object's attributes.
-    """
-
-    name: ClassVar[str]
-    arguments: tuple[Any, ...] = ()
-    state: Any = None
+    name: ClassVar[str]  # the full name of the object's class, such as "chemprop.nn.agg.MeanAggregation"
+    arguments: tuple[Any, ...] = ()  # what the class would have been called with
+    state: Any = None  # the object's attributes
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments

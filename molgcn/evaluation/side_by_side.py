@@ -35,25 +35,15 @@ _EXPLAINED = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side.
+    """Runs side by side."""
 
-    Attributes:
-        names: the names of the N runs.
-        task: what they predict.
-        values: by "<metric>/<target>", the metric over all test molecules [N].
-        scores: by "<metric>/<target>", the metric in each common fold [F, N]; F is 0 without common folds.
-        differences: those of every pair, by metric and target.
-        molecules: the number of test molecules.
-        resamples: the number of resamples.
-    """
-
-    names: list[str]
-    task: Task
-    values: dict[str, np.ndarray]
-    scores: dict[str, np.ndarray]
-    differences: list[Difference]
-    molecules: int
-    resamples: int
+    names: list[str]  # the names of the N runs
+    task: Task  # what they predict
+    values: dict[str, np.ndarray]  # by "<metric>/<target>", the metric over all test molecules [N]
+    scores: dict[str, np.ndarray]  # by "<metric>/<target>", the metric in each common fold [F, N]; F is 0 without common folds
+    differences: list[Difference]  # those of every pair, by metric and target
+    molecules: int  # the number of test molecules
+    resamples: int  # the number of resamples
 
     @property
     def folds(self) -> int:

@@ -33,19 +33,12 @@ _ATOMS = 20_000  # atoms in the copies of a molecule that are computed at once
 
 @dataclass(frozen=True)
 class Parts:
-    """The contributions of the atoms and bonds of a molecule.
+    """The contributions of the atoms and bonds of a molecule."""
 
-    Attributes:
-        atoms: float64 [N], the contribution of each atom.
-        bonds: float64 [B], the contribution of each bond, or [0] where the network does not use features of bonds.
-        ends: int64 [B, 2], the two atoms of each bond.
-        bonds_drawn: whether a drawing shows what bonds contribute.
-    """
-
-    atoms: np.ndarray
-    bonds: np.ndarray
-    ends: np.ndarray
-    bonds_drawn: bool = field(default=True, kw_only=True)
+    atoms: np.ndarray  # float64 [N], the contribution of each atom
+    bonds: np.ndarray  # float64 [B], the contribution of each bond, or [0] where the network does not use features of bonds
+    ends: np.ndarray  # int64 [B, 2], the two atoms of each bond
+    bonds_drawn: bool = field(default=True, kw_only=True)  # whether a drawing shows what bonds contribute
 
     @property
     def of_atoms(self) -> np.ndarray:
@@ -58,19 +51,12 @@ class Parts:
 
 @dataclass(frozen=True)
 class Contributions(Parts):
-    """The contributions of the atoms, bonds and descriptors of a row to its prediction minus the baseline.
+    """The contributions of the atoms, bonds and descriptors of a row to its prediction minus the baseline."""
 
-    Attributes:
-        descriptors: float64 [K], the contribution of each descriptor, or [0] where the network takes none.
-        prediction: the prediction, in the target's unit or as a logit.
-        baseline: the prediction for the same graph with all features zero, and with the mean descriptors of the training part.
-        component: integer [N], the molecule of the row that each atom belongs to. None where a row is one molecule.
-    """
-
-    descriptors: np.ndarray
-    prediction: float
-    baseline: float
-    component: np.ndarray | None = None
+    descriptors: np.ndarray  # float64 [K], the contribution of each descriptor, or [0] where the network takes none
+    prediction: float  # the prediction, in the target's unit or as a logit
+    baseline: float  # the prediction for the same graph with all features zero, and with the mean descriptors of the training part
+    component: np.ndarray | None = None  # integer [N], the molecule of the row that each atom belongs to. None where a row is one molecule
 
     @property
     def error(self) -> float:

@@ -19,15 +19,10 @@ _NAMES = re.compile(r"(.*[\s_.-])?(name|title|id)|.*(Name|Title|ID|Id)", re.DOTA
 
 @dataclass(frozen=True)
 class DescriptorGroups:
-    """The names of a network's K descriptors, and the groups that they form: columns, a file, and what each generator computes.
+    """The names of a network's K descriptors, and the groups that they form: columns, a file, and what each generator computes."""
 
-    Attributes:
-        names: the K names.
-        places: the places of each group among the K descriptors, by the name of the group.
-    """
-
-    names: tuple[str, ...]
-    places: dict[str, slice]
+    names: tuple[str, ...]  # the K names
+    places: dict[str, slice]  # the places of each group among the K descriptors, by the name of the group
 
     @classmethod
     def of(cls, names: Sequence[str], wanted: DescriptorInput, components: Sequence[str]) -> DescriptorGroups:
@@ -85,27 +80,16 @@ def _short(name: str, group: str) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """The names that tables and the page show.
+    """The names that tables and the page show."""
 
-    Attributes:
-        explained: the name of the explained output, with its unit.
-        column: the header of the predictions, as `predict` writes it; the logit's name for classes.
-        features: the name of the featuriser.
-        standardize: the standard form of molecules.
-        checkpoint: the checkpoint with the weights.
-        components: the columns of the molecules of a row; empty where a row is one molecule.
-        descriptors: the descriptors that the network takes, and those of the trees that predict together with it.
-        share: the network's share of the prediction, 1 without trees.
-    """
-
-    explained: str
-    column: str
-    features: str
-    standardize: str
-    checkpoint: str
-    components: Sequence[str]
-    descriptors: DescriptorGroups
-    share: float = 1.0
+    explained: str  # the name of the explained output, with its unit
+    column: str  # the header of the predictions, as `predict` writes it; the logit's name for classes
+    features: str  # the name of the featuriser
+    standardize: str  # the standard form of molecules
+    checkpoint: str  # the checkpoint with the weights
+    components: Sequence[str]  # the columns of the molecules of a row; empty where a row is one molecule
+    descriptors: DescriptorGroups  # the descriptors that the network takes, and those of the trees that predict together with it
+    share: float = 1.0  # the network's share of the prediction, 1 without trees
 
 
 def name_column(columns: Sequence[str]) -> int | None:

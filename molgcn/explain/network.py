@@ -43,17 +43,11 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class MoleculeGraph(GraphInputs):
-    """The inputs of a row, which is one or several molecules, in float64: N atoms and B bonds, each of which is two directed edges.
+    """The inputs of a row, which is one or several molecules, in float64: N atoms and B bonds, each of which is two directed edges."""
 
-    Attributes:
-        baseline: the values of features and descriptors in the baseline.
-        ends: int64 [B, 2], the two atoms of each bond, the smaller index first.
-        bond_of: int64 [E], the bond of every edge.
-    """
-
-    baseline: Baseline
-    ends: np.ndarray
-    bond_of: Tensor
+    baseline: Baseline  # the values of features and descriptors in the baseline
+    ends: np.ndarray  # int64 [B, 2], the two atoms of each bond, the smaller index first
+    bond_of: Tensor  # int64 [E], the bond of every edge
 
     @property
     def num_bonds_read(self) -> int:

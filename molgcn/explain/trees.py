@@ -22,23 +22,14 @@ _NEAR = 1e-9  # two values with a smaller relative difference have the slope of 
 
 @dataclass(frozen=True)
 class BlendedTrees:
-    """The trees of the explained target, and how their predictions join the network's.
-
-    Attributes:
-        trees: the trees.
-        share: the network's share of the prediction.
-        number: the explained class, with more than two classes.
-        names: the names of the descriptors that the trees take beside the network's.
-        learned: turns a value of the target into what is mixed; the identity for logits.
-        value: turns what is mixed into a value of the target.
-    """
+    """The trees of the explained target, and how their predictions join the network's."""
 
     trees: Trees
-    share: float
-    number: int
-    names: tuple[str, ...]
-    learned: Callable[[float], float]
-    value: Callable[[float], float]
+    share: float  # the network's share of the prediction
+    number: int  # the explained class, with more than two classes
+    names: tuple[str, ...]  # the names of the descriptors that the trees take beside the network's
+    learned: Callable[[float], float]  # turns a value of the target into what is mixed; the identity for logits
+    value: Callable[[float], float]  # turns what is mixed into a value of the target
 
     @classmethod
     def of(cls, module: MoleculePredictor, target: str, number: int) -> BlendedTrees | None:

@@ -20,51 +20,35 @@ BASELINES = {
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % interval of a metric: the percentiles 2.5 and 97.5 of its values over bootstrap resamples of the molecules.
+    """A 95 % interval of a metric: the percentiles 2.5 and 97.5 of its values over bootstrap resamples of the molecules."""
 
-    Attributes:
-        low: the lower end.
-        high: the upper end.
-        undefined: number of resamples that were left out because the metric is undefined, for example without a molecule of class 1.
-    """
-
-    low: float
-    high: float
-    undefined: int
+    low: float  # the lower end
+    high: float  # the upper end
+    undefined: int  # number of resamples that were left out because the metric is undefined, for example without a molecule of class 1
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The probability above which class 1 is predicted, chosen on the validation part.
+    """The probability above which class 1 is predicted, chosen on the validation part."""
 
-    Attributes:
-        value: the threshold with the largest Matthews' correlation coefficient on that part.
-        mcc: the coefficient at the threshold.
-    """
-
-    value: float
-    mcc: float
+    value: float  # the threshold with the largest Matthews' correlation coefficient on that part
+    mcc: float  # the coefficient at the threshold
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values that a model's metrics are compared with.
+    """The values that a model's metrics are compared with."""
 
-    Attributes:
-        means: by "<part>/<metric>", the mean over the targets for which the metric is defined. Empty for a single target.
-        counted: by "<part>/<metric>", the number of targets in the mean.
-        intervals: the intervals of one part, by "<part>/<metric>/<target>" for targets and "<part>/<metric>" for means. A metric has none
-            where it is undefined in at least half of the resamples.
-        resamples: the number of bootstrap resamples.
-        baselines: by name of the baseline, its metrics and their means on the same part, by the same keys.
-        thresholds: by target with two classes, the chosen threshold. A target has none where validation has one class only.
-    """
-
+    # by "<part>/<metric>", the mean over the targets for which the metric is defined. Empty for a single target
     means: Mapping[str, float] = field(default_factory=dict)
-    counted: Mapping[str, int] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)  # by "<part>/<metric>", the number of targets in the mean
+    # the intervals of one part, by "<part>/<metric>/<target>" for targets and "<part>/<metric>" for means. A metric has none where it is
+    # undefined in at least half of the resamples
     intervals: Mapping[str, Interval] = field(default_factory=dict)
-    resamples: int = 0
+    resamples: int = 0  # the number of bootstrap resamples
+    # by name of the baseline, its metrics and their means on the same part, by the same keys
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # by target with two classes, the chosen threshold. A target has none where validation has one class only
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
 
     @classmethod

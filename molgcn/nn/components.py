@@ -67,19 +67,12 @@ def of_component(model: MoleculeNet, batch: GraphBatch, number: int) -> GraphBat
 
 
 class Chosen(NamedTuple):
-    """The atoms and bonds of one component.
+    """The atoms and bonds of one component."""
 
-    Attributes:
-        mask: The atoms that belong to it, bool [N].
-        atoms: They, as a mask; in a padded batch the order of all atoms that puts them first, int64 [N].
-        places: The new position of each atom, int64 [N].
-        bonds: The bonds between them, in the form of `atoms`.
-    """
-
-    mask: Tensor
-    atoms: Tensor
-    places: Tensor
-    bonds: Tensor
+    mask: Tensor  # the atoms that belong to it, bool [N]
+    atoms: Tensor  # they, as a mask; in a padded batch the order of all atoms that puts them first, int64 [N]
+    places: Tensor  # the new position of each atom, int64 [N]
+    bonds: Tensor  # the bonds between them, in the form of `atoms`
 
 
 def chosen_rows(component: Tensor | None, number: int, source: Tensor, num_atoms: Tensor | None, num_bonds: Tensor | None) -> Chosen:

@@ -54,25 +54,15 @@ _eps_and_mode, _momentum = attrgetter("eps", "training"), attrgetter("momentum")
 
 
 class NetworkOfCall(NamedTuple):
-    """What a call takes from the network alone.
-
-    Attributes:
-        program: The program.
-        parameters: The tensors that :attr:`.program.Program.members` names.
-        statistics: The tensors of :attr:`.program.Program.statistics`.
-        counters: The tensors of :attr:`.program.Program.counters` in training.
-        training: Whether it runs in training mode.
-        recompute: Whether it keeps only the layers' inputs.
-        is_plain_gcn: Whether kernels made for graph convolutions may run it.
-    """
+    """What a call takes from the network alone."""
 
     program: Program
-    parameters: list[Any]
-    statistics: list[Any]
-    counters: list[Any]
-    training: bool
-    recompute: bool
-    is_plain_gcn: bool
+    parameters: list[Any]  # the tensors that :attr:`.program.Program.members` names
+    statistics: list[Any]  # the tensors of :attr:`.program.Program.statistics`
+    counters: list[Any]  # the tensors of :attr:`.program.Program.counters` in training
+    training: bool  # whether it runs in training mode
+    recompute: bool  # whether it keeps only the layers' inputs
+    is_plain_gcn: bool  # whether kernels made for graph convolutions may run it
 
 
 def layer_call(

@@ -48,19 +48,13 @@ def bond_encoder(
 
 
 class _Encoder(NamedTuple):
-    """What is known of an encoder that the operator computes, until one of its modules or tensors is replaced.
+    """What is known of an encoder that the operator computes, until one of its modules or tensors is replaced."""
 
-    Attributes:
-        linear: Weight and bias of the features' map.
-        walks: Weight and bias of the walks' map, or None twice.
-        of_norm: Weight, bias, running mean and variance of the norm of the walks, or None four times.
-        norm: That norm, or None.
-    """
-
-    linear: tuple[Tensor, Tensor | None]
-    walks: tuple[Tensor | None, Tensor | None]
+    linear: tuple[Tensor, Tensor | None]  # weight and bias of the features' map
+    walks: tuple[Tensor | None, Tensor | None]  # weight and bias of the walks' map, or None twice
+    # weight, bias, running mean and variance of the norm of the walks, or None four times
     of_norm: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-    norm: BatchNorm | None
+    norm: BatchNorm | None  # that norm, or None
 
 
 def _encoder_of_atoms(model: MoleculeNet) -> _Encoder | None:

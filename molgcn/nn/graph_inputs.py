@@ -21,33 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """The tensors of N atoms and E directed bonds in B molecules.
+    """The tensors of N atoms and E directed bonds in B molecules."""
 
-    Attributes:
-        x: float [N, F], features of the atoms.
-        edge_index: int64 [2, E], source and target of every bond.
-        batch: int64 [N], the molecule of every atom; None where there is one molecule.
-        num_graphs: number of molecules, B.
-        edge_attr: float [E, D], features of the bonds, or None.
-        rwse: float [N, k], return probabilities of random walks, or None.
-        bond_rw: float [E, k], probabilities of random walks from a bond's source to its target, or None.
-        descriptors: float [B, K], numbers of each molecule, or None. A padded batch has no row for the molecule of the padding.
-        component: integer [N], which of a row's molecules an atom belongs to, or None.
-        num_atoms: integer [], number of real atoms of a padded batch; None for other batches.
-        num_bonds: integer [], number of real bonds of a padded batch; None for other batches.
-    """
-
-    x: Tensor
-    edge_index: Tensor
-    batch: Tensor | None
-    num_graphs: int
-    edge_attr: Tensor | None = None
-    rwse: Tensor | None = None
-    bond_rw: Tensor | None = None
+    x: Tensor  # float [N, F], features of the atoms
+    edge_index: Tensor  # int64 [2, E], source and target of every bond
+    batch: Tensor | None  # int64 [N], the molecule of every atom; None where there is one molecule
+    num_graphs: int  # number of molecules, B
+    edge_attr: Tensor | None = None  # float [E, D], features of the bonds, or None
+    rwse: Tensor | None = None  # float [N, k], return probabilities of random walks, or None
+    bond_rw: Tensor | None = None  # float [E, k], probabilities of random walks from a bond's source to its target, or None
+    # float [B, K], numbers of each molecule, or None. A padded batch has no row for the molecule of the padding
     descriptors: Tensor | None = None
-    component: Tensor | None = None
-    num_atoms: Tensor | None = None
-    num_bonds: Tensor | None = None
+    component: Tensor | None = None  # integer [N], which of a row's molecules an atom belongs to, or None
+    num_atoms: Tensor | None = None  # integer [], number of real atoms of a padded batch; None for other batches
+    num_bonds: Tensor | None = None  # integer [], number of real bonds of a padded batch; None for other batches
 
     def of_component(self, number: int) -> GraphInputs:
         """Return the atoms and bonds of one component, in their order.

@@ -22,46 +22,26 @@ class NetworkOptions(NamedTuple):
         H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{act}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
 
     where the block is a :class:`molgcn.nn.feed_forward.FeedForward` with `feed_forward`, and otherwise the identity.
-
-    Attributes:
-        conv: The name of the layer in the registry.
-        in_channels: The number of columns of the first layer's input, F.
-        hidden_channels: The width of every layer, H.
-        num_layers: The number of layers, L.
-        edge_channels: The number of columns of the bonds' rows, D, or None where the network sees no bonds.
-        norm: The norm after every layer: "batch", "layer" or None.
-        residual: Whether a layer's input is added to its output if the widths agree.
-        feed_forward: Whether a feed-forward block follows every layer.
-        feed_forward_norm: The norm in these blocks: "batch", "layer" or None.
-        last_activation: Whether the last layer has norm, activation and dropout too.
-        dropout: The probability that an activation is dropped, 0 outside training.
-        pool: "mean", "sum" or "max", or "none" for the states of the atoms.
-        readout: "last" to pool the states of the last layer, or "all" for those of all layers side by side.
-        eps: The value that the norms add to the variance.
-        momentum: The momentum of the running statistics.
-        activation: The activation, by the names of `torch.nn.functional`.
-        settings: The names and values of the layer's own options.
-        training: Whether layers drop what they drop by options of their own.
     """
 
-    conv: str
-    in_channels: int
-    hidden_channels: int
-    num_layers: int
-    edge_channels: int | None = None
-    norm: Literal["batch", "layer"] | None = None
-    residual: bool = False
-    feed_forward: bool = False
-    feed_forward_norm: Literal["batch", "layer"] | None = "batch"
-    last_activation: bool = True
-    dropout: float = 0.0
-    pool: str = "mean"
-    readout: str = "last"
-    eps: float = 1e-5
-    momentum: float = 0.1
-    activation: str = "relu"
-    settings: tuple[tuple[str, Any], ...] = ()
-    training: bool = False
+    conv: str  # the name of the layer in the registry
+    in_channels: int  # the number of columns of the first layer's input, F
+    hidden_channels: int  # the width of every layer, H
+    num_layers: int  # the number of layers, L
+    edge_channels: int | None = None  # the number of columns of the bonds' rows, D, or None where the network sees no bonds
+    norm: Literal["batch", "layer"] | None = None  # the norm after every layer: "batch", "layer" or None
+    residual: bool = False  # whether a layer's input is added to its output if the widths agree
+    feed_forward: bool = False  # whether a feed-forward block follows every layer
+    feed_forward_norm: Literal["batch", "layer"] | None = "batch"  # the norm in these blocks: "batch", "layer" or None
+    last_activation: bool = True  # whether the last layer has norm, activation and dropout too
+    dropout: float = 0.0  # the probability that an activation is dropped, 0 outside training
+    pool: str = "mean"  # "mean", "sum" or "max", or "none" for the states of the atoms
+    readout: str = "last"  # "last" to pool the states of the last layer, or "all" for those of all layers side by side
+    eps: float = 1e-5  # the value that the norms add to the variance
+    momentum: float = 0.1  # the momentum of the running statistics
+    activation: str = "relu"  # the activation, by the names of `torch.nn.functional`
+    settings: tuple[tuple[str, Any], ...] = ()  # the names and values of the layer's own options
+    training: bool = False  # whether layers drop what they drop by options of their own
 
 
 def program_of(options: NetworkOptions | tuple[Any, ...]) -> Program:

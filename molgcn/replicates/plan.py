@@ -23,17 +23,11 @@ SEEDED = (*CV_BY, "cv")  # splits that depend on the seed
 
 @dataclass(frozen=True)
 class Member:
-    """One training of a run of several.
+    """One training of a run of several."""
 
-    Attributes:
-        name: the name of its folder below the run's: "fold_0", "repeat_1/fold_0" or "member_2".
-        config: its configuration.
-        overrides: how its configuration differs from the run's, as overrides of the command line.
-    """
-
-    name: str
-    config: Config
-    overrides: list[str]
+    name: str  # the name of its folder below the run's: "fold_0", "repeat_1/fold_0" or "member_2"
+    config: Config  # its configuration
+    overrides: list[str]  # how its configuration differs from the run's, as overrides of the command line
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,12 @@ class Summary(RunResult):
 
     `best_loss` and `best_value` are means over the members, and `epochs` the sum. `metrics` are means over the members' splits. For an
     ensemble, whose members share one split, they are those of the members' mean prediction.
-
-    Attributes:
-        deviations: the sample standard deviation (n - 1) of each metric over splits; empty for an ensemble.
-        members: the metrics of each member, by its name.
-        refit_epochs: the epochs of the training on all molecules, whose folder is `refit`; None where there is none.
     """
 
+    # the sample standard deviation (n - 1) of each metric over splits; empty for an ensemble
     deviations: dict[str, float] = field(default_factory=dict)
-    members: dict[str, dict[str, float]] = field(default_factory=dict)
-    refit_epochs: int | None = None
+    members: dict[str, dict[str, float]] = field(default_factory=dict)  # the metrics of each member, by its name
+    refit_epochs: int | None = None  # the epochs of the training on all molecules, whose folder is `refit`; None where there is none
 
     @property
     def refitted(self) -> str:

@@ -28,23 +28,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of one target, in its unit.
+    """The errors of one target, in its unit."""
 
-    Attributes:
-        name: the target.
-        unit: the unit of the target ("" = none).
-        index: int64 [n], the molecules whose true value is known and whose prediction is finite.
-        true: float64 [n], the true values.
-        predicted: float64 [n], the predictions.
-        unpredicted: number of molecules left out because the prediction is not finite.
-    """
-
-    name: str
-    unit: str
-    index: np.ndarray
-    true: np.ndarray
-    predicted: np.ndarray
-    unpredicted: int
+    name: str  # the target
+    unit: str  # the unit of the target ("" = none)
+    index: np.ndarray  # int64 [n], the molecules whose true value is known and whose prediction is finite
+    true: np.ndarray  # float64 [n], the true values
+    predicted: np.ndarray  # float64 [n], the predictions
+    unpredicted: int  # number of molecules left out because the prediction is not finite
 
     @classmethod
     def of(cls, name: str, unit: str, true: np.ndarray, predicted: np.ndarray) -> Errors:

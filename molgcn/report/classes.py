@@ -23,25 +23,15 @@ _OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1", "mcc")
 
 @dataclass(frozen=True)
 class ClassView:
-    """What a section shows: a target whose values are classes.
+    """What a section shows: a target whose values are classes."""
 
-    Attributes:
-        subject: what the page is about.
-        place: the index of the target.
-        index: int64 [n], the molecules whose class is known and whose probabilities are finite.
-        true: int64 [n], the true classes of these molecules.
-        given: float64, the predicted probabilities of class 1 [n], or of all classes [n, C].
-        titles: the names of the C classes.
-        unpredicted: number of molecules left out because a probability is not finite.
-    """
-
-    subject: Subject
-    place: int
-    index: np.ndarray
-    true: np.ndarray
-    given: np.ndarray
-    titles: Sequence[str]
-    unpredicted: int
+    subject: Subject  # what the page is about
+    place: int  # the index of the target
+    index: np.ndarray  # int64 [n], the molecules whose class is known and whose probabilities are finite
+    true: np.ndarray  # int64 [n], the true classes of these molecules
+    given: np.ndarray  # float64, the predicted probabilities of class 1 [n], or of all classes [n, C]
+    titles: Sequence[str]  # the names of the C classes
+    unpredicted: int  # number of molecules left out because a probability is not finite
 
     @classmethod
     def of(cls, subject: Subject, place: int, probabilities: np.ndarray, titles: Sequence[str]) -> ClassView:

@@ -77,18 +77,12 @@ def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> N
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: a part of a target, or a baseline.
+    """A row of the table: a part of a target, or a baseline."""
 
-    Attributes:
-        name: the part, or the baseline.
-        kind: "main" for the part that the page shows in detail, "baseline" for a baseline, or "".
-        counts: the numbers of molecules and of known values of the part; None for a baseline or a mean.
-        values: the metrics with their intervals. A metric is NaN where it is undefined, and None where the row does not have it.
-    """
-
-    name: str
-    kind: str
-    counts: tuple[int, int] | None
+    name: str  # the part, or the baseline
+    kind: str  # "main" for the part that the page shows in detail, "baseline" for a baseline, or ""
+    counts: tuple[int, int] | None  # the numbers of molecules and of known values of the part; None for a baseline or a mean
+    # the metrics with their intervals. A metric is NaN where it is undefined, and None where the row does not have it
     values: list[tuple[float | None, Interval | None]]
 
 

@@ -23,84 +23,54 @@ Draw = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of a run of several trainings, as one table per target.
+    """The trainings of a run of several trainings, as one table per target."""
 
-    Attributes:
-        headers: by target, the headers of the columns of numbers.
-        rows: by target, the row of each training: its folder relative to the page, and its cells.
-        totals: by target, the rows that summarise the trainings: the name of each, and its cells.
-        explained: a sentence that says what the numbers are.
-    """
-
-    headers: Mapping[str, Sequence[str]]
+    headers: Mapping[str, Sequence[str]]  # by target, the headers of the columns of numbers
+    # by target, the row of each training: its folder relative to the page, and its cells
     rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
+    # by target, the rows that summarise the trainings: the name of each, and its cells
     totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
-    explained: str
+    explained: str  # a sentence that says what the numbers are
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The values of the section about uncertainties.
+    """The values of the section about uncertainties."""
 
-    Attributes:
-        about: what the uncertainties were calibrated on; "" where they are not calibrated.
-        approximate: whether the weights were chosen on the molecules that calibration used.
-        missed: the share of molecules that intervals or sets may miss, or None where there are none.
-        measures: by target and title, each measure before and after calibration; NaN where it was not measured.
-        pictures: by target, the `data:` URL of its picture.
-    """
-
-    about: str
-    approximate: bool
-    missed: float | None
+    about: str  # what the uncertainties were calibrated on; "" where they are not calibrated
+    approximate: bool  # whether the weights were chosen on the molecules that calibration used
+    missed: float | None  # the share of molecules that intervals or sets may miss, or None where there are none
+    # by target and title, each measure before and after calibration; NaN where it was not measured
     measures: dict[str, dict[str, tuple[float, float]]]
-    pictures: dict[str, str]
+    pictures: dict[str, str]  # by target, the `data:` URL of its picture
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a report is about.
+    """What a report is about."""
 
-    Attributes:
-        title: what was evaluated, in one line.
-        facts: further lines about data, model and versions, as name and value.
-        metrics: the metrics by "<part>/<metric>/<target>".
-        sizes: by part, the number of molecules.
-        labels: by part, the number of known values of each of the T targets.
-        part: the part that the page shows in detail.
-        molecules: the M molecules of that part.
-        predictions: float64 [M, P], the predictions for that part; see :meth:`molgcn.tasks.base.Task.decode`.
-        names: the names of the T targets.
-        units: the units of the T targets ("" = none).
-        pictures: further PNG files to show, by caption.
-        trained_on: by part, the number of molecules that the model was trained on although the part is not its training part.
-        comparison: intervals, baselines, means and thresholds to show with the metrics.
-        class_counts: by part, the number of labels of each class [T, C]; empty where targets are numbers.
-        trainings: the trainings of a run of several, or None.
-        uncertainty: the section about uncertainties, or None.
-        below: by target of atoms or bonds, "atom" or "bond" and the number of them in each part. Where there are any, each of the
-            `molecules` is that of a single value of a target.
-        numbers: RDKit's number of each such atom or bond in its molecule, int64 [M], where there are any.
-    """
-
-    title: str
-    facts: Mapping[str, str]
-    metrics: Mapping[str, float]
-    sizes: Mapping[str, int]
-    labels: Mapping[str, Sequence[int]]
-    part: str
-    molecules: PackedMolecules
-    predictions: np.ndarray
-    names: Sequence[str]
-    units: Sequence[str]
-    pictures: Mapping[str, Path] = field(default_factory=dict)
+    title: str  # what was evaluated, in one line
+    facts: Mapping[str, str]  # further lines about data, model and versions, as name and value
+    metrics: Mapping[str, float]  # the metrics by "<part>/<metric>/<target>"
+    sizes: Mapping[str, int]  # by part, the number of molecules
+    labels: Mapping[str, Sequence[int]]  # by part, the number of known values of each of the T targets
+    part: str  # the part that the page shows in detail
+    molecules: PackedMolecules  # the M molecules of that part
+    predictions: np.ndarray  # float64 [M, P], the predictions for that part; see :meth:`molgcn.tasks.base.Task.decode`
+    names: Sequence[str]  # the names of the T targets
+    units: Sequence[str]  # the units of the T targets ("" = none)
+    pictures: Mapping[str, Path] = field(default_factory=dict)  # further PNG files to show, by caption
+    # by part, the number of molecules that the model was trained on although the part is not its training part
     trained_on: Mapping[str, int] = field(default_factory=dict)
-    comparison: Comparison = field(default_factory=Comparison)
+    comparison: Comparison = field(default_factory=Comparison)  # intervals, baselines, means and thresholds to show with the metrics
+    # by part, the number of labels of each class [T, C]; empty where targets are numbers
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
-    trainings: Trainings | None = None
-    uncertainty: Uncertainty | None = None
+    trainings: Trainings | None = None  # the trainings of a run of several, or None
+    uncertainty: Uncertainty | None = None  # the section about uncertainties, or None
+    # by target of atoms or bonds, "atom" or "bond" and the number of them in each part. Where there are any, each of the `molecules` is
+    # that of a single value of a target
     below: Mapping[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
-    numbers: np.ndarray | None = None
+    numbers: np.ndarray | None = None  # RDKit's number of each such atom or bond in its molecule, int64 [M], where there are any
 
     def what(self, name: str) -> str:
         """Return what has a target, in words: "molecule", "atom" or "bond"."""

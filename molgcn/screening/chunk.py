@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chunk:
-    """R consecutive rows of the input. Each command adds its results in a subclass.
+    """R consecutive rows of the input. Each command adds its results in a subclass."""
 
-    Attributes:
-        start: the number of the first row, counted from 0.
-        records: the R rows of the input.
-        smiles: R SMILES that RDKit writes, "" where a row is not a molecule. None when the input was SMILES.
-        errors: the reason of each row without a result, by its number in the chunk.
-    """
-
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
-    errors: dict[int, str]
+    start: int  # the number of the first row, counted from 0
+    records: list[Record]  # the R rows of the input
+    smiles: list[str] | None  # R SMILES that RDKit writes, "" where a row is not a molecule. None when the input was SMILES
+    errors: dict[int, str]  # the reason of each row without a result, by its number in the chunk
 
 
 def check_listed(chunk: Chunk, on_error: str, done: str = "predicted") -> None:

@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DescriptorInput:
-    """The descriptors that a model was trained with.
+    """The descriptors that a model was trained with."""
 
-    Attributes:
-        columns: the columns of its data set that are descriptors.
-        given: the names of all descriptors that come with the rows: first the columns, then those of a file.
-        generators: the generators that compute the other descriptors.
-    """
-
-    columns: tuple[str, ...]
-    given: tuple[str, ...]
-    generators: tuple[str, ...]
+    columns: tuple[str, ...]  # the columns of its data set that are descriptors
+    given: tuple[str, ...]  # the names of all descriptors that come with the rows: first the columns, then those of a file
+    generators: tuple[str, ...]  # the generators that compute the other descriptors
 
     @classmethod
     def of(cls, module: MoleculePredictor) -> DescriptorInput:

@@ -20,22 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What a model takes of a row.
+    """What a model takes of a row."""
 
-    Attributes:
-        features: the featuriser, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
-        bonds: whether it takes features of bonds.
-        standardize: the standard form of molecules, one of :data:`molgcn.data.standardize.LEVELS`.
-        components: the names of the molecules of a row. It is empty where a row is one molecule.
-        descriptors: the descriptors.
-        own_features: the names of the features of atoms and bonds that come from a file, by what they describe: "atom" or "bond".
-    """
-
-    features: str
-    bonds: bool
-    standardize: str
-    components: tuple[str, ...]
-    descriptors: DescriptorInput
+    features: str  # the featuriser, as :func:`molgcn.data.featurizers.get_featurizer` takes it
+    bonds: bool  # whether it takes features of bonds
+    standardize: str  # the standard form of molecules, one of :data:`molgcn.data.standardize.LEVELS`
+    components: tuple[str, ...]  # the names of the molecules of a row. It is empty where a row is one molecule
+    descriptors: DescriptorInput  # the descriptors
+    # the names of the features of atoms and bonds that come from a file, by what they describe: "atom" or "bond"
     own_features: Mapping[str, Sequence[str]]
 
     @classmethod

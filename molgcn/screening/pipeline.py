@@ -26,22 +26,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Predicted(Chunk):
-    """R rows with their predictions.
+    """R rows with their predictions."""
 
-    Attributes:
-        contents: the elements and sizes of the molecules, counted.
-        values: float64 [R, P], the columns of predictions, NaN where there is an error. With targets of atoms or bonds object [R, P], with
-            an array for each molecule in their columns.
-        deviation: float64 [R, P], the standard deviation over models and passes with dropout. None for a single pass.
-        predicted: the columns of predictions and their deviations.
-        beside: further columns; see :func:`molgcn.screening.pipeline.columns_of`.
-    """
-
-    contents: Contents
+    contents: Contents  # the elements and sizes of the molecules, counted
+    # float64 [R, P], the columns of predictions, NaN where there is an error. With targets of atoms or bonds object [R, P], with an array
+    # for each molecule in their columns
     values: np.ndarray
-    deviation: np.ndarray | None
-    predicted: list[Column]
-    beside: list[Column]
+    deviation: np.ndarray | None  # float64 [R, P], the standard deviation over models and passes with dropout. None for a single pass
+    predicted: list[Column]  # the columns of predictions and their deviations
+    beside: list[Column]  # further columns; see :func:`molgcn.screening.pipeline.columns_of`
 
 
 def predict_records(

@@ -35,23 +35,14 @@ CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 
 @dataclass(frozen=True)
 class Prepared:
-    """Consecutive rows that a worker has featurised.
+    """Consecutive rows that a worker has featurised."""
 
-    Attributes:
-        molecules: the m molecules that can be predicted. None when there is none.
-        kept: int64 [m], the rows of these molecules, counted from the first row.
-        smiles: the m SMILES that RDKit writes for these molecules, or None when the input was SMILES.
-        failures: the row and the reason of every molecule that cannot be predicted.
-        contents: the elements and sizes of the molecules, counted.
-        distance: float64 [m, 4], the distances from the training molecules, or None; see
-            :func:`molgcn.domain.distance.distance_to_all`.
-    """
-
-    molecules: PackedMolecules | None
-    kept: np.ndarray
-    smiles: list[str] | None
-    failures: list[tuple[int, str]]
-    contents: Contents
+    molecules: PackedMolecules | None  # the m molecules that can be predicted. None when there is none
+    kept: np.ndarray  # int64 [m], the rows of these molecules, counted from the first row
+    smiles: list[str] | None  # the m SMILES that RDKit writes for these molecules, or None when the input was SMILES
+    failures: list[tuple[int, str]]  # the row and the reason of every molecule that cannot be predicted
+    contents: Contents  # the elements and sizes of the molecules, counted
+    # float64 [m, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`
     distance: np.ndarray | None = None
 
     def smiles_of(self, rows: int) -> list[str] | None:
@@ -97,18 +88,12 @@ def prepare(
 
 @dataclass(frozen=True)
 class Ready(Chunk):
-    """R rows whose molecules are ready for a network.
+    """R rows whose molecules are ready for a network."""
 
-    Attributes:
-        contents: the elements and sizes of the molecules, counted.
-        molecules: the molecules that can be predicted, with their descriptors. None when there is none.
-        kept: int64, the rows of these molecules, counted from the first of the R rows.
-        distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
-    """
-
-    contents: Contents
-    molecules: PackedMolecules | None
-    kept: np.ndarray
+    contents: Contents  # the elements and sizes of the molecules, counted
+    molecules: PackedMolecules | None  # the molecules that can be predicted, with their descriptors. None when there is none
+    kept: np.ndarray  # int64, the rows of these molecules, counted from the first of the R rows
+    # [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`
     distance: np.ndarray | None
 
 

@@ -27,23 +27,15 @@ OVERRIDES = 14  # characters, the least width of the column of overrides
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One job of a sweep or trial of a search.
+    """One job of a sweep or trial of a search."""
 
-    Attributes:
-        job: the number of the job or trial.
-        overrides: its overrides of the command line.
-        value: the value of the objective; None where there is none.
-        state: "complete", "pruned", "failed", "interrupted", "running", or "unfinished" where there is neither a result nor a reason.
-        result: the content of its `result.json`; None where there is none.
-        note: why it failed; "" where it did not.
-    """
-
-    job: str
-    overrides: Sequence[str]
-    value: float | None
+    job: str  # the number of the job or trial
+    overrides: Sequence[str]  # its overrides of the command line
+    value: float | None  # the value of the objective; None where there is none
+    # "complete", "pruned", "failed", "interrupted", "running", or "unfinished" where there is neither a result nor a reason
     state: str = "complete"
-    result: Mapping[str, Any] | None = None
-    note: str = ""
+    result: Mapping[str, Any] | None = None  # the content of its `result.json`; None where there is none
+    note: str = ""  # why it failed; "" where it did not
 
     @property
     def params(self) -> dict[str, float | str]:

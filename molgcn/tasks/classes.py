@@ -33,12 +33,9 @@ class ClassTask(Task):
     """Predict for each of T targets the probabilities of C classes, which labels call 0 to C - 1.
 
     The statistic is each class's share [T, C] of the labels of the training part.
-
-    Attributes:
-        class_names: the names of each target's first classes. A class without a name is called by its number.
     """
 
-    class_names: Sequence[Sequence[str]] = ()
+    class_names: Sequence[Sequence[str]] = ()  # the names of each target's first classes. A class without a name is called by its number
     metrics = logged = METRICS
     rising = RISING
     has_units = False

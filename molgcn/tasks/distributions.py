@@ -120,12 +120,9 @@ class Quantile(UncertainRegression):
     :math:`\tau`.
 
     Source: Koenker and Bassett, "Regression Quantiles", Econometrica 46, 1978.
-
-    Attributes:
-        alpha: the expected share of true values outside of the interval, `training.quantile_alpha`.
     """
 
-    alpha: float = 0.1
+    alpha: float = 0.1  # the expected share of true values outside of the interval, `training.quantile_alpha`
     outputs_per_target = 3
     endings = ("predicted", "lower", "upper")
     num_values = 3

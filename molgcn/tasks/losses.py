@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 
 class Loss(ABC):
-    """Computes the mean loss over the known terms of a batch.
+    """Computes the mean loss over the known terms of a batch."""
 
-    Attributes:
-        options: what it reads beside tensors; CUDA graphs of training steps are captured anew where it changes.
-    """
-
-    options: tuple[Any, ...]
+    options: tuple[Any, ...]  # what it reads beside tensors; CUDA graphs of training steps are captured anew where it changes
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

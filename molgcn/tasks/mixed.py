@@ -32,12 +32,9 @@ class Mixed(Task):
     """Learn each target by its own task.
 
     The columns of outputs are ordered part by part, and those of predictions in the targets' order.
-
-    Attributes:
-        members: the tasks, at most one of each name. Each has some of the targets, in their order.
     """
 
-    members: tuple[Task, ...] = ()
+    members: tuple[Task, ...] = ()  # the tasks, at most one of each name. Each has some of the targets, in their order
     name = "mixed"
 
     @property

@@ -33,9 +33,6 @@ class Regression(Task):
 
     The statistics are each target's mean [T] and standard deviation [T] over the training set's known values, after the transforms. They
     have the targets' dtype, which is float64 where float32 has too few digits. The transforms' curves follow where there are some.
-
-    Attributes:
-        transforms: the transforms of the targets.
     """
 
     transforms: Transforms = field(default_factory=Transforms)

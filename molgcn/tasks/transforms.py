@@ -19,11 +19,9 @@ class Transforms:
 
     `log10` is the logarithm to base 10. `quantile_normal` maps values to the quantiles of the normal distribution, by linear interpolation
     between 129 quantiles of the training part. Below its smallest and above its largest value it is constant. Both are monotonic.
-
-    Attributes:
-        names: "standardize", which is no transform, "log10" or "quantile_normal" for each target; empty where no target has a transform.
     """
 
+    # "standardize", which is no transform, "log10" or "quantile_normal" for each target; empty where no target has a transform
     names: Sequence[str] = ()
 
     @property

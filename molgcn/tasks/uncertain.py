@@ -28,16 +28,11 @@ class UncertainRegression(Regression):
 
     Outputs and predictions are ordered target by target. A target has C columns of predictions: first values, then standard deviations.
     The first value is the one that is measured and plotted.
-
-    Attributes:
-        outputs_per_target: K, the number of outputs of each target.
-        endings: the endings of the headers of the C columns.
-        num_values: how many of the C columns are values.
     """
 
-    outputs_per_target: ClassVar[int]
-    endings: ClassVar[tuple[str, ...]]
-    num_values: ClassVar[int] = 1
+    outputs_per_target: ClassVar[int]  # K, the number of outputs of each target
+    endings: ClassVar[tuple[str, ...]]  # the endings of the headers of the C columns
+    num_values: ClassVar[int] = 1  # how many of the C columns are values
 
     @classmethod
     def of(cls, task: Regression, options: TrainingConfig) -> Self:

@@ -65,21 +65,15 @@ def common_digits(members: Sequence[MoleculePredictor]) -> list[int]:
 
 @dataclass(frozen=True)
 class PartPredictions:
-    """What models predict of the M molecules of a part.
-
-    Attributes:
-        molecules: the molecules.
-        values: float64 [M, P], the predictions.
-        deviation: float64 [M, P], the standard deviations over models, NaN where a single model predicts a molecule. None where no molecule
-            has several models.
-        passes: float64 [N, M, P], the predictions of each model, NaN for molecules that it does not predict.
-        calibrations: the calibrations of the predictions, with the indices of the molecules that each is of.
-    """
+    """What models predict of the M molecules of a part."""
 
     molecules: PackedMolecules
-    values: np.ndarray
+    values: np.ndarray  # float64 [M, P], the predictions
+    # float64 [M, P], the standard deviations over models, NaN where a single model predicts a molecule. None where no molecule has several
+    # models
     deviation: np.ndarray | None
-    passes: np.ndarray
+    passes: np.ndarray  # float64 [N, M, P], the predictions of each model, NaN for molecules that it does not predict
+    # the calibrations of the predictions, with the indices of the molecules that each is of
     calibrations: Sequence[tuple[np.ndarray, Calibration]] = ()
 
     @property
@@ -104,24 +98,16 @@ class PartPredictions:
 
 @dataclass(frozen=True)
 class Models:
-    """The model of a training, or those of a run of several, which predict together.
+    """The model of a training, or those of a run of several, which predict together."""
 
-    Attributes:
-        modules: the N trained modules.
-        data: the molecules of each module's run with their split; all hold the same set of molecules.
-        calibration: the calibration of what all models predict together, or None.
-        of_some: the calibrations of what some of the models predict together, by the numbers of these models. Models of several splits have
-            them, since each molecule of a part is predicted by some.
-        of: what predicts; see :func:`blended`.
-        batch_size: molecules per batch, or None for that of each module's training.
-    """
-
-    modules: Sequence[MoleculePredictor]
-    data: Sequence[LoadedDataset]
-    calibration: Calibration | None = None
-    of: Of = "all"
+    modules: Sequence[MoleculePredictor]  # the N trained modules
+    data: Sequence[LoadedDataset]  # the molecules of each module's run with their split; all hold the same set of molecules
+    calibration: Calibration | None = None  # the calibration of what all models predict together, or None
+    of: Of = "all"  # what predicts; see :func:`blended`
+    # the calibrations of what some of the models predict together, by the numbers of these models. Models of several splits have them,
+    # since each molecule of a part is predicted by some
     of_some: Mapping[tuple[int, ...], Calibration] = field(default_factory=dict)
-    batch_size: int | None = None
+    batch_size: int | None = None  # molecules per batch, or None for that of each module's training
     _predicted: dict[str, PartPredictions] = field(default_factory=dict, repr=False)
 
     @property

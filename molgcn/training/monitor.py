@@ -18,20 +18,13 @@ LOSS = "val/loss"
 
 @dataclass(frozen=True)
 class Monitor:
-    """A value of each validation and its direction, which follows from the metric.
+    """A value of each validation and its direction, which follows from the metric."""
 
-    Attributes:
-        key: the name of the value: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets whose metric is
-            defined.
-        mode: "min" where less is better, else "max".
-        parts: the keys of the values whose mean it is.
-        measured: the metrics that every validation computes: those that the task logs, and the monitored one.
-    """
-
+    # the name of the value: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets whose metric is defined
     key: str
-    mode: Literal["min", "max"]
-    parts: tuple[str, ...]
-    measured: tuple[str, ...]
+    mode: Literal["min", "max"]  # "min" where less is better, else "max"
+    parts: tuple[str, ...]  # the keys of the values whose mean it is
+    measured: tuple[str, ...]  # the metrics that every validation computes: those that the task logs, and the monitored one
 
     @classmethod
     def of(cls, key: str, task: Task, option: str = "training.monitor") -> Monitor:

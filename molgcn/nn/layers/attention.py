@@ -24,19 +24,12 @@ SETTINGS = defaults_of("heads", "concat", "negative_slope", "attention_dropout",
 
 
 class Bonds(NamedTuple):
-    """The bonds of a batch, followed by one self-loop per atom.
+    """The bonds of a batch, followed by one self-loop per atom."""
 
-    Attributes:
-        source: int64 [E + N], the atom that each bond starts at.
-        target: int64 [E + N], the atom that each bond ends at.
-        replaced: bool [E + N], marks the given self-loops, which the added ones replace.
-        edge_attr: [E + N, D], features of the bonds, or None. An added self-loop has the mean of the bonds that end at its atom, or 0 if
-            there are none.
-    """
-
-    source: Tensor
-    target: Tensor
-    replaced: Tensor
+    source: Tensor  # int64 [E + N], the atom that each bond starts at
+    target: Tensor  # int64 [E + N], the atom that each bond ends at
+    replaced: Tensor  # bool [E + N], marks the given self-loops, which the added ones replace
+    # [E + N, D], features of the bonds, or None. An added self-loop has the mean of the bonds that end at its atom, or 0 if there are none
     edge_attr: Tensor | None
 
 

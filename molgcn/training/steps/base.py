@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
 
 class TrainingStep(Protocol):
-    """Takes training steps that are prepared once and that Lightning does not see, with the results of plain steps bit for bit.
+    """Takes training steps that are prepared once and that Lightning does not see, with the results of plain steps bit for bit."""
 
-    Attributes:
-        num_kernels: kernels that a step launches on a GPU; None until it is known, and on a CPU.
-        watch: tells whether what the step was prepared for has changed.
-    """
-
-    num_kernels: int | None
-    watch: Watch
+    num_kernels: int | None  # kernels that a step launches on a GPU; None until it is known, and on a CPU
+    watch: Watch  # tells whether what the step was prepared for has changed
 
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:
         """Take the step, or return False where it is to be taken plainly.
@@ -38,16 +33,13 @@ class Work(Protocol):
     """What a training step computes, in a run or in a loop of a user's own.
 
     Attributes:
-        model: the network that is trained.
-        ema: the moving average of its weights, or None.
         device: the device of its weights.
         accumulates: whether an optimiser step may take the gradients of several batches.
-        rates_on_device: whether the optimiser takes its learning rate as a tensor on the device.
     """
 
-    model: MoleculeNet
-    ema: ExponentialMovingAverage | None
-    rates_on_device: bool
+    model: MoleculeNet  # the network that is trained
+    ema: ExponentialMovingAverage | None  # the moving average of its weights, or None
+    rates_on_device: bool  # whether the optimiser takes its learning rate as a tensor on the device
 
     @property
     def device(self) -> torch.device: ...
