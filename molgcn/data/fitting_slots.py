@@ -81,9 +81,6 @@ class FittingSlots:
             where a batch does not hold them.
         dtype: the floating-point type of the network.
         expected: the size into which the batches are known to fit. Larger ones fit too, into a slot that is made for them.
-
-    Attributes:
-        made: number of slots made so far.
     """
 
     def __init__(
@@ -99,7 +96,7 @@ class FittingSlots:
         self.walks = walks
         self.dtype = dtype
         self.expected = expected or Sizes()
-        self.made = 0
+        self.made = 0  # number of slots made so far
         self._slots: dict[Form, _Held] = {}
         self._readable: WeakKeyDictionary[Slot, bool] = WeakKeyDictionary()  # the loaders' slots
         self._tile_nodes, self._large_molecules = 0, False

@@ -21,17 +21,15 @@ class PlanAhead:
 
     Args:
         sampler: the sampler. If it does not shuffle, all epochs have the same plan.
-
-    Attributes:
-        ahead: number of epochs that are planned before they are asked for.
-        stage: function that replaces every new plan, or None. It is called in the background with the plan, a number that no other plan in
-            use has, and the number of such numbers, and returns the plan to use.
     """
 
+    # function that replaces every new plan, or None. It is called in the background with the plan, a number that no other plan in use has,
+    # and the number of such numbers, and returns the plan to use
     stage: Callable[[EpochPlan, int, int], EpochPlan] | None = None
 
     def __init__(self, sampler: MoleculeSampler) -> None:
         self.sampler = sampler
+        # number of epochs that are planned before they are asked for
         self.ahead = (3 if sampler.share <= SHORT_EPOCH else 1) if sampler.shuffle else 0
         self._plans: dict[int, Future[EpochPlan]] = {}
         self._asked: deque[tuple[int, Future[EpochPlan]]] = deque()

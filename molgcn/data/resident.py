@@ -52,19 +52,14 @@ _HEADER = Header(
 
 
 class DeviceMolecules:
-    """A packed set's arrays on one device.
-
-    Attributes:
-        row_end: uint8, uint16 or int32 [N], end of each atom's bonds, counted within its molecule. It replaces `degree`, so that the kernel
-            needs no running sum.
-        neighbors: uint8 or uint16 [E], as in :class:`molgcn.data.PackedMolecules`.
-        features: the set's :func:`molgcn.data.packed_arrays.batch_arrays`.
-    """
+    """A packed set's arrays on one device."""
 
     def __init__(self, molecules: MoleculeSet, device: str | torch.device) -> None:
         self.features = batch_arrays(molecules)
+        # uint8, uint16 or int32 [N], end of each atom's bonds, counted within its molecule. It replaces `degree`, so that the kernel needs
+        # no running sum
         self.row_end = torch.tensor(row_ends(molecules), device=device)
-        self.neighbors = torch.tensor(molecules.neighbors, device=device)
+        self.neighbors = torch.tensor(molecules.neighbors, device=device)  # uint8 or uint16 [E], as in :class:`molgcn.data.PackedMolecules`
         self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr")}
         self._rest["targets"] = torch.tensor(molecules.labels, device=device)
         self._rest |= {array.name: torch.tensor(array.values, device=device) for array in self.features} | tables(self.features, device)

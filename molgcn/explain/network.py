@@ -73,14 +73,10 @@ class MoleculeGraph(GraphInputs):
 
 
 class ExplainedNetwork:
-    """A copy of a trained network in float64, in evaluation mode and on backend=reference, one column of whose predictions is explained.
-
-    Attributes:
-        model: the copy.
-    """
+    """A copy of a trained network in float64, in evaluation mode and on backend=reference, one column of whose predictions is explained."""
 
     def __init__(self, module: MoleculePredictor, column: int) -> None:
-        self.model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)
+        self.model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)  # the copy
         self._task, self._statistics, self._column = module.task, module.statistics, column
 
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:

@@ -22,17 +22,12 @@ _FORM = ".7g"
 
 
 class ExplanationFolder:
-    """The open output folder, which takes chunks of explained rows.
-
-    Attributes:
-        gallery: the explained molecules, for the page and the pictures.
-        worst: the largest relative error so far; see :attr:`Contributions.relative_error`.
-        beyond: the number of rows whose relative error exceeds the tolerance.
-    """
+    """The open output folder, which takes chunks of explained rows."""
 
     def __init__(self, gallery: Gallery, config: ExplainConfig, names: Names, source: Molecules, molecules: Table, parts: Table) -> None:
-        self.gallery = gallery
-        self.worst, self.beyond = 0.0, 0
+        self.gallery = gallery  # the explained molecules, for the page and the pictures
+        self.worst = 0.0  # the largest relative error so far; see :attr:`Contributions.relative_error`
+        self.beyond = 0  # the number of rows whose relative error exceeds the tolerance
         self._config, self._names, self._kind = config, names, source.kind
         self._molecules, self._parts = molecules, parts
         self._sizes: Counter[str] = Counter()

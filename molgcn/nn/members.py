@@ -27,16 +27,12 @@ class Members:
 
     Looking up a dotted name takes half a microsecond for each module on the way. So what was found is kept, and all that modules hold is
     compared with what they held, object by object. In-place changes of a tensor, its `data` included, are not seen.
-
-    Attributes:
-        modules: All modules inside of the parts.
-        found: What has been found of these members, by any key.
     """
 
     def __init__(self, network: nn.Module, parts: Sequence[str]) -> None:
         held: list[nn.Module] = [module for module in (getattr(network, part, None) for part in parts) if module is not None]
-        self.modules = [module for part in held for module in part.modules()]
-        self.found: dict[Hashable, Any] = {}
+        self.modules = [module for part in held for module in part.modules()]  # all modules inside of the parts
+        self.found: dict[Hashable, Any] = {}  # what has been found of these members, by any key
         if torch.compiler.is_compiling():
             return
         self._parents: list[Any] = [network._modules, *(module._modules for module in self.modules)]

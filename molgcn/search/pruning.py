@@ -20,15 +20,12 @@ class Pruning(Callback):
 
     For a trial of several trainings, such as folds, the mean over trainings is reported: the best value of each finished training and the
     latest value of the present one. Once a training is stopped, the next one does not start.
-
-    Attributes:
-        pruned: whether the trial was stopped.
     """
 
     def __init__(self, trial: Trial, objective: Monitor) -> None:
         self.trial = trial
         self.objective = objective
-        self.pruned = False
+        self.pruned = False  # whether the trial was stopped
         self._bests: list[float] = []  # the best value of each training
         self._begun = True
         self._validations = 0

@@ -40,12 +40,6 @@ class RunCheckpoint(Checkpoint):
         folder: where the files go.
         seconds: least time in seconds between two writes within an epoch; 0 writes after every batch, every epoch and every better one.
         clock: returns the time in seconds.
-
-    Attributes:
-        best_value: the best value of the monitor; None before the first validation.
-        best_loss: the validation loss of that epoch; infinity before the first validation.
-        best_epoch: that epoch, counted from 0; None before the first validation.
-        newest: the file that was written last; None before the first.
     """
 
     def __init__(self, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,10 +47,10 @@ class RunCheckpoint(Checkpoint):
         self.seconds = seconds
         self._between_files = min(seconds, _MIN_SECONDS)
         self.clock = clock
-        self.best_value: float | None = None
-        self.best_loss = float("inf")
-        self.best_epoch: int | None = None
-        self.newest: Path | None = None
+        self.best_value: float | None = None  # the best value of the monitor; None before the first validation
+        self.best_loss = float("inf")  # the validation loss of that epoch; infinity before the first validation
+        self.best_epoch: int | None = None  # that epoch, counted from 0; None before the first validation
+        self.newest: Path | None = None  # the file that was written last; None before the first
         self._written = self._asked = self.clock()
         self._batches, self._ask_after = 0, 1
         self._between_epochs = False

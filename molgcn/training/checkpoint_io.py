@@ -86,19 +86,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class _Pending:
-    """A checkpoint that a thread writes once it is due, and sooner where it is hurried.
-
-    Attributes:
-        path: the file.
-        written: tells when it is written.
-    """
+    """A checkpoint that a thread writes once it is due, and sooner where it is hurried."""
 
     def __init__(self, path: Path, copied: HostCopy, due: float, thread: ThreadPoolExecutor, write_file: Write) -> None:
         self.path = path
         self._copied: HostCopy | None = copied
         self._due = due
         self._hurried, self._lock = Event(), Lock()
-        self.written: Future[None] = thread.submit(self._write, write_file)
+        self.written: Future[None] = thread.submit(self._write, write_file)  # tells when it is written
 
     def replace(self, copied: HostCopy) -> bool:
         """Put a newer checkpoint in the place of this one, unless it is being written or was."""

@@ -22,15 +22,12 @@ class Throughput(Callback):
     The values are `train/loss`, `lr`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
     `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (see :func:`peak_memory_mb`) and on a GPU
     `throughput/kernel_launches` (kernels per step), if `launches` counts them. Loss, rates and times are those since the last values.
-
-    Attributes:
-        rates: molecules per second of each interval.
     """
 
     def __init__(self, launches: KernelLaunches | None = None) -> None:
         self.launches = launches
         self.loader: MoleculeLoader | None = None
-        self.rates: list[float] = []
+        self.rates: list[float] = []  # molecules per second of each interval
         self.atoms_per_row = 1.0
         self._reset()
 
@@ -94,15 +91,12 @@ class KernelLaunches(Callback):
     """Counts the kernels of one training step on a GPU, once a run.
 
     They are those of the CUDA graph, or where steps are not captured those that the profiler sees in the run's third batch.
-
-    Attributes:
-        count: kernels per step, those that fill the next slot included; None until it is known, and on a CPU.
     """
 
     _BATCH = 2  # earlier batches compile kernels and make the optimiser's state
 
     def __init__(self) -> None:
-        self.count: int | None = None
+        self.count: int | None = None  # kernels per step, those that fill the next slot included; None until it is known, and on a CPU
         self._profiler: profile | None = None
         self._batches = 0
 

@@ -23,16 +23,13 @@ class TrainingLoss:
 
     Args:
         fused: use this project's kernel on a GPU, which is one launch per batch.
-
-    Attributes:
-        sums: float64 [2], the sum of the loss's terms and their number, always in the same tensor; None before the first batch.
-        rates: the learning rates of the last batch before the sums were set and of each batch since.
     """
 
     def __init__(self, fused: bool = False) -> None:
         self.fused = fused
+        # float64 [2], the sum of the loss's terms and their number, always in the same tensor; None before the first batch
         self.sums: Tensor | None = None
-        self.rates = [math.nan]
+        self.rates = [math.nan]  # the learning rates of the last batch before the sums were set and of each batch since
         self._loaded = (0.0, 0.0)
         self._finite: Tensor | int = 0
         self._total: Tensor | None = None  # the first of the sums

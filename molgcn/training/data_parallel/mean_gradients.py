@@ -88,10 +88,6 @@ class FlatTensors:
 
     Args:
         tensors: the tensors, whose shapes the views have; all are on one device, and the first decides the dtype.
-
-    Attributes:
-        tensor: the room for all, [N].
-        views: the room for each.
     """
 
     def __init__(self, tensors: list[Tensor]) -> None:
@@ -100,7 +96,7 @@ class FlatTensors:
         step = _ALIGNMENT // tensors[0].element_size()
         sizes = [-(-tensor.numel() // step) * step for tensor in tensors]
         self._starts = list(accumulate(sizes, initial=0))
-        self.tensor = torch.zeros(self._starts[-1], dtype=tensors[0].dtype, device=tensors[0].device)
+        self.tensor = torch.zeros(self._starts[-1], dtype=tensors[0].dtype, device=tensors[0].device)  # [N]; `views` are the room for each
         self.views = [
             self.tensor[start : start + tensor.numel()].view(tensor.shape) for start, tensor in zip(self._starts, tensors, strict=False)
         ]

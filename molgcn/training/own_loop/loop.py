@@ -25,9 +25,6 @@ log = logging.getLogger(__name__)
 class Loop:
     """Puts the batches of a user's loop into slots, and says why calls are not captured, each reason once; see :func:`molgcn.capture`.
 
-    Attributes:
-        device: the device of the network's weights.
-
     Raises:
         UserError: for something that is not a network, or not batches.
     """
@@ -38,7 +35,7 @@ class Loop:
         if next(model.parameters(), None) is None:
             raise UserError(f"molgcn.capture takes a network of molgcn.nn; {type(model).__name__} has no parameters.")
         self.model: Any = model
-        self.device: torch.device = next(model.parameters()).device
+        self.device: torch.device = next(model.parameters()).device  # the device of the network's weights
         self._stream: torch.cuda.Stream | None = None
         self._expected = _expected(batches)
         self._captured: Any = None

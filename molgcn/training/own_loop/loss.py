@@ -22,12 +22,7 @@ _NAMES = {"_local_scalar_dense": "item()", "index": "an index of booleans", "cop
 
 
 class LoopLoss:
-    """Computes the loss that :func:`molgcn.capture` was given, one of :data:`molgcn.ops.head_loss.LOSSES` or a function.
-
-    Attributes:
-        reads_back: the operation by which the function reads values on the host, in words; None where it does not, or was not called yet.
-        one_per_molecule: whether the function returns one or several terms for each molecule; None before its first call.
-    """
+    """Computes the loss that :func:`molgcn.capture` was given, one of :data:`molgcn.ops.head_loss.LOSSES` or a function."""
 
     def __init__(self, loss: str | Function) -> None:
         if isinstance(loss, str) and loss not in LOSSES:
@@ -36,7 +31,9 @@ class LoopLoss:
             raise UserError(f"loss={loss!r} is neither a name nor a function. Expected loss(predictions, targets) that returns a tensor.")
         self._name = loss if isinstance(loss, str) else None
         self._function: Function | None = None if isinstance(loss, str) else loss
+        # the operation by which the function reads values on the host, in words; None where it does not, or was not called yet
         self.reads_back: str | None = None
+        # whether the function returns one or several terms for each molecule; None before its first call
         self.one_per_molecule: bool | None = None
         self._scale: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
@@ -124,15 +121,11 @@ def _targets(batch: Any) -> Tensor:
 
 
 class ReadsBack(TorchDispatchMode):
-    """Notes the first operation inside a `with` block that needs values of tensors on the host, in this thread only.
-
-    Attributes:
-        found: the operation, in words; None where there was none.
-    """
+    """Notes the first operation inside a `with` block that needs values of tensors on the host, in this thread only."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: str | None = None
+        self.found: str | None = None  # the operation, in words; None where there was none
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

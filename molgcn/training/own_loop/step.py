@@ -28,11 +28,7 @@ _MOST_CHANGES = 5  # changes without a replay in between, after which one line s
 
 
 class LoopStep(Loop):
-    """Takes training steps, from CUDA graphs where it can; see :func:`molgcn.capture` for the arguments.
-
-    Attributes:
-        rates_on_device: whether the optimiser takes a learning rate on the device; found at its first step.
-    """
+    """Takes training steps, from CUDA graphs where it can; see :func:`molgcn.capture` for the arguments."""
 
     _captured: CapturedStep | None
 
@@ -52,7 +48,7 @@ class LoopStep(Loop):
         self.ema = ema
         self.accumulate_batches = accumulate_batches
         self.gradient_clip_norm = gradient_clip_norm
-        self.rates_on_device = True
+        self.rates_on_device = True  # whether the optimiser takes a learning rate on the device; found at its first step
         self._added = 0  # batches whose gradients wait for the optimiser
         self._tried_rates = False
         self._optimizer_reads: str | None = None  # by which operation the optimiser reads values on the host

@@ -58,21 +58,15 @@ class CapturedStep:
     Args:
         work: what a step computes.
         optimizer: the PyTorch optimiser, without Lightning's wrapper. Without one a step leaves gradients in the parameters.
-
-    Attributes:
-        num_kernels: kernels that a step with the optimiser launches; None until it is known.
-        result: what the work returned for the last batch, in tensors that the next step overwrites.
-        changes: how often something has changed since the last replay.
-        changed: what had changed last, in words.
     """
 
     def __init__(self, work: Work, optimizer: Optimizer | None) -> None:
         self.work = work
         self.optimizer = optimizer
         self.watch = Watch(work.model, optimizer)
-        self.num_kernels: int | None = None
-        self.result: Any = None
-        self.changes, self.changed = 0, ""
+        self.num_kernels: int | None = None  # kernels that a step with the optimiser launches; None until it is known
+        self.result: Any = None  # what the work returned for the last batch, in tensors that the next step overwrites
+        self.changes, self.changed = 0, ""  # how often something has changed since the last replay, and what had last, in words
         self.device = work.device
         own = set(map(id, self.watch.parameters))
         groups = [] if optimizer is None else optimizer.param_groups

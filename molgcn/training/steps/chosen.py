@@ -29,13 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ChosenSteps:
-    """Chooses at a fit's first batch how steps are taken, and takes them.
-
-    Attributes:
-        prepared: takes prepared steps where it can; None where all steps are plain, and before the first batch.
-    """
+    """Chooses at a fit's first batch how steps are taken, and takes them."""
 
     def __init__(self) -> None:
+        # takes prepared steps where it can; None where all steps are plain, and before the first batch
         self.prepared: TrainingStep | None = None
         self._captured_forward: CapturedForward | None = None
         self._accumulated, self._undecided = False, True
