@@ -30,12 +30,16 @@ struct BlockState : Block {
     std::vector<Warp> warps;
     Barrier barriers[17];
 };
-struct Fiber : Thread {
-    ucontext_t start;
+// What a fiber runs on. A launch leaves it to the next one, in the middle of `enter`.
+struct Stack {
     jmp_buf state;
+    bool started = false;
+};
+struct Fiber : Thread {
+    Stack* stack;
     const unsigned* awaited = nullptr;  // what has to differ from `phase` before it goes on
     unsigned phase = 0;
-    bool started = false, done = false;
+    bool done = false;
     unsigned cluster_phase = 0;
 };
 // A copy under way. It arrives when a thread waits for its bytes; who does not wait reads NaN.
@@ -49,6 +53,8 @@ struct Copy {
 constexpr int cluster_barrier = 16;  // among a block's barriers, for the race finder
 constexpr size_t stack_bytes = 256 << 10;
 jmp_buf scheduler;
+std::vector<Stack> stacks;
+char* memory;  // of the stacks
 std::vector<BlockState> blocks;
 std::vector<Barrier> clusters;
 std::vector<Copy> copies;
@@ -64,21 +70,32 @@ void wait_while(const unsigned& at, unsigned phase) {
     fiber().awaited = nullptr;
 }
 void enter() {
-    kernel(parameters);
-    fiber().done = true;
-    _longjmp(scheduler, 1);
+    for (;;) {
+        kernel(parameters);
+        fiber().done = true;
+        yield();
+    }
 }
-void go_on(char* stack) {
+void go_on() {
     if (_setjmp(scheduler)) return;
-    Fiber& it = fiber();
+    Stack& it = *fiber().stack;
     if (it.started) _longjmp(it.state, 1);
     it.started = true;
-    getcontext(&it.start);
-    it.start.uc_stack.ss_sp = stack;
-    it.start.uc_stack.ss_size = stack_bytes;
-    it.start.uc_link = nullptr;
-    makecontext(&it.start, enter, 0);
-    setcontext(&it.start);
+    static ucontext_t start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = memory + (&it - stacks.data()) * stack_bytes;
+    start.uc_stack.ss_size = stack_bytes;
+    start.uc_link = nullptr;
+    makecontext(&start, enter, 0);
+    setcontext(&start);
+}
+void make_stacks(size_t count) {
+    if (count <= stacks.size()) return;
+    if (memory) munmap(memory, stacks.size() * stack_bytes);
+    stacks = std::vector<Stack>(count);
+    void* pages = mmap(nullptr, count * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) std::perror("emulator: stacks"), std::abort();
+    memory = static_cast<char*>(pages);  // most are never touched, and the heap stays as it is
 }
 
 }  // namespace
@@ -88,7 +105,7 @@ void fail(const char* what) {
     std::abort();
 }
 void yield() {
-    if (!_setjmp(fiber().state)) _longjmp(scheduler, 1);
+    if (!_setjmp(fiber().stack->state)) _longjmp(scheduler, 1);
 }
 unsigned char* shared_of(int index) { return blocks[index].shared; }
 
@@ -129,13 +146,11 @@ extern "C" void launch(
     blocks = std::vector<BlockState>(grid);
     clusters.assign((grid + cluster - 1) / cluster, {});
     std::vector<Fiber> fibers(grid * threads);
-    const size_t bytes = fibers.size() * stack_bytes;  // most are never touched, and the heap stays as it is
-    void* stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED) std::perror("emulator: stacks"), std::abort();
+    make_stacks(fibers.size());
     for (int i = 0; i < grid * threads; i++) {
         BlockState& it = blocks[i / threads];
         if (i % threads == 0) it.bytes.assign(shared_bytes, 0xff), it.shared = it.bytes.data(), it.warps.resize(threads / 32);
-        fibers[i].block = &it;
+        fibers[i].block = &it, fibers[i].stack = &stacks[i];
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
     }
     races_start(grid, threads, shared_bytes, reinterpret_cast<const void*>(kernel));
@@ -146,11 +161,10 @@ extern "C" void launch(
             if (slice != 0 && (sweep / std::abs(slice) + it.thread_index.x / 32 + (slice < 0)) % 2 == 0) continue;
             current = &it;
             races_run(it.block_index.x, it.thread_index.x, it.block->shared);
-            go_on(static_cast<char*>(stacks) + (&it - fibers.data()) * stack_bytes);
+            go_on();
             if (it.done) left--;
         }
     }
-    munmap(stacks, bytes);
     blocks.clear();
 }
 

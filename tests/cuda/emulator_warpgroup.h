@@ -34,16 +34,20 @@ void multiply_halves(float (&d)[N][4], const uint32 (&a)[4], HalvesMatrix b) {
     const auto sums = reinterpret_cast<std::uintptr_t>(&d);
     const uint32 in[6] = {a[0], a[1], a[2], a[3], uint32(sums), uint32(std::uint64_t(sums) >> 32)};
     emulator::collective(9, in, 6, [&b](emulator::Warp& warp) {
-        const auto left = [&](int row, int k) {
-            const float2 both = unpack_half(warp.in[4 * (row % 8) + k % 8 / 2][row / 8 + 2 * (k / 8)]);
-            return k % 2 ? both.y : both.x;
-        };
+        double left[16][16], right[8 * N][16];
+        for (int row = 0; row < 16; row++)
+            for (int k = 0; k < 16; k += 2) {
+                const float2 both = unpack_half(warp.in[4 * (row % 8) + k % 8 / 2][row / 8 + 2 * (k / 8)]);
+                left[row][k] = both.x, left[row][k + 1] = both.y;
+            }
+        for (int column = 0; column < 8 * N; column++)
+            for (int k = 0; k < 16; k++) right[column][k] = b(column, k);
         for (int lane = 0; lane < 32; lane++) {
             auto* sum = reinterpret_cast<float*>(std::uint64_t(warp.in[lane][5]) << 32 | warp.in[lane][4]);
             for (int i = 0; i < 4 * N; i++) {
                 const int row = lane / 4 + i % 4 / 2 * 8, column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
                 double x = adds ? sum[i] : 0.0;
-                for (int k = 0; k < 16; k++) x += double(left(row, k)) * b(column, k);
+                for (int k = 0; k < 16; k++) x += left[row][k] * right[column][k];
                 sum[i] = x != x ? number(0x7fffffffu) : cut_off(x);
             }
         }
