@@ -138,12 +138,20 @@ def _version() -> str:
 def kept_folder() -> Path:
     """Return the folder of compiled files, after removing those that nobody used lately."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    for path in KEPT.iterdir():
-        if path.suffix != ".lock":
+    for entry in os.scandir(KEPT):
+        if not entry.name.endswith(".lock") and _unused(path := Path(entry)):
             with _lock(path):
-                if path.exists() and time.time() - path.stat().st_mtime > DAYS * 24 * 60 * 60:
+                if _unused(path):
                     path.unlink()
     return KEPT
+
+
+def _unused(path: Path) -> bool:
+    """Return whether nobody used a file lately; one that is gone was somebody else's to remove."""
+    try:
+        return time.time() - os.stat(path).st_mtime > DAYS * 24 * 60 * 60
+    except FileNotFoundError:
+        return False
 
 
 def _lock(path: Path) -> FileLock:
