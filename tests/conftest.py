@@ -6,7 +6,7 @@ import random
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -46,8 +46,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try more examples of each property where slow tests run too."""
+    """Try more examples of each property where slow tests run too.
+
+    Each Trainer looks for entry points in all installed packages, which are the same as long as `sys.path` is. Lightning takes the function
+    that looks when tests are collected.
+    """
     settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "all")
+    entry_points = importlib.metadata.entry_points
+    found = cache(lambda path, **wanted: entry_points(**wanted))
+    importlib.metadata.entry_points = lambda **wanted: found(tuple(sys.path), **wanted)
 
 
 def _leaves_out(config: pytest.Config) -> bool:
@@ -62,6 +69,17 @@ def _leaves_out(config: pytest.Config) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files whose tests are all marked `gpu`."""
     return True if collection_path.name.endswith("_gpu.py") and _leaves_out(config) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Look for no garbage among what is imported and collected, which stays, nor in later collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,13 +146,9 @@ def freeze_garbage_collection() -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Turn W&B off, and give all tests and the processes they start one private cache of packed sets.
 
-    Hydra reads conf/ hundreds of times, which libyaml's parser does in a third of the time of the one in Python that OmegaConf takes. Each
-    Trainer looks for entry points in all installed packages, which are the same as long as `sys.path` is.
+    Hydra reads conf/ hundreds of times, which libyaml's parser does in a third of the time of the one in Python that OmegaConf takes.
     """
-    entry_points = importlib.metadata.entry_points
-    found = cache(lambda path, **wanted: entry_points(**wanted))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.metadata, "entry_points", lambda **wanted: found(tuple(sys.path), **wanted))
         patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
