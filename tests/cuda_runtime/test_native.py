@@ -44,14 +44,62 @@ int cuLaunchKernelEx(const Config* it, void* function, void** parameters, void**
 }
 }
 """
+GRAPHS = """
+struct Node { unsigned attributes[16]; unsigned char arguments[64]; };
+struct Parameters { void* function; unsigned shape[7]; void **arguments, **extra; void *kernel, *context; };
+Node nodes[16];
+void* handles[16];
+extern "C" {
+int capturing = 0, refuses = 0, made = 0, set = 0, first = 0, alive = 0;
+int cuStreamIsCapturing(void*, int* status) { *status = capturing; return 0; }
+int cuThreadExchangeStreamCaptureMode(int* mode) { depth += *mode == 2 ? 100 : -100; *mode = 2 - *mode; return 0; }
+int cuStreamCreate(void** stream, unsigned) { alive++; *stream = (void*)77; return refuses; }
+int cuStreamDestroy_v2(void*) { alive--; return 0; }
+int cuStreamBeginCapture_v2(void*, int) { first = calls; return 0; }
+int cuStreamGetCaptureInfo_v3(void*, int*, unsigned long*, void**, void* const** found, const void**, unsigned long* count) {
+    handles[calls - 1] = &nodes[calls - 1], *found = &handles[calls - 1], *count = 1;
+    return 0;
+}
+int cuStreamEndCapture(void*, void** graph) {
+    for (int i = first; i < calls; i++) std::memcpy(nodes[i].attributes, noted[i], 64), std::memcpy(nodes[i].arguments, arguments[i], 64);
+    made = calls - first, calls = first, *graph = &nodes, alive++;
+    return 0;
+}
+int cuGraphKernelNodeGetParams_v2(void* node, Parameters* to) { *to = {}; to->kernel = node; return 0; }
+int cuGraphInstantiateWithFlags(void** to, void* graph, unsigned long long) { *to = graph, alive++; return 0; }
+int cuGraphExecKernelNodeSetParams_v2(void*, void* node, const Parameters* it) {
+    set++;
+    std::memcpy(((Node*)node)->arguments, it->arguments[0], 64);
+    return it->kernel != node;
+}
+int cuGraphLaunch(void*, void* stream) {
+    for (int i = first; i < first + made; i++, calls++) {
+        std::memcpy(noted[calls], nodes[i].attributes, 64), std::memcpy(arguments[calls], nodes[i].arguments, 64);
+        noted[calls][4] = (unsigned)(unsigned long)stream;
+    }
+    return 0;
+}
+int cuGraphDestroy(void*) { alive--; return 0; }
+int cuGraphExecDestroy(void*) { alive--; return 0; }
+}
+"""
 assert ctypes.sizeof(ARGUMENTS) <= 64
+
+
+def compiled(source, folder):
+    path = folder / "driver.so"
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path)], input=source, text=True, check=True)
+    return launch.Driver(str(path)), ctypes.CDLL(str(path))
 
 
 @pytest.fixture
 def driver(tmp_path):
-    path = tmp_path / "driver.so"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path)], input=DRIVER, text=True, check=True)
-    return launch.Driver(str(path)), ctypes.CDLL(str(path))
+    return compiled(DRIVER, tmp_path)
+
+
+@pytest.fixture
+def driver_with_graphs(tmp_path):
+    return compiled(DRIVER + GRAPHS, tmp_path)
 
 
 def noted(library: ctypes.CDLL, call: int) -> list[int]:
@@ -100,6 +148,48 @@ def test_a_plan_fills_addresses_and_counts(driver):
         plan.run(7, 0, [1000], [77])
     with pytest.raises(ValueError, match="outside"):
         launch.Plan(native, [((5, 4, 64, 0, 1, False, True, "k"), blob, [(len(blob) - 4, 0, 0)], [])], 1, 0)
+
+
+OFFSETS = {name: getattr(ARGUMENTS, name).offset for name in ("x", "out", "num_atoms")}
+
+
+def plan_of_two(native):
+    """Return a plan of two launches: the first has an address and a count, the second an address of another buffer."""
+    blob, kernels = bytes(ARGUMENTS(num_rows=2)), [(5, 4, 64, 1024, 2, True, True, "first"), (6, 1, 32, 0, 1, False, True, "second")]
+    first, second = ([(OFFSETS["x"], 0, 16)], [(OFFSETS["num_atoms"], 0)]), ([(OFFSETS["out"], 1, 0)], [])
+    return launch.Plan(native, [(kernels[0], blob, *first), (kernels[1], blob, *second)], 2, 1)
+
+
+def test_a_plan_that_runs_again_is_a_graph_which_launches_the_same(driver_with_graphs):
+    native, library = driver_with_graphs
+    value, plan = lambda name: ctypes.c_int.in_dll(library, name).value, plan_of_two(native)
+    given = [((1000, 2000), 3), ((1000, 2000), 3), ((1000, 4000), 3), ((1000, 4000), 5)]
+    changed = [0, 2, 3, 4]  # arguments set anew since the beginning: a graph is made of a plan's own, and keeps the last ones after that
+    for run, (addresses, count) in enumerate(given):
+        plan.run(7, 9, addresses, [count])
+        first, second = (arguments(library, 2 * run + index) for index in range(2))
+        assert (first.x, first.num_atoms, first.out, first.num_rows) == (addresses[0] + 16, count, 0, 2)
+        assert (second.x, second.num_atoms, second.out) == (0, 0, addresses[1])
+        assert noted(library, 2 * run)[:6] == [5, 4, 64, 1024, 9, 3]
+        assert noted(library, 2 * run + 1)[:6] == [6, 1, 32, 0, 9, 1]
+        assert value("set") == changed[run]
+    assert value("depth") == 0
+    assert value("alive") == 2  # the graph and what it was made into
+    del plan
+    assert value("alive") == 0
+
+
+@pytest.mark.parametrize("reason", ["capturing", "refuses"])
+def test_a_plan_launches_one_by_one_within_a_capture_or_without_memory_for_a_graph(driver_with_graphs, reason):
+    native, library = driver_with_graphs
+    plan = plan_of_two(native)
+    ctypes.c_int.in_dll(library, reason).value = 1
+    for run in range(3):
+        plan.run(7, 9, [1000 + run, 2000], [run])
+        assert (arguments(library, 2 * run).x, arguments(library, 2 * run).num_atoms) == (1016 + run, run)
+        assert [noted(library, 2 * run + index)[4] for index in range(2)] == [9, 9]
+    assert ctypes.c_int.in_dll(library, "made").value == 0
+    assert ctypes.c_int.in_dll(library, "depth").value == 0
 
 
 class Noting:
