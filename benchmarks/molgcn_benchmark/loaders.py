@@ -110,18 +110,16 @@ def _fill_microseconds(loader: PackedLoader, repeats: int = 20) -> float:
     feed: Any = loader._feed
     for _ in loader:  # uploads a plan
         pass
-    plan, times = loader.plan(loader.sampler.epoch), []
-    full = max(len(plan) - 1, 1)
-    with torch.cuda.stream(feed.stream):
-        for _ in range(repeats):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(2_000_000)  # the host enqueues all launches while the device waits
-            start.record()
-            for i in range(16):
-                feed.fill(plan, i % full, feed.slots[i % full % 2])
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end) / 16 * 1e3)
+    full, times = max(len(loader) - 1, 1), []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(2_000_000)  # the host enqueues all launches while the device waits
+        start.record()
+        for i in range(16):
+            feed.fill(i % full)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 16 * 1e3)
     return statistics.median(times)
 
 

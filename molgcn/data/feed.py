@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from molgcn.data.molecule_set import MoleculeSet
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slot_batch import SlotBatch
@@ -54,6 +56,10 @@ class Feed(ABC):
 
     def end(self) -> None:  # noqa: B027, since launches that are enqueued may finish later
         """Finish the reading of a plan, whether it is complete or was broken off."""
+
+    def copy(self, name: str) -> Tensor | None:
+        """Return a copy of the targets or of the indices of the batch that is being read, or None to have them copied from the slot."""
+        return None
 
     def enqueue_next(self, slot: Slot) -> None:  # noqa: B027
         """Fill the other slot than `slot` with the next batch, see :meth:`SlotBatch.enqueue_next`, if a CUDA graph may do that."""

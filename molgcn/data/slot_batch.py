@@ -140,12 +140,16 @@ class SlotBatch(GraphBatch):
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
         """Copy of the targets, float [B, T]. Metrics keep it until the end of an epoch."""
-        return self.slot.targets[: self.span.num_graphs].clone()
+        return self._copy("targets")
 
     @cached_property
     def indices(self) -> Tensor:  # type: ignore[override]
         """Copy of the molecules' positions in the set, int64 [B]. Metrics keep it until the end of an epoch."""
-        return self.slot.indices[: self.span.num_graphs].clone()
+        return self._copy("indices")
+
+    def _copy(self, name: str) -> Tensor:
+        slot, copied = self.slot, None if self._feed is None else self._feed.copy(name)
+        return getattr(slot, name)[: self.span.num_graphs].clone() if copied is None else copied
 
     def planned_tiles(self) -> Tensor:
         """Return `tile_ptr`, with which every batch of a feed is made."""

@@ -66,6 +66,39 @@ def test_slow_work_on_a_batch_is_done_before_its_slot_is_refilled(molecules, res
 
 
 @pytest.mark.parametrize("resident", [True, False])
+def test_each_batch_may_be_asked_for_on_another_stream(molecules, resident):
+    expected = [(batch.x, batch.ptr) for batch in PyGLoader(molecules, 7)]
+    streams, found = (torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()), []
+    batches = iter(PackedLoader(molecules, 7, device="cuda", resident=resident))
+    for number in range(len(expected)):
+        with torch.cuda.stream(streams[number % 3]):
+            batch = next(batches)
+            torch.cuda._sleep(20_000_000)
+            found.append((batch.x.clone(), batch.ptr.clone()))
+    torch.cuda.synchronize()
+    for one, other in zip(found, expected, strict=True):
+        assert all(torch.equal(mine.cpu(), right) for mine, right in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_copies_outlive_the_batch_and_change_one_by_one(molecules, resident, mode):
+    expected, kept = list(PyGLoader(molecules, 7)), []
+    batches = iter(PackedLoader(molecules, 7, device="cuda", resident=resident))
+    for number in range(len(expected)):
+        with mode() if number == 0 else torch.enable_grad():
+            batch = next(batches)
+            kept.append((batch.targets, batch.indices))
+            assert not batch.is_changed
+        if number > 0:
+            batch.targets.add_(1)
+            assert batch.is_changed
+    for number, ((targets, indices), right) in enumerate(zip(kept, expected, strict=True)):
+        assert torch.equal(indices.cpu(), right.indices)
+        assert torch.equal(targets.cpu().nan_to_num(), (right.targets + (number > 0)).nan_to_num())
+
+
+@pytest.mark.parametrize("resident", [True, False])
 def test_breaking_off_and_resuming(molecules, resident):
     loader = PackedLoader(molecules, 7, device="cuda", resident=resident)
     first = next(iter(loader)).indices.tolist()
