@@ -29,10 +29,10 @@ from molgcn_benchmark.measure import interleaved, medians
 from molgcn_benchmark.results import Row, Table
 from molgcn_benchmark.weights import error
 
-CANDIDATES = ("pyg", "plain", "floor", "captured", "captured_device", "captured_cpu", "trainer")
-"""PyG as written on PyG's batches that lie on the device; this project's network in the same plain loop, on the loader's batches; the least
-that such a step can take, autograd of an operator that launches nothing with the same parameters; `molgcn.capture`, on the loader's
-batches, on others that lie on the device, and on others on the CPU; and the Trainer's captured step."""
+CANDIDATES = ("pyg", "floor", "plain", "captured", "captured_device", "captured_cpu", "trainer")
+"""PyG as written on PyG's batches that lie on the device; the least that a plain step of this project's network can take, autograd of an
+operator that launches nothing with the same parameters; that network in the same plain loop, on the loader's batches; `molgcn.capture`, on
+the loader's batches, on others that lie on the device, and on others on the CPU; and the Trainer's captured step."""
 DEFAULT = ("GIN+ 12 x 80", "GCN+ 12 x 64", "GINE 12 x 64", "GCN 28 x 32")
 _RATE = 1e-6
 _MOST_KEPT = 60  # different batches of PyG, of which each step takes the next

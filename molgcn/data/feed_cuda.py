@@ -28,11 +28,11 @@ class CUDAFeed(Feed):
 
     def current_stream(self) -> torch.cuda.Stream:
         """Return the current stream, which waits for all work on the one that was current before."""
-        current = torch.cuda.current_stream(self.device)
-        if current != self._current:
+        if torch._C._cuda_getCurrentRawStream(self.device.index) != self._current.cuda_stream:
+            current = torch.cuda.current_stream(self.device)
             current.wait_stream(self._current)
             self._current = current
-        return current
+        return self._current
 
 
 class ResidentFeed(CUDAFeed):

@@ -21,8 +21,7 @@ def _view(name: str, size: str, more: int = 0) -> Any:
     """Return a property of :class:`SlotBatch`: the batch's part of its slot's array, or None where the slot has no such array."""
 
     def part(batch: SlotBatch) -> Tensor | None:
-        whole = getattr(batch.slot, name)
-        return None if whole is None else whole[: getattr(batch.span, size) + more]
+        return batch.slot.part(name, getattr(batch.span, size) + more)
 
     return cached_property(part)
 

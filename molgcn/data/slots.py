@@ -37,6 +37,7 @@ ARRAYS = (
 )
 """The arrays that every slot has, beside `x`, `targets` and what its batches hold of :mod:`molgcn.data.packed_arrays`."""
 
+_MOST_PARTS = 1024  # the most views of a slot that are remembered
 _ALIGNMENT = 256  # bytes, as PyTorch's allocator aligns tensors
 
 
@@ -136,6 +137,7 @@ class Slot(BatchTensors):
         self.capacity = capacity
         self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "leaves_merged")}
         self._padded: dict[int, GraphBatch] = {}
+        self._parts: dict[tuple[str, int], Tensor] = {}
 
     @classmethod
     def of(cls, molecules: MoleculeSet, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False) -> Slot:
@@ -152,6 +154,23 @@ class Slot(BatchTensors):
     def pair(cls, molecules: MoleculeSet, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Return two slots for batches of the set, made with the same keyword arguments."""
         return cls.of(molecules, capacity, **options), cls.of(molecules, capacity, **options)
+
+    def part(self, name: str, count: int) -> Tensor | None:
+        """Return the first `count` rows of an array, or None if the slot does not have it.
+
+        Those of integers are remembered: a view takes longer to make than to find again. A view of floats may come to want a gradient.
+        """
+        part = self._parts.get((name, count))
+        if part is not None:
+            return part
+        whole: Tensor | None = getattr(self, name)
+        if whole is None or whole.is_floating_point():
+            return None if whole is None else whole[:count]
+        if len(self._parts) >= _MOST_PARTS:
+            self._parts.clear()
+        with torch.inference_mode(False):
+            part = self._parts[name, count] = whole[:count]
+        return part
 
     @property
     def target_words(self) -> Tensor:

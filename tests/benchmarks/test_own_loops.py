@@ -28,5 +28,5 @@ def test_loops_of_a_small_network(device, monkeypatch, one_thread):
     assert list(measure(keys, CANDIDATES, DATASET, 1, table)) == []  # nothing is measured twice
     lines = sheet(table.rows)
     assert len(lines) == 5 and lines[0].startswith(
-        "| network | B | work | pyg, us | plain, us | floor, us | captured, us | captured, device, us"
+        "| network | B | work | pyg, us | floor, us | plain, us | captured, us | captured, device, us"
     )
