@@ -3,7 +3,7 @@
 torchmetrics imports SciPy's signal processing, Matplotlib, torchvision and transformers wherever they are installed. The first two take 1.4
 of the 6 seconds that `train.py` imports for, and transformers takes several more. As torchmetrics asks for each of them with a requirement
 of lightning_utilities, those are unmet while it is imported, whatever comes of it. Such metrics are then missing within this process, so
-only the command line imports this module, and nothing happens where torchmetrics was imported before.
+only the command line and the tests import this module, and nothing happens where torchmetrics was imported before.
 """
 
 from unittest.mock import patch
