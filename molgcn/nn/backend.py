@@ -95,15 +95,16 @@ def why_not_fused(model: MoleculeNet) -> str | None:
 
 def backend_module(name: str) -> Backend:
     """Return the module of backend "fused", "pyg" or "reference". It is a plain import, which torch.compile can trace."""
+    # Not `from molgcn.nn import`, for which Python would look for the name in the package at every call.
     if name == "fused":
-        from molgcn.nn import fused
+        import molgcn.nn.fused as fused
 
         return fused
     if name == "reference":
-        from molgcn.nn import reference
+        import molgcn.nn.reference as reference
 
         return reference
-    from molgcn.nn import pyg
+    import molgcn.nn.pyg as pyg
 
     return pyg
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -119,13 +120,13 @@ def _network_of(model: MoleculeNet, members: Members, in_channels: int, edge_cha
         return _found(model, in_channels, edge_channels)
     norms, over_batches = members.once("norms", lambda: [_with(members, "eps"), _with(members, "momentum")])
     of_norms = [*map(_eps_and_mode, norms)], [*map(_momentum, over_batches)]
-    state = in_channels, edge_channels, _options(model), _settings(model), of_norms
+    state = in_channels, edge_channels, _options(model), model.settings, of_norms
     known = members.found.get(model.training)
     if known is None or known[0] != state:
         network = _found(model, in_channels, edge_channels)
         if not members.hold(chain(network.parameters, network.statistics, network.counters)):
             return network
-        known = members.found[model.training] = state, network
+        known = members.found[model.training] = deepcopy(state), network
     found: NetworkOfCall = known[1]
     return found
 

@@ -36,13 +36,13 @@ class Members:
         if torch.compiler.is_compiling():
             return
         self._parents: list[Any] = [network._modules, *(module._modules for module in self.modules)]
-        self._children = [*_held(self._parents)]
+        self._children = [*_held(map(dict.values, self._parents))]
         self._remember()
 
     def _remember(self) -> None:
         holders = (holder for module in self.modules for holder in (module._parameters, module._buffers))
-        self._holders = [holder for holder in (*self._parents, *holders) if holder]
-        self._members = [*_held(self._holders)]
+        self._held = [holder.values() for holder in (*self._parents, *holders) if holder]
+        self._members = [*_held(self._held)]
         self._hooks, self._hooked = RemovableHandle.next_id, self._with_hooks()
 
     def _with_hooks(self) -> list[bool]:
@@ -54,11 +54,11 @@ class Members:
             if self._hooked != self._with_hooks():
                 return False
             self._hooks = RemovableHandle.next_id
-        return all(map(is_, _held(self._holders), self._members))
+        return all(map(is_, _held(self._held), self._members))
 
     def renew(self) -> bool:
         """Forget what was found, for parameters, buffers or hooks that are others, and return whether the modules are the same."""
-        if not all(map(is_, _held(self._parents), self._children)):
+        if not all(map(is_, _held(map(dict.values, self._parents)), self._children)):
             return False
         self.found.clear()
         self._remember()
@@ -78,8 +78,8 @@ class Members:
         return found
 
 
-def _held(holders: Iterable[Any]) -> Iterator[Any]:
-    return chain(chain.from_iterable(map(dict.values, holders)), (_END,))
+def _held(values: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    return chain(chain.from_iterable(values), (_END,))
 
 
 def named(network: nn.Module, names: Iterable[str], refuse: Callable[[], Exception] | None = None) -> list[Any]:

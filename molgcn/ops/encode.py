@@ -7,6 +7,7 @@ CUDA has an implementation, :mod:`molgcn.ops.encode_cuda`. On other devices netw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -79,7 +80,7 @@ class EncodeInputs(NamedTuple):
     @property
     def parameters(self) -> list[Tensor | None]:
         """The arguments that have gradients."""
-        return [getattr(self, name) for name in PARAMETERS]
+        return [*_parameters(self)]
 
     @property
     def for_backward(self) -> EncodeInputs:
@@ -126,6 +127,7 @@ _ARGUMENTS = (
     "Tensor? norm_bias, Tensor? running_mean, Tensor? running_var, Tensor? num_real, bool add, bool training, float eps, float momentum"
 )
 PARAMETERS = ("weight", "bias", "walk_weight", "walk_bias", "norm_weight", "norm_bias")
+_parameters = attrgetter(*PARAMETERS)
 torch.library.define(
     "molgcn::encode", f"({_ARGUMENTS}) -> (Tensor states, Tensor statistics, Tensor moments)", tags=(torch.Tag.pt2_compliant_tag,)
 )

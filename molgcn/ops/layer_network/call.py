@@ -86,10 +86,10 @@ class LayerNetworkCall(NamedTuple):
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All tensors but the seed and rows that an encoder maps, which it has itself."""
-        of_encoders = (tensor for inputs in self.encoders if inputs is not None for tensor in inputs.tensors)
         targets = () if self.objective is None else self.objective[:3]
         (x, bonds, *others), (of_atoms, of_bonds) = self.graph.tensors, self.encoders
         rows = None if of_atoms is not None else x, None if of_bonds is not None else bonds
+        of_encoders = *(of_atoms.tensors if of_atoms is not None else ()), *(of_bonds.tensors if of_bonds is not None else ())
         return *rows, *others, *of_encoders, *self.parameters, *self.statistics, *self.head, *self.counters, *targets
 
     @property

@@ -195,13 +195,14 @@ class _Once(torch.autograd.Function):
 
 def _run(call: LayerNetworkCall, implementation: Implementation = _OPERATOR) -> tuple[Outputs, OfEncoders]:
     """Run the operator, with its derivative if a gradient is wanted."""
-    variables = [call.graph.x, call.graph.bonds, *call.learnt]
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
-        others: list[Any] = []
-        apply = _Network.apply if implementation is _OPERATOR else _APPLY
-        pooled = apply(implementation, call, others, *variables)
-        outputs, of_encoders = others
-        return outputs._replace(pooled=pooled), of_encoders
+    if torch.is_grad_enabled():
+        variables = [call.graph.x, call.graph.bonds, *call.learnt]
+        if any(tensor is not None and tensor.requires_grad for tensor in variables):
+            others: list[Any] = []
+            apply = _Network.apply if implementation is _OPERATOR else _APPLY
+            pooled = apply(implementation, call, others, *variables)
+            outputs, of_encoders = others
+            return outputs._replace(pooled=pooled), of_encoders
     outputs, found, _, _ = implementation.run(call)
     return outputs, found
 
