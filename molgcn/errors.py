@@ -16,7 +16,17 @@ class UserError(Exception):
 
 
 def require(condition: bool, key: str, value: object, expected: str) -> None:
-    """Raise a UserError unless the condition holds. It names a key as the command line spells it, its value and what was expected."""
+    """Raise a UserError that names a key of the configuration and its value, unless the condition holds.
+
+    Args:
+        condition: what must hold.
+        key: the key, as the command line spells it.
+        value: the key's value.
+        expected: what was expected, in words.
+
+    Raises:
+        UserError: if the condition does not hold.
+    """
     if not condition:
         raise UserError(f"{key}={value} is not valid: expected {expected}.")
 
@@ -40,7 +50,13 @@ def first_of(number: int, total: int, what: str = "row", read: str = "") -> str:
 
 
 def row_of(source: str, number: int, kind: str = "smiles") -> str:
-    """Return how a message names a row, counted from 0, of a file or list of molecules, or a record of an SDF (`kind="sdf"`)."""
+    """Return how a message names a row of a table or list, or a record of an SDF (`kind="sdf"`).
+
+    Args:
+        source: the file or list.
+        number: the row's number, counted from 0.
+        kind: the format of the molecules.
+    """
     if kind == "sdf":
         return f"Record {number} of {source} (counted from 0)"
     return f"Row {number} of {source} (counted from 0, without a header)"

@@ -14,8 +14,12 @@ _GRID = np.linspace(0, 1, 101)
 def share_of_numbers(network: np.ndarray, trees: np.ndarray, labels: np.ndarray) -> float:
     """Return the network's share of the prediction of a target that is a number, from 0 to 1.
 
-    It has the least mean absolute error on the labels [M], NaN where missing, moved towards 1 / 2 where there are few. Predictions [M] are
-    standardised.
+    It has the least mean absolute error on the labels, moved towards 1 / 2 where there are few.
+
+    Args:
+        network: [M], the network's predictions, standardised.
+        trees: [M], the trees' predictions.
+        labels: [M], the labels, NaN where missing.
     """
     known = ~np.isnan(labels)
     shares = _GRID[:, None]
@@ -37,9 +41,14 @@ def share_of_classes(network: np.ndarray, trees: np.ndarray, labels: np.ndarray)
 
 
 def mix_of_classes(network: np.ndarray, trees: np.ndarray, share: np.ndarray | float) -> np.ndarray:
-    """Return probabilities that are proportional to `network**share * trees**(1 - share)`, for probabilities [..., C].
+    """Return probabilities that are proportional to `network**share * trees**(1 - share)`.
 
     A mean of logarithms keeps the order of molecules of which trees are almost certain.
+
+    Args:
+        network: [..., C], the network's probabilities.
+        trees: [..., C], the trees' probabilities.
+        share: the network's share, broadcast with the leading dimensions.
     """
     share = np.asarray(share)[..., None]
     logarithms = share * np.log(network.clip(1e-9)) + (1 - share) * np.log(trees.clip(1e-9))

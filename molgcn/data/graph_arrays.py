@@ -27,7 +27,9 @@ _BOND_TO_HYDROGEN = BondFields(BOND_TYPES.index("SINGLE")).packed()
 class GraphArrays:
     """Collects molecules, then gives each atom and, if wanted, each bond a code into a table of distinct feature rows.
 
-    Bonds have none with a featuriser that does not describe them.
+    Args:
+        featurizer: what computes the rows.
+        bonds: whether bonds get rows, if the featuriser has any.
     """
 
     def __init__(self, featurizer: Featurizer, bonds: bool = True) -> None:

@@ -26,8 +26,14 @@ def check_rdkit(
 ) -> None:
     """Warn where a model that uses RDKit's descriptors or standardisation was trained with another version of RDKit.
 
-    The last of the descriptors' names are those that RDKit computes with the generators, for each of the components of a row.
-    A version that is not known (None) is another one.
+    Args:
+        source: the checkpoint or the exported file, for messages.
+        trained_with: the version of RDKit that it names, or None.
+        names: the names of all its descriptors, those that RDKit computes last.
+        generators: the generators of these descriptors.
+        components: the names of the molecules of a row.
+        standardize: the standard form of molecules.
+        tree_generators: the generators of the descriptors that trees take.
 
     Raises:
         UserError: If this RDKit computes descriptors of other names.

@@ -59,10 +59,15 @@ class RowMatrices:
 
 
 def read_row_matrices(path: Path, option: str, prefix: str) -> RowMatrices:
-    """Read a .npz file, named by the key `option`, that has a matrix for each row of a data set.
+    """Read a .npz file that has a matrix for each row of a data set.
 
-    It holds the arrays arr_0, arr_1, ..., or one matrix with all rows and `offsets`, int [M + 1]. An array `names` may name the columns,
-    whose names else start with `prefix`. An array without numbers, whatever its shape, has no rows.
+    It holds the arrays arr_0, arr_1, ..., or one matrix with all rows and `offsets`, int [M + 1]. An array `names` may name the columns.
+    An array without numbers, whatever its shape, has no rows.
+
+    Args:
+        path: the file.
+        option: the key that names the file, for messages.
+        prefix: what names of columns start with where the file names none.
 
     Raises:
         UserError: when the file cannot be read, holds something else, or matrices have different numbers of columns.

@@ -30,7 +30,12 @@ class SlotBatch(GraphBatch):
     """The batch that a slot holds: views of the slot without its padding.
 
     It is valid until the loader is asked for the next batch. After that its fields raise an error rather than show another batch. Tensors
-    that `indices` and `targets` returned before may be kept. The span is the position and size of the batch in the epoch's plan.
+    that `indices` and `targets` returned before may be kept.
+
+    Args:
+        slot: the slot.
+        span: position and size of the batch in the epoch's plan.
+        feed: the feed of the slot, or None for a slot that no feed fills.
     """
 
     span: BatchSpan

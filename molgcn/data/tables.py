@@ -51,7 +51,11 @@ class Columns(dict[str, PackedStrings]):
         """Return the numbers in a column, float64 [M], NaN where the cell is missing (:func:`is_missing`).
 
         Where 1,5 is a number, a column may have points or commas, but not both, since 1.234 would be ambiguous. If all of them could
-        separate thousands, a warning is logged. `texts` may stand for the column's cells.
+        separate thousands, a warning is logged.
+
+        Args:
+            column: name of the column.
+            texts: texts that stand for the column's cells. Default: the cells.
 
         Raises:
             UserError: when a cell is not a number or infinite, naming its row, or when every cell is missing.

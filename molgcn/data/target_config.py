@@ -52,9 +52,13 @@ class TargetConfig:
         return getattr(self, key) or {}
 
     def transform_of(self, name: str, known: np.ndarray) -> str:
-        """Return the transform of a numeric target, one of :data:`TRANSFORMS`, given its known values [n] in the training part.
+        """Return the transform of a numeric target, one of :data:`TRANSFORMS`.
 
         `transform="auto"` is quantile_normal where the skewness of the values is above 1.5 or below -1.5, and else standardize.
+
+        Args:
+            name: the target.
+            known: [n], its known values in the training part.
         """
         if self.transform != "auto" or name in self.given("transforms"):
             return str(self.given("transforms").get(name, self.transform))

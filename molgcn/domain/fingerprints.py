@@ -15,10 +15,15 @@ _AT_ONCE = 8192  # fingerprints unpacked at a time
 
 
 def morgan_fingerprints(smiles: Sequence[str], standardize: str = "none", num_workers: int | None = 0) -> np.ndarray:
-    """Compute Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010) of radius 2 and 2,048 bits, uint8 [M, 256].
+    """Compute Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010) of radius 2 and 2,048 bits.
 
-    There are eight bits in each number, as :func:`numpy.packbits` packs them. The standard form of molecules that is computed first is one
-    of :data:`molgcn.data.standardize.LEVELS`. For the workers see :func:`molgcn.data.workers.map_chunks`.
+    Args:
+        smiles: M SMILES.
+        standardize: the standard form that is computed first, one of :data:`molgcn.data.standardize.LEVELS`.
+        num_workers: the number of worker processes; see :func:`molgcn.data.workers.map_chunks`.
+
+    Returns:
+        uint8 [M, 256], with eight bits in each number as :func:`numpy.packbits` packs them.
     """
     packed = [*of_each(partial(_packed, standardize=standardize), smiles, num_workers, "fingerprints")]
     return np.array(packed, np.uint8).reshape(-1, BITS // 8)

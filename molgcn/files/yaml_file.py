@@ -28,7 +28,11 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile("^[-+]?[0-9]
 
 
 def read_yaml(path: Path, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
-    """Read plain values, a dict or a list, without interpolating anything in them.
+    """Read plain values without interpolating anything in them.
+
+    Args:
+        path: the file.
+        kind: the type that it holds, dict or list.
 
     Raises:
         UserError: when the file cannot be read, holds another type, or has aliases, by which a few lines can stand for gigabytes.

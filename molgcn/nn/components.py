@@ -76,9 +76,14 @@ class Chosen(NamedTuple):
 
 
 def chosen_rows(component: Tensor | None, number: int, source: Tensor, num_atoms: Tensor | None, num_bonds: Tensor | None) -> Chosen:
-    """Return the atoms and bonds of component `number`, given that of every atom [N] and the source of every bond [E].
+    """Return the atoms and bonds of one component.
 
-    The numbers of real atoms and bonds are those of a padded batch, and None for any other.
+    Args:
+        component: The component of every atom [N].
+        number: The component.
+        source: The source of every bond [E].
+        num_atoms: The number of real atoms of a padded batch, otherwise None.
+        num_bonds: The number of real bonds of a padded batch, otherwise None.
     """
     mask = component_of(component) == number
     if num_atoms is None or num_bonds is None:

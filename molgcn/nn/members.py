@@ -83,7 +83,13 @@ def _held(values: Iterable[Iterable[Any]]) -> Iterator[Any]:
 
 
 def named(network: nn.Module, names: Iterable[str], refuse: Callable[[], Exception] | None = None) -> list[Any]:
-    """Return parameters, buffers or modules by their dotted names. For a member that is None, the error of `refuse` is raised, if given."""
+    """Return parameters, buffers or modules by their dotted names.
+
+    Args:
+        network: The network.
+        names: The names.
+        refuse: Returns the error for a member that is None. By default None is returned.
+    """
     found = [attrgetter(name)(network) for name in names]
     if refuse is not None and any(member is None for member in found):
         raise refuse()

@@ -84,9 +84,14 @@ def prepare_search(arguments: list[str]) -> list[str]:
 def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_all) -> float:
     """Run the trials that the study in `folder` still lacks, and return the best value of the objective.
 
-    The folder gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder for each trial. `compose` returns the configuration
-    with further overrides. The `fixed` keys, to which the command line gives a value, are not varied. `train` trains a trial in a folder,
-    with callbacks of each of its trainings.
+    The folder gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder for each trial.
+
+    Args:
+        settings: the options of the search.
+        compose: returns the configuration with further overrides.
+        folder: the folder of the study.
+        fixed: keys to which the command line gives a value. They are not varied.
+        train: trains a trial in a folder, with callbacks of each of its trainings.
 
     Raises:
         UserError: If every trial would meet the same mistake, the study is of other settings or data, or no trial succeeds.

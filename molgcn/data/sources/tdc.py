@@ -89,7 +89,13 @@ def scaffold_split(smiles: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
     """Divide molecules by scaffold, as `get_train_valid_split` of PyTDC's benchmark groups does for the same seed.
 
     Scaffolds come in random order. Each joins the training part, seven eighths of the molecules, if it fits in, else the validation part.
-    The sorted positions of both parts are returned. What RDKit does not read is in neither.
+
+    Args:
+        smiles: the molecules. What RDKit does not read is in neither part.
+        seed: random seed.
+
+    Returns:
+        The sorted positions of the training and of the validation part.
     """
     groups: dict[str, list[int]] = {}
     for place, scaffold in enumerate(of_each(_scaffold, list(smiles), None, "scaffolds")):

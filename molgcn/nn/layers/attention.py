@@ -92,7 +92,9 @@ class AttentionLayer(nn.Module, ABC):
     def scores(self, x: Tensor, bonds: Bonds) -> tuple[Tensor, Tensor]:
         """Return the score of each bond and head [E + N, heads], and the state that each bond carries [E + N, heads, head_channels].
 
-        The bonds are E bonds and one self-loop per atom.
+        Args:
+            x: the layer's input, [N, in_channels].
+            bonds: the E bonds and one self-loop per atom.
         """
 
     def attention_weights(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -151,10 +153,15 @@ def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[st
 def attention_steps(
     builder: Builder, arguments: Mapping[str, Any], h: int, source: int, vectors: Sequence[str], target: int | None = None
 ) -> int:
-    """Add the steps that follow a layer's maps, given the arguments of PyG's layer and the layer's input `h`.
+    """Add the steps that follow a layer's maps.
 
-    `source` are the mapped states of the atoms, which are summed, and `target` those of the targets in GATv2's scores, or None. The
-    attention vectors are named as :meth:`molgcn.ops.layer_network.builder.Builder.attend` takes them.
+    Args:
+        builder: The steps so far.
+        arguments: The arguments of PyG's layer.
+        h: The layer's input.
+        source: The mapped states of the atoms, which are summed.
+        vectors: The names of the attention vectors, as :meth:`molgcn.ops.layer_network.builder.Builder.attend` takes them.
+        target: The mapped states of the targets in GATv2's scores, or None.
     """
     bias, residual, concat = "bias" if arguments["bias"] else "", arguments["residual"], arguments["concat"]
     bonds = None if arguments["edge_dim"] is None else builder.linear(BONDS, "lin_edge", builder.width(source), bias="")

@@ -16,7 +16,11 @@ class MeanGradients:
     Batches may differ in how many labels they have, so their mean losses must not be averaged. Backward passes add up gradients of sums
     instead, and :meth:`divide` divides these by the number of terms before the optimiser's step. Several processes add up their gradients
     and their numbers of terms first, in one tensor and one operation. With them go the running statistics of batch norms in training, which
-    become the mean of all processes, so that these have the same state after each step. With `accumulates` a step may have several batches.
+    become the mean of all processes, so that these have the same state after each step.
+
+    Args:
+        accumulates: whether a step may have several batches.
+        world_size: number of processes.
     """
 
     def __init__(self, accumulates: bool = False, world_size: int = 1) -> None:
@@ -80,7 +84,11 @@ class MeanGradients:
 
 
 class FlatTensors:
-    """One tensor with room for several on one device, whose shapes the views have. The first decides the dtype."""
+    """One tensor with room for several.
+
+    Args:
+        tensors: the tensors, whose shapes the views have; all are on one device, and the first decides the dtype.
+    """
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._shapes = [tensor.shape for tensor in tensors]

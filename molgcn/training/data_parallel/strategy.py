@@ -25,7 +25,10 @@ class DataParallel(DDPStrategy):
     """Starts processes and connects them as Lightning's DDP does, without wrapping the network in PyTorch's.
 
     A training step itself adds up gradients over all processes (:class:`.mean_gradients.MeanGradients`), so that a CUDA graph can hold it.
-    With `one_norm`, batch norms in training take the statistics of all processes.
+
+    Args:
+        folder: the run's folder.
+        one_norm: whether batch norms in training take the statistics of all processes.
     """
 
     def __init__(self, folder: Path, one_norm: bool = False) -> None:
