@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from molgcn.cli import main
+from molgcn.errors import UserError
 from molgcn.training.result import RunResult
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -56,6 +57,20 @@ def test_multirun_keeps_going_and_tabulates(tmp_path, cli):
     assert {row["job"]: row["state"] for row in rows} == {"0": "complete", "1": "failed", "2": "complete"}
     assert "model.num_layers=0: expected at least 1" in rows[-1]["overrides"]
     assert "molecules packed" not in out.split("#1", 1)[1]  # loaded once in the process
+
+
+@pytest.mark.parametrize("given", [["hydra.mode=MULTIRUN"], ["--config-dir=presets", "experiment=many"]])
+def test_several_jobs_may_be_asked_for_by_a_key_or_in_a_preset(given, tmp_path, cli):
+    (tmp_path / "presets/experiment").mkdir(parents=True)
+    (tmp_path / "presets/experiment/many.yaml").write_text("# @package _global_\nhydra:\n  mode: MULTIRUN\n")
+    seeds = []
+
+    def train(config, folder):
+        seeds.append(config.seed)
+        raise UserError("It is known.")
+
+    assert cli(*given, "seed=3,4", main=partial(main, train))[0] == 2
+    assert seeds == [3, 4]
 
 
 def test_an_error_of_ours_or_a_full_gpu_ends_only_its_job(tmp_path, cli):
