@@ -8,7 +8,9 @@ import numpy as np
 
 _TREE = re.compile(r"^Tree=(\d+)$", re.MULTILINE)
 _END = "\nend of trees"
-_REAL = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf|nan)")
+_REAL, _WHOLE = r"-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan)", r"-?\d{1,7}"
+_REALS, _WHOLES = (re.compile(f"{number}(?: {number})*") for number in (_REAL, _WHOLE))
+_NUMERIC = {"0", "2", "4", "6", "8", "10"}  # types of decisions
 _OF_SPLITS = ("split_gain", "threshold", "decision_type", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
 _OF_TREE = ("Tree", "num_leaves", "num_cat", "split_feature", "left_child", "right_child", "is_linear", "shrinkage")
@@ -43,13 +45,13 @@ def _check_tree(tree: dict[str, str], number: int, features: int) -> None:
     left, right, split = (_numbers(tree, key, splits) for key in ("left_child", "right_child", "split_feature"))
     children = np.concatenate([left, right])
     inner, outer = children[children >= 0], ~children[children < 0]
-    numeric = all(re.fullmatch(r"0|2|4|6|8|10", one) for one in tree.get("decision_type", "").split())
+    numeric = {*tree.get("decision_type", "").split()} <= _NUMERIC
     sizes = dict.fromkeys(_OF_SPLITS, splits) | dict.fromkeys(_OF_LEAVES, leaves)
     if splits == 0:
         sizes = {"leaf_value": leaves}  # of a tree of one leaf not all are written
     lengths = all(len(tree.get(key, "").split(" ")) == size for key, size in sizes.items())
     # LightGBM ends the process where it meets something else than a number.
-    numbers = all(_REAL.fullmatch(one) for value in tree.values() if value for one in value.split(" "))
+    numbers = all(_REALS.fullmatch(value) for value in tree.values() if value)
     known = {*tree} <= {"", *_OF_SPLITS, *_OF_LEAVES, *_OF_TREE}
     right_kinds = tree.get("num_cat") == "0" and tree.get("is_linear", "0") == "0" and tree.get("Tree") == str(number)
     within = ((split >= 0) & (split < features)).all() and lengths and numbers and known
@@ -71,6 +73,6 @@ def _number(fields: dict[str, str], key: str) -> int:
 
 def _numbers(tree: dict[str, str], key: str, count: int) -> np.ndarray:
     values = tree.get(key, "").split()
-    if len(values) != count or not all(re.fullmatch(r"-?\d{1,7}", value) for value in values):
+    if len(values) != count or (values and not _WHOLES.fullmatch(" ".join(values))):
         raise ValueError(f"its {key} is damaged")
     return np.array(values, np.int64)
