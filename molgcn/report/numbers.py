@@ -120,7 +120,7 @@ def _draw_histogram(errors: Errors) -> str:
     axes = figure.subplots()
     error = errors.error
     limit = float(np.quantile(np.abs(error), 0.99)) or float(np.abs(error).max()) or 1.0
-    axes.hist(error.clip(-limit, limit), bins=41, range=(-limit, limit), color=BLUE, alpha=0.85, linewidth=0)
+    axes.stairs(*np.histogram(error.clip(-limit, limit), bins=41, range=(-limit, limit)), fill=True, color=BLUE, alpha=0.85, linewidth=0)
     axes.axvline(0, color=GREY, linewidth=1.0)
     axes.set_xlabel(f"predicted \u2212 true {plain(errors.name)}" + (f" ({plain(errors.unit)})" if errors.unit else ""))
     axes.set_ylabel("molecules")
